@@ -1,0 +1,1 @@
+"""Packets for people: decode, encode, print, and turn into columns."""
