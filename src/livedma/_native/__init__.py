@@ -1,0 +1,1 @@
+"""The C core behind Python. Internal: use `livedma.wire`, `livedma.capture` and their neighbours."""
