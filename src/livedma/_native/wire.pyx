@@ -89,6 +89,12 @@ cdef class Packet:
         return self.c.opcode
 
     @property
+    def opcode_name(self):
+        """The kernel's name without IB_OPCODE_; None if there is no such opcode."""
+        cdef const char *name = ldma_opcodes[self.c.opcode].name
+        return name.decode() if name != NULL else None
+
+    @property
     def bth_flags(self):
         """The BTH's second byte: solicited event, migration state, pad count, transport version."""
         return self.c.flags
