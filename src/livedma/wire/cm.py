@@ -162,42 +162,35 @@ _PRIVATE = {
 }
 PRIVATE_BYTES = {name: _BODY_BYTES - at for name, at in _PRIVATE.items()}
 
-REASONS = dict(
-    enumerate(
-        "no QP available|no EEC available|no resources available|timeout|unsupported request|"
-        "invalid communication ID|invalid communication instance|invalid service ID|"
-        "invalid transport service type|stale connection|RDC does not exist|"
-        "primary remote GID rejected|primary remote LID rejected|invalid primary SL|"
-        "invalid primary traffic class|invalid primary hop limit|invalid primary packet rate|"
-        "alternate remote GID rejected|alternate remote LID rejected|invalid alternate SL|"
-        "invalid alternate traffic class|invalid alternate hop limit|"
-        "invalid alternate packet rate|port and CM redirection|port redirection|"
-        "invalid path MTU|insufficient responder resources|consumer reject|"
-        "RNR retry count reject|duplicate local communication ID|invalid class version|"
-        "invalid flow label|invalid alternate flow label".split("|"),
-        1,
-    )
+_REASONS = (
+    "no QP available|no EEC available|no resources available|timeout|unsupported request|"
+    "invalid communication ID|invalid communication instance|invalid service ID|"
+    "invalid transport service type|stale connection|RDC does not exist|"
+    "primary remote GID rejected|primary remote LID rejected|invalid primary SL|"
+    "invalid primary traffic class|invalid primary hop limit|invalid primary packet rate|"
+    "alternate remote GID rejected|alternate remote LID rejected|invalid alternate SL|"
+    "invalid alternate traffic class|invalid alternate hop limit|"
+    "invalid alternate packet rate|port and CM redirection|port redirection|"
+    "invalid path MTU|insufficient responder resources|consumer reject|"
+    "RNR retry count reject|duplicate local communication ID|invalid class version|"
+    "invalid flow label|invalid alternate flow label"
 )
+REASONS = dict(enumerate(_REASONS.split("|"), 1))
 REASONS[35] = "vendor option not supported"
-_APR_STATUS = dict(
-    enumerate(
-        "success|invalid communication ID|unsupported|rejected|redirected|is current path|"
-        "invalid QPN or EECN|invalid LID|invalid GID|invalid flow label|"
-        "invalid traffic class|invalid hop limit|invalid packet rate|invalid SL".split("|")
-    )
+_APR_STATUS = (
+    "success|invalid communication ID|unsupported|rejected|redirected|is current path|"
+    "invalid QPN or EECN|invalid LID|invalid GID|invalid flow label|"
+    "invalid traffic class|invalid hop limit|invalid packet rate|invalid SL"
 )
-_SIDR_STATUS = dict(
-    enumerate(
-        "valid|unsupported service ID|rejected|no QP available|redirected|"
-        "unsupported version".split("|")
-    )
+_SIDR_STATUS = (
+    "valid|unsupported service ID|rejected|no QP available|redirected|unsupported version"
 )
 _NAMES: dict[tuple[str, str], dict[int, str]] = {
     ("REQ", "transport"): {0: "RC", 1: "UC", 2: "RD", 3: "extended"},
     ("MRA", "message"): {0: "REQ", 1: "REP", 2: "LAP"},
     ("REJ", "message"): {0: "REQ", 1: "REP", 2: "other"},
-    ("APR", "status"): _APR_STATUS,
-    ("SIDR_REP", "status"): _SIDR_STATUS,
+    ("APR", "status"): dict(enumerate(_APR_STATUS.split("|"))),
+    ("SIDR_REP", "status"): dict(enumerate(_SIDR_STATUS.split("|"))),
 }
 _WIDE = {"service_id", "ca_guid"}
 # Left out when 0, which is nearly always: without a second path, without additional information.

@@ -10,7 +10,7 @@ attributes). A shape is text, compiled once by `livedma.wire.shapes`:
     name       another shape
 
 An operation's results are a union on its status; where only success has a body, the body alone
-is written.
+is written (so results that begin with { are the whole union).
 """
 
 from __future__ import annotations
@@ -102,21 +102,21 @@ OPERATIONS: dict[int, tuple[str, str, str]] = {
     46: (
         "GET_DIR_DELEGATION",
         "u bitmap time time bitmap bitmap",
-        "{0: h stateid bitmap bitmap bitmap | 1: u}",
+        "{0: {0: h stateid bitmap bitmap bitmap | 1: u} | *:}",
     ),
     47: ("GETDEVICEINFO", "device u u bitmap", "{0: layout_content bitmap | 10005: u | *:}"),
     48: ("GETDEVICELIST", "u u h h", "h h [device] u"),
     49: (
         "LAYOUTCOMMIT",
         "h h u stateid {1: h | 0:} {1: time | 0:} layout_content",
-        "{1: h | 0:}",
+        "{0: {1: h | 0:} | *:}",
     ),
     50: (
         "LAYOUTGET",
         "u u u h h h stateid u",
         "{0: u stateid [h h u layout_content] | 10058: u | *:}",
     ),
-    51: ("LAYOUTRETURN", "u u u {1: h h stateid s | 2,3:}", "{1: stateid | 0:}"),
+    51: ("LAYOUTRETURN", "u u u {1: h h stateid s | 2,3:}", "{0: {1: stateid | 0:} | *:}"),
     52: ("SECINFO_NO_NAME", "u", "secinfo"),
     53: ("SEQUENCE", "session u u u u", "session u u u u u"),
     54: ("SET_SSV", "s s", "s"),
@@ -160,6 +160,3 @@ CALLBACKS: dict[int, tuple[str, str, str]] = {
     15: ("CB_OFFLOAD", "s stateid {0: written | *: h}", ""),
     10044: ("CB_ILLEGAL", "", ""),
 }
-
-# The results that are a union in themselves inside the union on the status.
-NESTED = {"GET_DIR_DELEGATION", "LAYOUTCOMMIT", "LAYOUTRETURN"}

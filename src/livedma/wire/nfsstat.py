@@ -29,7 +29,7 @@ _BOTH = {
     10007: "BADTYPE",
 }
 _V3 = {13: "ACCES", 19: "NODEV", 71: "REMOTE", 10002: "NOT_SYNC", 10008: "JUKEBOX"}
-# NFSv4 from 10008 on, without a gap except 10002 of NFSv3.
+# NFSv4 from 10008 on; "-" is a number without a name.
 _V4 = (
     "DELAY SAME DENIED EXPIRED LOCKED GRACE FHEXPIRED SHARE_DENIED WRONGSEC CLID_INUSE RESOURCE "
     "MOVED NOFILEHANDLE MINOR_VERS_MISMATCH STALE_CLIENTID STALE_STATEID OLD_STATEID BAD_STATEID "
@@ -44,12 +44,12 @@ _V4 = (
     "ENCR_ALG_UNSUPP PNFS_NO_LAYOUT NOT_ONLY_OP WRONG_CRED WRONG_TYPE DIRDELEG_UNAVAIL "
     "REJECT_DELEG RETURNCONFLICT DELEG_REVOKED PARTNER_NOTSUPP PARTNER_NO_AUTH UNION_NOTSUPP "
     "OFFLOAD_DENIED WRONG_LFS BADLABEL OFFLOAD_NO_REQS NOXATTR XATTR2BIG"
-).split()
+)
 
 _NAMES3 = {0: "NFS3_OK", **{n: f"NFS3ERR_{name}" for n, name in {**_BOTH, **_V3}.items()}}
 _NAMES4 = {0: "NFS4_OK"} | {
     n: f"NFS4ERR_{name}"
-    for n, name in {**_BOTH, **dict(enumerate(_V4, 10008))}.items()
+    for n, name in {**_BOTH, **dict(enumerate(_V4.split(), 10008))}.items()
     if name != "-"
 }
 

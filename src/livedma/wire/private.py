@@ -99,7 +99,7 @@ def _like_nvme(data: bytes) -> bool:
     if _NVME_BYTES > len(data) or any(data[10:]):
         return False
     record, _, receive, send = struct.unpack_from("<HHHH", data)
-    return record == 0 and 0 < send <= receive <= send + 1
+    return bool(record == 0 and 0 < send <= receive <= send + 1)
 
 
 def _nvme(message: str, data: bytes) -> dict[str, Any]:

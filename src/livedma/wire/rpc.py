@@ -47,12 +47,12 @@ _PROCEDURES: dict[tuple[int, int], list[str]] = {
     (NFS, 3): _NFS3.split(),
     (NFS, 4): ["NULL", "COMPOUND"],
     (NFS_CALLBACK, 1): ["CB_NULL", "CB_COMPOUND"],
-    (MOUNT, 1): "NULL MNT DUMP UMNT UMNTALL EXPORT".split(),
-    (MOUNT, 3): "NULL MNT DUMP UMNT UMNTALL EXPORT".split(),
+    (MOUNT, 1): ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"],
+    (MOUNT, 3): ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"],
     (NLM, 4): _NLM.split(),
-    (NSM, 1): "NULL STAT MON UNMON UNMON_ALL SIMU_CRASH NOTIFY".split(),
-    (NFSACL, 3): "NULL GETACL SETACL".split(),
-    (PORTMAP, 2): "NULL SET UNSET GETPORT DUMP CALLIT".split(),
+    (NSM, 1): ["NULL", "STAT", "MON", "UNMON", "UNMON_ALL", "SIMU_CRASH", "NOTIFY"],
+    (NFSACL, 3): ["NULL", "GETACL", "SETACL"],
+    (PORTMAP, 2): ["NULL", "SET", "UNSET", "GETPORT", "DUMP", "CALLIT"],
 }
 ACCEPT_STATS = (
     "SUCCESS",
@@ -62,12 +62,20 @@ ACCEPT_STATS = (
     "GARBAGE_ARGS",
     "SYSTEM_ERR",
 )
-AUTH_STATS = (
+_AUTH_STATS = (
     "AUTH_OK AUTH_BADCRED AUTH_REJECTEDCRED AUTH_BADVERF AUTH_REJECTEDVERF AUTH_TOOWEAK "
     "AUTH_INVALIDRESP AUTH_FAILED AUTH_KERB_GENERIC AUTH_TIMEEXPIRE AUTH_TKT_FILE AUTH_DECODE "
     "AUTH_NET_ADDR RPCSEC_GSS_CREDPROBLEM RPCSEC_GSS_CTXPROBLEM"
-).split()
-FLAVORS = {0: "AUTH_NONE", 1: "AUTH_SYS", 2: "AUTH_SHORT", 3: "AUTH_DH", 6: "RPCSEC_GSS", 7: "AUTH_TLS"}
+)
+AUTH_STATS = _AUTH_STATS.split()
+FLAVORS = {
+    0: "AUTH_NONE",
+    1: "AUTH_SYS",
+    2: "AUTH_SHORT",
+    3: "AUTH_DH",
+    6: "RPCSEC_GSS",
+    7: "AUTH_TLS",
+}
 GSS_PROCS = ("DATA", "INIT", "CONTINUE_INIT", "DESTROY")
 GSS_SERVICES = {1: "none", 2: "integrity", 3: "privacy"}
 _AUTH_MOST = 400  # RFC 5531 section 8.2
@@ -75,21 +83,26 @@ _AUTH_MOST = 400  # RFC 5531 section 8.2
 
 def procedure_name(program: int, version: int, procedure: int) -> str:
     """The procedure's name, or its number in decimal if it has none here."""
-    if program in TRANSIENT:
-        program, version = NFS_CALLBACK, 1
+    if program == NFS_CALLBACK:
+        version = 1  # Linux also answers to 4, with the same procedures.
     names = _PROCEDURES.get((program, version), ["NULL"])
     named = procedure < len(names) and names[procedure] != "-"
     return names[procedure] if named else str(procedure)
 
 
-def name_call(ret: dict[str, Any], program: int, version: int, procedure: int) -> None:
-    """Add the five keys that say which procedure a message is about."""
+def name_call(
+    ret: dict[str, Any], program: int, version: int, procedure: int, is_callback: bool = False
+) -> None:
+    """Add the five keys that say which procedure a message is about.
+
+    `is_callback`: this program number is one that an NFSv4 client chose for its callbacks.
+    """
+    known = NFS_CALLBACK if is_callback else program
     ret["program"] = program
-    fallback = "NFS_CB" if program in TRANSIENT else str(program)
-    ret["program_name"] = PROGRAMS.get(program, fallback)
+    ret["program_name"] = PROGRAMS.get(known, str(program))
     ret["version"] = version
     ret["procedure"] = procedure
-    ret["procedure_name"] = procedure_name(program, version, procedure)
+    ret["procedure_name"] = procedure_name(known, version, procedure)
 
 
 def decode(reader: Reader, ret: dict[str, Any]) -> None:
