@@ -80,7 +80,17 @@ def tshark(path: Path, *fields: str) -> dict[int, dict[str, list[str]]]:
     """frame -> field -> values, as tshark sees them; skips the test without tshark."""
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed")
-    command = ["tshark", "-r", str(path), "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=;"]
+    command = [
+        "tshark",
+        "-r",
+        str(path),
+        "-T",
+        "fields",
+        "-E",
+        "occurrence=a",
+        "-E",
+        "aggregator=;",
+    ]
     for field in ("frame.number", *fields):
         command += ["-e", field]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -83,7 +83,7 @@ class Connection:
     client: str
     server: str
     client_qpn: int
-    starting_psn: int
+    transaction: str
     port: int | None
     kind: str | None
     qid: int | None
@@ -190,9 +190,9 @@ class Inside:
 
     def _request(self, packet: Packet, message: dict[str, Any]) -> None:
         key = (packet.src, message["local_comm_id"])
-        qpn, psn = message["qpn"], message["starting_psn"]
+        qpn, transaction = message["qpn"], message["transaction_id"]
         known = self._by_comm_id.get(key)
-        if known and (known.client_qpn, known.starting_psn) == (qpn, psn):
+        if known and (known.client_qpn, known.transaction) == (qpn, transaction):
             return  # Sent again.
         port = message.get("port")
         kind = None
@@ -202,7 +202,9 @@ class Inside:
             kind = "nvme"
         qid = message.get("nvme_private", {}).get("qid")
         self._numbers += 1
-        connection = Connection(self._numbers, packet.src, packet.dst, qpn, psn, port, kind, qid)
+        connection = Connection(
+            self._numbers, packet.src, packet.dst, qpn, transaction, port, kind, qid
+        )
         self._by_comm_id[key] = connection
         self._by_qp[packet.src, qpn] = connection
 
