@@ -1,5 +1,9 @@
-"""What can go wrong, in words for people."""
+"""What goes wrong, as exceptions whose text is one sentence for people."""
 
 
 class LivedmaError(Exception):
-    """Its text is one sentence: what is wrong and what to do. Commands print it and exit with 1."""
+    """Base of all of them: str() says what went wrong and, where there is a way, what to do."""
+
+
+class CaptureFileError(LivedmaError):
+    """A capture file cannot be opened, is none, or breaks off."""
