@@ -18,7 +18,7 @@ setup: .venv/ready ## prepare .venv and build the package
 	  DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 	$(PYTHON) -m venv .venv
 	pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
-	pip install -q --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	CYTHON=$(CURDIR)/.venv/bin/cython pip install -q --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
 lock: setup ## resolve requirements.in into requirements.txt
