@@ -50,5 +50,6 @@ def run(args: argparse.Namespace) -> int:
             sink.close()
             for warning in file.warnings:
                 print(f"livedma: {file.name}: {warning}", file=sys.stderr)
-            print(tally, file=sys.stderr)
+            if file.format:
+                print(tally, file=sys.stderr)
     return 0
