@@ -177,6 +177,14 @@ cdef class Batch:
         return ldma_batch_add_copy(self.c, link, time_ns, direction,
                                    &frame[0] if captured else &nothing, captured, length)
 
+    def tally(self):
+        """(packets with a bad ICRC, packets with another error than being cut by the capture)"""
+        cdef uint32_t i, bad = 0, broken = 0
+        for i in range(self.c.count):
+            bad += self.c.packets[i].icrc_state == LDMA_ICRC_BAD
+            broken += self.c.packets[i].error not in (LDMA_PACKET_OK, LDMA_PACKET_CAPTURE)
+        return bad, broken
+
     def carriers(self):
         """Indexes of the packets that may carry a message of an upper layer from its start."""
         cdef uint32_t i

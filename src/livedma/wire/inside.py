@@ -24,7 +24,7 @@ _CREDITS_MOST = 65535  # More than any peer grants; a random word is above it.
 _FIRST, _ONLY, _DATAGRAM = range(3)
 # SEND FIRST, and SEND ONLY with and without immediate or invalidate, of RC, UC and XRC; UD.
 _STARTS = (
-    {base: _FIRST for base in (0x00, 0x20, 0xA0)}
+    dict.fromkeys((0x00, 0x20, 0xA0), _FIRST)
     | {base | only: _ONLY for base in (0x00, 0x20, 0xA0) for only in (0x04, 0x05, 0x17)}
     | {0x64: _DATAGRAM, 0x65: _DATAGRAM}
 )

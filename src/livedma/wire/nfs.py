@@ -75,8 +75,8 @@ def decode(
     """Add to `ret` what the arguments or results at `reader` say.
 
     `program`, `version` and `procedure` are the call's, with `rpc.NFS_CALLBACK` for whichever
-    number a client chose; `ret["type"]` tells a call from a reply. Does nothing for what is not NFS. Raises
-    `Malformed`; `ret` then holds what came before.
+    number a client chose; `ret["type"]` tells a call from a reply. Does nothing for what is not
+    NFS. Raises `Malformed`; `ret` then holds what came before.
     """
     is_call = ret["type"] == "call"
     if program == rpc.NFS and version == 4 and procedure == 1:
