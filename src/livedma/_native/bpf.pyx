@@ -1,5 +1,4 @@
 """BPF programs from Python: the live capture."""
-from libc.errno cimport EBUSY, EINTR
 from libc.string cimport memcpy, memset
 
 from livedma._native.packet cimport *
@@ -185,14 +184,17 @@ cdef class CaptureSession:
             return None
         return foreign.id, foreign.name.decode(errors="replace"), foreign.by_link
 
-    def poll(self, Batch batch not None, int timeout_ms=100):
-        """Refills the batch; returns the number of packets, 0 after the timeout or a signal."""
+    def poll(self, Batch batch not None, int timeout_ms=100, uint32_t limit=0xffffffff):
+        """Refills the batch with at most `limit` packets; returns how many, 0 after the timeout or a signal."""
         cdef capture_session *c = self.open()
+        cdef uint32_t capacity = batch.c.capacity
         cdef int added
         ldma_batch_reset(batch.c)
         batch.keep = None
         with nogil:
+            batch.c.capacity = min(capacity, limit)
             added = capture_session_poll(c, batch.c, timeout_ms)
+            batch.c.capacity = capacity
         if added < 0:
             raise OSError(-added, "the ring buffer cannot be read")
         return added

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
-import os
 import socket
 import struct
 import time
@@ -73,8 +73,6 @@ def _look(iface: str) -> _Interface | None:
 
 
 def _driver(iface: str) -> str:
-    import ctypes
-
     info = ctypes.create_string_buffer(struct.pack("I", _DRIVER_INFO), 196)
     with contextlib.suppress(OSError):
         _ioctl(iface, _SIOCETHTOOL, struct.pack("P16x", ctypes.addressof(info)))
@@ -90,7 +88,7 @@ class Capture:
     """A live capture of one interface, by name: it follows an interface that goes and comes back.
 
     Iterating gives batches of packets as they arrive, and an empty one at least every `interval_s`,
-    until `stop()` is called. It is one batch, filled again and again: use what is in it before
+    until `stop()` is called, `count` packets came or `seconds` have passed. It is one batch, filled again and again: use what is in it before
     asking for the next. What happens to the interface is said through `say`.
     """
 
@@ -107,6 +105,8 @@ class Capture:
         replace: bool = False,
         verbose: bool = False,
         without_links: bool = False,
+        count: int | None = None,
+        seconds: float | None = None,
         interval_s: float = 0.2,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
@@ -115,6 +115,8 @@ class Capture:
         self._say = say
         self._interval_ms = max(1, int(interval_s * 1000))
         self._stopped = False
+        self._left = count
+        self._seconds = seconds
         self._filters = filters or Filters()
         self._direction = direction
         self._settings = {
@@ -207,14 +209,27 @@ class Capture:
         self._stopped = True
 
     def __iter__(self) -> Iterator[Batch]:
-        while not self._stopped:
-            self._session.poll(self._batch, self._interval_ms)
+        end_ns = None if self._seconds is None else time.monotonic_ns() + int(self._seconds * 1e9)
+        while not self._stopped and self._left != 0:
+            timeout_ms = self._interval_ms
+            if end_ns is not None:
+                timeout_ms = min(timeout_ms, (end_ns - time.monotonic_ns()) // 1_000_000)
+                if timeout_ms < 0:
+                    break
+            self._fill(timeout_ms)
             yield self._batch
             if time.monotonic_ns() >= self._next_look_ns:
                 self._follow()
         self._detach()
-        while self._session.poll(self._batch, 0):
+        while self._left != 0 and self._fill(0):
             yield self._batch
+
+    def _fill(self, timeout_ms: int) -> int:
+        if self._left is None:
+            return self._session.poll(self._batch, timeout_ms)
+        added = self._session.poll(self._batch, timeout_ms, self._left)
+        self._left -= added
+        return added
 
     def _detach(self) -> None:
         try:
@@ -259,10 +274,3 @@ class Capture:
     def counters(self) -> Counters:
         return Counters(**self._session.counters())
 
-
-def needs(error: CaptureError) -> bool:
-    """Whether the error is about a missing privilege."""
-    reason = error.__cause__
-    return isinstance(reason, OSError) and reason.errno in (errno.EPERM, errno.EACCES) and (
-        os.geteuid() != 0
-    )
