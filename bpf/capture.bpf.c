@@ -266,7 +266,7 @@ int capture_xdp(struct xdp_md *ctx)
 
 		record(ctx, true, &frame, count);
 	}
-	return XDP_PASS;
+	return config.discard ? XDP_DROP : XDP_PASS;
 }
 
 /* A train of segments on its way through bpf_loop(). */

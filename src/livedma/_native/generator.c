@@ -110,6 +110,8 @@ int64_t generator_send(int fd, const struct generator_flow *flow, const struct s
 			size_t bytes = 0, size = 0;
 
 			for (s = 0; s < segments && i < flow->count; s++, i++) {
+				if (flow->repeat && first)
+					continue;
 				size = build(flow, flow->first + i, s, buf + bytes);
 				if (!size)
 					err = -EINVAL;
@@ -119,6 +121,8 @@ int64_t generator_send(int fd, const struct generator_flow *flow, const struct s
 					err = -errno;
 				bytes += size;
 			}
+			if (flow->repeat && first)
+				continue;
 			box->parts[n] = (struct iovec){ .iov_base = buf, .iov_len = bytes };
 			box->messages[n].msg_hdr = (struct msghdr){
 				.msg_name = (void *)(uintptr_t)to,

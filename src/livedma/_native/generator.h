@@ -23,6 +23,7 @@ struct generator_flow {
 	uint32_t payload_bytes; /* of each packet; a multiple of 4 */
 	uint64_t first, count;  /* packets first to first + count - 1 of the flow */
 	double rate;            /* packets/s; 0: as fast as it goes */
+	bool repeat;            /* send the first few packets again and again: building them costs no time */
 };
 
 /* Sends the flow through a blocking socket to `to` (NULL for a packet socket that is bound). Returns the number of

@@ -26,5 +26,6 @@ class Flow:
         rate: float = 0,
         segments: int = 1,
         first: int = 0,
+        repeat: bool = False,
     ) -> int: ...
     def receive(self, sock: socket.socket, count: int, *, idle_ms: int = 1000) -> dict[str, int]: ...

@@ -39,6 +39,7 @@ cdef extern from "generator.h" nogil:
         uint64_t first
         uint64_t count
         double rate
+        bint repeat
 
     struct generator_result:
         uint64_t packets
@@ -89,8 +90,12 @@ cdef class Flow:
         self.c.payload_bytes = payload_bytes
         self.dst = dst
 
-    def send(self, sock, uint64_t count, *, double rate=0, uint32_t segments=1, uint64_t first=0):
-        """Sends `count` packets, from packet `first` on; with a UDP socket from the BTH on. Returns how many went out."""
+    def send(self, sock, uint64_t count, *, double rate=0, uint32_t segments=1, uint64_t first=0,
+             bint repeat=False):
+        """Sends `count` packets, from packet `first` on; with a UDP socket from the BTH on. Returns how many went out.
+
+        repeat: the first few again and again, which is faster than building each.
+        """
         cdef sockaddr_in6 to6
         cdef sockaddr_in to4
         cdef const sockaddr *to = NULL
@@ -99,6 +104,7 @@ cdef class Flow:
         cdef generator_flow flow = self.c
         cdef int64_t sent
         flow.count, flow.first, flow.rate, flow.segments = count, first, rate, segments
+        flow.repeat = repeat
         flow.by_udp = sock.family != socket.AF_PACKET
         if flow.by_udp:
             flow.link_bytes = 0

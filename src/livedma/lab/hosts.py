@@ -85,7 +85,7 @@ class Host:
 
     def command(self, *argv: str) -> list[str]:
         """The command line that runs argv inside."""
-        return ["ip", "netns", "exec", self.name, *argv]
+        return ["nsenter", f"--net=/run/netns/{self.name}", *argv]
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.command(*argv), check=True, text=True, **options)
