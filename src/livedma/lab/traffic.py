@@ -14,18 +14,25 @@ ROCE_PORT = 4791
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
 _PACKET_QDISC_BYPASS = 20
 _SOL_PACKET = 263
-_SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
+_SO_NO_CHECK, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 11, 32, 33
 _ETHERTYPES = {4: 0x0800, 6: 0x86DD}
 
 
-def udp_socket(host: Host, ipv6: bool = False, sport: int = 49152) -> socket.socket:
-    """An unconnected UDP socket that sends with DF and IPv4 ID 0, so that ICRCs can be computed."""
+def udp_socket(
+    host: Host, ipv6: bool = False, *, sport: int = 49152, segments: bool = False
+) -> socket.socket:
+    """An unconnected UDP socket that sends with DF and IPv4 ID 0, so that ICRCs can be computed.
+
+    Over IPv4 it sends no UDP checksum, as RoCE senders do, unless it is to send segments (GSO),
+    which the kernel does not do without.
+    """
     with host.inside():
         sock = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
     if ipv6:
         sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
     else:
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
+        sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, int(not segments))
     sock.bind((host.ipv6 if ipv6 else host.ipv4, sport))
     return sock
 
