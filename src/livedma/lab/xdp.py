@@ -1,4 +1,4 @@
-"""Small XDP programs of two instructions: a limit to measure against, a stranger to find in place."""
+"""Small XDP programs of two instructions, and what is attached where."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ DROP, PASS = 1, 2
 
 _PROG_TYPE_XDP = 6
 _ATTACH_XDP = 37
+_ATTACH_TCX = (46, 47)  # ingress, egress
 _HAS_FRAGS = 1 << 5
 _DRIVER_MODE = 1 << 2
 _UPDATE_IF_NOEXIST = 1 << 0
@@ -98,3 +99,18 @@ def attached_id(host: Host) -> int:
         index = socket.if_nametoindex(host.iface)
         _check(_libbpf().bpf_xdp_query_id(index, 0, ctypes.byref(found)), "asking for XDP")
     return found.value
+
+
+def attached_tcx(host: Host) -> int:
+    """How many programs are attached to the host's interface by tcx, ingress and egress together."""
+    total = 0
+    with host.inside():
+        index = socket.if_nametoindex(host.iface)
+        for attach_type in _ATTACH_TCX:
+            flags, count = ctypes.c_uint32(0), ctypes.c_uint32(0)
+            result = _libbpf().bpf_prog_query(
+                index, attach_type, 0, ctypes.byref(flags), None, ctypes.byref(count)
+            )
+            _check(result, "asking for tcx")
+            total += count.value
+    return total
