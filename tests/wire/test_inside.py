@@ -242,6 +242,11 @@ def test_data_in_the_capsule() -> None:
     assert "nvme" in Inside().look(packet(sqe(1, 8, sgl=sgl) + bytes(100), opcode=FIRST))
 
 
+def test_text_is_no_command() -> None:
+    assert Inside().look(packet(b"\x02@" + b"O" * 62)) == {}
+    assert Inside().look(packet(bytes([2]) + b"@" * 63)) == {}
+
+
 def test_nvme_connection_known_from_cm() -> None:
     look = Inside()
     connect(look, 4420, "00000100 20001f00".replace(" ", ""))
