@@ -6,7 +6,6 @@ import functools
 import json
 import random
 import struct
-import timeit
 from dataclasses import replace
 from typing import Any
 
@@ -328,15 +327,6 @@ def test_any_buffer_will_do() -> None:
     for kind in (bytearray, memoryview):
         assert Inside().look(replace(packet(whole), payload=kind(whole))) == wanted  # type: ignore[arg-type]
 
-
-def test_other_packets_are_turned_away_quickly() -> None:
-    look = Inside()
-    connect(look, 7174)
-    noise = random.Random(1).randbytes(1024)
-    for other in (packet(noise, qp=0x22), packet(noise, opcode=0x06), packet(bytes(16))):
-        assert look.look(other) == {}
-        best = min(timeit.repeat(lambda other=other: look.look(other), number=2000, repeat=7))
-        assert best / 2000 < 2e-6
 
 
 @functools.cache
