@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import struct
 from dataclasses import replace
 from typing import Any
