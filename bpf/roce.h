@@ -27,7 +27,7 @@
 #define ROCE_ETHERTYPE_V1 0x8915
 #define ROCE_NEXT_HEADER_BTH 0x1b
 #define ROCE_BTH_BYTES 12
-#define ROCE_EXTENSIONS_MAX 4       /* IPv6 extension headers that are followed */
+#define ROCE_EXTENSIONS_MAX 4 /* IPv6 extension headers that are followed */
 #define ROCE_COPY_BYTES 256
 
 enum roce_found {
@@ -47,18 +47,18 @@ union roce_address {
 struct roce {
 	union roce_address src, dst;
 	__u32 dest_qp, psn;
-	__u32 src_qp;     /* of the DETH; 0 where there is none */
-	__u32 ip_bytes;   /* from l3_offset to the end of the packet, as the IP header or GRH says */
-	__u16 l3_offset;  /* of the IP header or GRH */
+	__u32 src_qp;    /* of the DETH; 0 where there is none */
+	__u32 ip_bytes;  /* from l3_offset to the end of the packet, as the IP header or GRH says */
+	__u16 l3_offset; /* of the IP header or GRH */
 	__u16 udp_offset; /* 0 for RoCEv1 */
 	__u16 bth_offset;
 	__u16 headers; /* enum ldma_header_bit: those the opcode calls for */
 	__u16 sport, pkey;
 	__u8 version;    /* 1: RoCEv1, 2: RoCEv2 */
 	__u8 ip_version; /* 4 or 6; a GRH counts as 6 */
-	__u8 has_bth;    /* 0: the packet ends before its BTH does; what comes from the BTH is then 0 */
+	__u8 has_bth;    /* 0: the packet ends within its BTH, and what comes from that is 0 */
 	__u8 opcode;
-	__u8 operation; /* enum ldma_operation; LDMA_OP_UNKNOWN for an opcode that is not in the table */
+	__u8 operation; /* enum ldma_operation; LDMA_OP_UNKNOWN: not in the table */
 	__u8 role;      /* enum ldma_role */
 	__u8 bth_flags; /* second byte of the BTH: SE, M, pad (2 bits), version (4 bits) */
 	__u8 ack_req;
@@ -180,8 +180,9 @@ static __always_inline enum roce_found roce_walk_ipv6(struct roce_cursor *cursor
 	roce_take_ipv6(ip, ret);
 	next = ip->nexthdr;
 	for (int i = 0; i < ROCE_EXTENSIONS_MAX && next != IPPROTO_UDP; i++) {
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_FRAGMENT &&
-		    next != IPPROTO_AH && next != IPPROTO_DSTOPTS && next != IPPROTO_MH)
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
+		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_MH)
 			return ROCE_NONE;
 		extension = roce_take(cursor, 8);
 		if (!extension)
@@ -248,7 +249,7 @@ struct {
 /* Walks the copy; a packet that ends within its headers is RoCE if it got as far as naming itself so. */
 static __always_inline bool roce_walk_copy(__u8 *copy, __u32 copied, struct roce *ret)
 {
-	struct roce_cursor cursor = { .copy = copy, .copied = copied };
+	struct roce_cursor cursor = {.copy = copy, .copied = copied};
 	enum roce_found found;
 
 	__builtin_memset(ret, 0, sizeof(*ret));

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from conftest import Tap
+from taps import Tap
 
 from livedma.errors import CaptureError
 from livedma.lab.hosts import Host, connect
@@ -70,9 +70,7 @@ def test_nothing_stays_behind(hosts: tuple[Host, Host], sig: signal.Signals) -> 
 
 
 @pytest.mark.parametrize("by_link", [False, True])
-def test_a_foreign_program_is_named_and_left_alone(
-    hosts: tuple[Host, Host], by_link: bool
-) -> None:
+def test_a_foreign_program_is_named_and_left_alone(hosts: tuple[Host, Host], by_link: bool) -> None:
     _, dst = hosts
     with TinyXdp(dst, name="stranger", link=by_link):
         foreign = attached_id(dst)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Tap
+from taps import Tap
 
 from livedma.lab.hosts import Host
 from livedma.lab.traffic import packet_socket

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conftest import Tap
+from taps import Tap, cannot
 
 from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.traffic import packet_socket, receiver_socket, udp_flow, udp_socket
@@ -65,9 +65,7 @@ def with_extensions(packet: bytes, count: int, bytes_each: int = 8) -> bytes:
 
 
 @HOOKS
-def test_every_kind_of_frame(
-    hosts: tuple[Host, Host], tap: Callable[..., Tap], hook: str
-) -> None:
+def test_every_kind_of_frame(hosts: tuple[Host, Host], tap: Callable[..., Tap], hook: str) -> None:
     src, dst = hosts
     macs = {"src": mac(src), "dst": mac(dst)}
     v4, v6 = packet4(src, dst), packet6(src, dst)
@@ -174,7 +172,7 @@ def test_gso_trains_are_split_into_what_is_on_the_wire(
 
 
 def gso_train(src: Host, dst: Host, count: int, vlan: int) -> bytes:
-    """A frame of `count` segments behind a tag, as a packet socket with a virtio header takes it."""
+    """A frame of `count` segments behind a tag, with the virtio header of a packet socket."""
     packets = [packet4(src, dst, psn=i, ip_id=100 + i) for i in range(count)]
     segments = b"".join(packet[28:] for packet in packets)
     header = bytearray(packets[0][:28])
@@ -238,9 +236,7 @@ def test_generic_xdp(hosts: tuple[Host, Host], tap: Callable[..., Tap]) -> None:
         assert all(packet.icrc_ok for packet in seen)
 
 
-def test_tshark_reads_what_was_captured(
-    hosts: tuple[Host, Host], tmp_path: object
-) -> None:
+def test_tshark_reads_what_was_captured(hosts: tuple[Host, Host], tmp_path: object) -> None:
     src, dst = hosts
     from livedma.capture.live import Capture
     from livedma.capture.sinks import CaptureTotals, open_sink
@@ -257,13 +253,24 @@ def test_tshark_reads_what_was_captured(
         sink.close(CaptureTotals(counters.matched, counters.ring_dropped))
     try:
         shown = subprocess.run(
-            ["tshark", "-r", path, "-T", "fields", "-e", "infiniband.bth.psn", "-e",
-             "frame.interface_name", "-e", "frame.packet_flags_direction"],
-            capture_output=True, text=True, check=True,
+            [
+                "tshark",
+                "-r",
+                path,
+                "-T",
+                "fields",
+                "-e",
+                "infiniband.bth.psn",
+                "-e",
+                "frame.interface_name",
+                "-e",
+                "frame.packet_flags_direction",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.splitlines()
     except FileNotFoundError:
-        from conftest import cannot
-
         cannot("tshark is not installed")
     assert [line.split("\t")[:2] for line in shown] == [[str(i), "eth0"] for i in range(50)]
     assert {int(line.split("\t")[2], 0) for line in shown} == {1}

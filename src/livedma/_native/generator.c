@@ -33,7 +33,7 @@ static void wait_until(int64_t due_ns)
 	int64_t left_ns;
 
 	while ((left_ns = due_ns - now_ns()) > 0) {
-		struct timespec pause = { .tv_nsec = left_ns - 100000 };
+		struct timespec pause = {.tv_nsec = left_ns - 100000};
 
 		if (left_ns > 200000 && left_ns < 1000000000)
 			nanosleep(&pause, NULL);
@@ -78,7 +78,7 @@ static int send_all(int fd, struct mmsghdr *messages, unsigned int count)
 		if (n >= 0)
 			sent += (unsigned int)n;
 		else if (errno == ENOBUFS || errno == EAGAIN)
-			poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, 1);
+			poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 1);
 		else if (errno != EINTR)
 			return -errno;
 	}
@@ -116,14 +116,14 @@ int64_t generator_send(int fd, const struct generator_flow *flow, const struct s
 				if (!size)
 					err = -EINVAL;
 				if (segments > 1 && s == 0 &&
-				    setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &(int){ (int)size },
+				    setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &(int){(int)size},
 					       sizeof(int)))
 					err = -errno;
 				bytes += size;
 			}
 			if (flow->repeat && first)
 				continue;
-			box->parts[n] = (struct iovec){ .iov_base = buf, .iov_len = bytes };
+			box->parts[n] = (struct iovec){.iov_base = buf, .iov_len = bytes};
 			box->messages[n].msg_hdr = (struct msghdr){
 				.msg_name = (void *)(uintptr_t)to,
 				.msg_namelen = to ? to_bytes : 0,
@@ -175,19 +175,20 @@ int generator_receive(int fd, const struct generator_flow *flow, int idle_ms,
 		return -ENOMEM;
 	memset(ret, 0, sizeof(*ret));
 	for (int i = 0; i < MESSAGES; i++) {
-		box->parts[i] = (struct iovec){ box->bytes + i * PACKET_MAX, PACKET_MAX };
+		box->parts[i] = (struct iovec){box->bytes + i * PACKET_MAX, PACKET_MAX};
 		box->messages[i].msg_hdr.msg_iov = &box->parts[i];
 		box->messages[i].msg_hdr.msg_iovlen = 1;
 	}
 	while (!err && ret->packets < flow->count) {
-		n = poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, idle_ms);
+		n = poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, idle_ms);
 		if (n == 0)
 			break;
 		n = n < 0 ? n : recvmmsg(fd, box->messages, MESSAGES, MSG_DONTWAIT, NULL);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			err = -errno;
 		for (int i = 0; i < n; i++)
-			check(flow, box->parts[i].iov_base, box->messages[i].msg_len, &next_psn, ret);
+			check(flow, box->parts[i].iov_base, box->messages[i].msg_len, &next_psn,
+			      ret);
 	}
 	free(box);
 	return err;

@@ -23,9 +23,11 @@ class Flow:
         sock: socket.socket,
         count: int,
         *,
-        rate: float = 0,
+        rate: float = 0.0,
         segments: int = 1,
         first: int = 0,
         repeat: bool = False,
     ) -> int: ...
-    def receive(self, sock: socket.socket, count: int, *, idle_ms: int = 1000) -> dict[str, int]: ...
+    def receive(
+        self, sock: socket.socket, count: int, *, idle_ms: int = 1000
+    ) -> dict[str, int]: ...

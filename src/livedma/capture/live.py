@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from livedma._native.bpf import SNAPLEN_MAX, CaptureSession
 from livedma._native.wire import Batch
@@ -88,8 +88,9 @@ class Capture:
     """A live capture of one interface, by name: it follows an interface that goes and comes back.
 
     Iterating gives batches of packets as they arrive, and an empty one at least every `interval_s`,
-    until `stop()` is called, `count` packets came or `seconds` have passed. It is one batch, filled again and again: use what is in it before
-    asking for the next. What happens to the interface is said through `say`.
+    until `stop()` is called, `count` packets came or `seconds` have passed. It is one batch, filled
+    again and again: use what is in it before asking for the next. What happens to the interface is
+    said through `say`.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Capture:
         self._seconds = seconds
         self._filters = filters or Filters()
         self._direction = direction
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "snaplen": snaplen,
             "sample": sample,
             "ring_bytes": ring_bytes,
@@ -205,7 +206,7 @@ class Capture:
             raise CaptureError(f"{self.iface}: {error.strerror}") from error
 
     def stop(self) -> None:
-        """Detaches and ends the iteration once what is in the ring has been read; for signal handlers."""
+        """Ends the iteration once the ring is empty; a signal handler may call it."""
         self._stopped = True
 
     def __iter__(self) -> Iterator[Batch]:
@@ -268,9 +269,8 @@ class Capture:
 
     @property
     def outlives_kill(self) -> bool:
-        """Whether a process that is killed would leave its tc filters behind (kernels before 6.6)."""
+        """Whether being killed would leave tc filters behind (kernels before 6.6)."""
         return "clsact" in (self._session.rx_mode, self._session.tx_mode)
 
     def counters(self) -> Counters:
         return Counters(**self._session.counters())
-

@@ -102,7 +102,7 @@ def attached_id(host: Host) -> int:
 
 
 def attached_tcx(host: Host) -> int:
-    """How many programs are attached to the host's interface by tcx, ingress and egress together."""
+    """How many programs tcx runs on the host's interface, ingress and egress together."""
     total = 0
     with host.inside():
         index = socket.if_nametoindex(host.iface)
