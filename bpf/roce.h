@@ -152,13 +152,14 @@ static __always_inline enum roce_found roce_walk_ipv4(struct roce_cursor *cursor
 	if (!ip)
 		return ROCE_SHORT;
 	/* Only the first fragment has a UDP header. */
-	if (ip->protocol != IPPROTO_UDP || ip->ihl < 5 || ip->frag_off & bpf_htons(0x1fff))
+	if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x1fff))
 		return ROCE_NONE;
 	ret->ip_version = 4;
 	ret->ip_bytes = bpf_ntohs(ip->tot_len);
 	ret->src.words[0] = ip->saddr;
 	ret->dst.words[0] = ip->daddr;
-	roce_skip(cursor, (ip->ihl * 4 - 20) & 0x3c); /* the mask is for the verifier */
+	if (ip->ihl > 5) /* fewer are impossible, and for the decoder to complain about */
+		roce_skip(cursor, (ip->ihl * 4 - 20) & 0x3c); /* the mask is for the verifier */
 	return roce_walk_udp(cursor, ret);
 }
 

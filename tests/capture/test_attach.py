@@ -13,13 +13,12 @@ from contextlib import contextmanager
 import pytest
 from taps import Tap
 
+from livedma.capture.live import Capture
 from livedma.errors import CaptureError
 from livedma.lab.hosts import Host, connect
 from livedma.lab.traffic import packet_socket, udp_flow, udp_socket
 from livedma.lab.xdp import TinyXdp, attached_id, attached_tcx
 from livedma.wire.encode import encode, ethernet
-
-live = pytest.importorskip("livedma.capture.live")
 
 
 def command(host: Host, *args: str) -> list[str]:
@@ -109,7 +108,7 @@ def test_replace_puts_the_other_program_back(hosts: tuple[Host, Host]) -> None:
     src, dst = hosts
     with TinyXdp(dst, name="stranger"):
         foreign = attached_id(dst)
-        with dst.inside(), live.Capture("eth0", hook="xdp", replace=True, count=10) as capture:
+        with dst.inside(), Capture("eth0", hook="xdp", replace=True, count=10) as capture:
             assert attached_id(dst) not in (0, foreign)
             send_some(src, dst)
             assert sum(len(batch) for batch in capture) == 10
@@ -134,7 +133,7 @@ def test_an_interface_that_goes_comes_back_and_is_replaced(hosts: tuple[Host, Ho
             assert time.monotonic() < end_s
             psns.extend(packet.psn for packet in next(batches))
 
-    with dst.inside(), live.Capture("eth0", direction="rx", hook="xdp", say=said.append) as capture:
+    with dst.inside(), Capture("eth0", direction="rx", hook="xdp", say=said.append) as capture:
         batches = iter(capture)
         send_some(src, dst, 0)
         read(10)
@@ -159,7 +158,7 @@ def test_an_interface_that_goes_comes_back_and_is_replaced(hosts: tuple[Host, Ho
 def test_kernels_without_tcx(hosts: tuple[Host, Host]) -> None:
     """They take a filter and a qdisc, which go at the end."""
     src, dst = hosts
-    with dst.inside(), live.Capture("eth0", hook="tc", without_links=True, count=20) as capture:
+    with dst.inside(), Capture("eth0", hook="tc", without_links=True, count=20) as capture:
         assert capture.modes == "rx by clsact, tx by clsact"
         assert capture.outlives_kill
         send_some(src, dst)
@@ -171,7 +170,7 @@ def test_kernels_without_tcx(hosts: tuple[Host, Host]) -> None:
 
 def test_tc_is_chosen_where_xdp_would_cost_offloads(hosts: tuple[Host, Host]) -> None:
     said: list[str] = []
-    with hosts[1].inside(), live.Capture("eth0", say=said.append) as capture:
+    with hosts[1].inside(), Capture("eth0", say=said.append) as capture:
         assert capture.modes == "rx by tcx, tx by tcx"
     assert "offloads" in said[0]
 
@@ -194,9 +193,9 @@ def test_without_root_one_sentence_and_the_command(bpf: None) -> None:
 
 def test_there_is_no_such_interface(bpf: None) -> None:
     with pytest.raises(CaptureError, match="no such interface"):
-        live.Capture("nosuch0")
+        Capture("nosuch0")
     with pytest.raises(CaptureError, match="no interface name"):
-        live.Capture("a/b")
+        Capture("a/b")
 
 
 def test_close_is_idempotent_and_use_after_it_is_refused(
@@ -213,7 +212,7 @@ def test_count_is_exact(hosts: tuple[Host, Host]) -> None:
     src, dst = hosts
     macs = {"src": src.mac.hex(":"), "dst": dst.mac.hex(":")}
     frame = ethernet(encode("RC_SEND_ONLY", src=src.ipv4, dst=dst.ipv4, payload=b"abcd"), **macs)
-    with dst.inside(), live.Capture("eth0", count=7) as capture:
+    with dst.inside(), Capture("eth0", count=7) as capture:
         with packet_socket(src) as sock:
             for _ in range(100):
                 sock.send(frame)
@@ -222,7 +221,7 @@ def test_count_is_exact(hosts: tuple[Host, Host]) -> None:
 
 def test_seconds_end_it(hosts: tuple[Host, Host]) -> None:
     start_s = time.monotonic()
-    with hosts[1].inside(), live.Capture("eth0", seconds=0.5) as capture:
+    with hosts[1].inside(), Capture("eth0", seconds=0.5) as capture:
         assert sum(len(batch) for batch in capture) == 0
     assert 0.4 < time.monotonic() - start_s < 5
 

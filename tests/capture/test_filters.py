@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from taps import Tap
 
+from livedma.capture.filters import Filters
 from livedma.lab.hosts import Host
 from livedma.lab.traffic import packet_socket
 from livedma.wire.encode import encode, ethernet
 
-filters = pytest.importorskip("livedma.capture.filters")
 HOOKS = pytest.mark.parametrize("hook", ["xdp", "tc"])
 
 
 def settings(**given: Any) -> dict[str, Any]:
-    parsed = filters.Filters.parse(**given)
+    parsed = Filters.parse(**given)
     return {"prefixes": parsed.prefixes, "qps": parsed.qps, "operations": parsed.operations}
 
 
@@ -108,11 +108,22 @@ def test_sampling_takes_one_of_every_n(
     assert counters["sampled_out"] == 1000 - counters["recorded"]
 
 
+@HOOKS
+@pytest.mark.parametrize("snaplen", [64, 9728])
+def test_the_verifier_accepts_as_many_conditions_as_there_can_be(
+    hosts: tuple[Host, Host], tap: Callable[..., Tap], hook: str, snaplen: int
+) -> None:
+    prefixes = [f"10.{i}.0.0/16" for i in range(4)] + [f"fd0{i}::/16" for i in range(4)]
+    given = settings(host=prefixes, qp=range(16), op=["send,write,read,atomic,response"])
+    tap(hosts[1], "rx", hook, snaplen=snaplen, sample=7, **given)
+    tap(hosts[1], "tx", snaplen=snaplen, sample=7, **given)
+
+
 def test_limits_are_said() -> None:
     with pytest.raises(ValueError, match="at most 8"):
-        filters.Filters.parse(host=["10.0.0.1"] * 9)
+        Filters.parse(host=["10.0.0.1"] * 9)
     with pytest.raises(ValueError, match="at most 16"):
-        filters.Filters.parse(qp=range(17))
+        Filters.parse(qp=range(17))
 
 
 @pytest.mark.parametrize(
@@ -128,4 +139,4 @@ def test_limits_are_said() -> None:
 )
 def test_nonsense_is_refused(given: dict[str, list[str]], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        filters.Filters.parse(**given)
+        Filters.parse(**given)

@@ -104,7 +104,6 @@ def test_what_is_not_roce_is_left_alone(
         ethernet(v4[:22] + b"\x12\xb8" + v4[24:], **macs),  # another UDP port
         ethernet(v4[:9] + b"\x06" + v4[10:], **macs),  # TCP
         ethernet(later_fragment, **macs),
-        ethernet(b"\x44" + v4[1:], **macs),  # an impossible IPv4 header length
         ethernet(with_extensions(packet6(src, dst), 5), **macs),  # more than are followed
         bytes.fromhex("ffffffffffff") + src.mac + b"\x08\x06" + bytes(46),
     ]
