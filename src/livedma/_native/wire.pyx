@@ -89,6 +89,12 @@ cdef class Packet:
         return self.c.opcode
 
     @property
+    def opcode_name(self):
+        """The kernel's name without IB_OPCODE_; None if there is no such opcode."""
+        cdef const char *name = ldma_opcodes[self.c.opcode].name
+        return name.decode() if name != NULL else None
+
+    @property
     def bth_flags(self):
         """The BTH's second byte: solicited event, migration state, pad count, transport version."""
         return self.c.flags
@@ -170,6 +176,14 @@ cdef class Batch:
         cdef uint32_t captured = <uint32_t>frame.shape[0]
         return ldma_batch_add_copy(self.c, link, time_ns, direction,
                                    &frame[0] if captured else &nothing, captured, length)
+
+    def tally(self):
+        """(packets with a bad ICRC, packets with another error than being cut by the capture)"""
+        cdef uint32_t i, bad = 0, broken = 0
+        for i in range(self.c.count):
+            bad += self.c.packets[i].icrc_state == LDMA_ICRC_BAD
+            broken += self.c.packets[i].error not in (LDMA_PACKET_OK, LDMA_PACKET_CAPTURE)
+        return bad, broken
 
     def carriers(self):
         """Indexes of the packets that may carry a message of an upper layer from its start."""

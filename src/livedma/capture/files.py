@@ -75,7 +75,7 @@ class CaptureFile:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about what could not be used: link types, lengths that contradict each other."""
+        """Sentences about what could not be used: link types, contradicting lengths."""
         count = self._reader.contradictions
         if not count:
             return self._reader.warnings

@@ -1,7 +1,7 @@
 """Packets as Arrow columns: the schema that Parquet files have, and the builder that fills it.
 
-Version 1 of the schema is `SCHEMA`; docs/columns.md describes it. Values are never copied on their way from
-the C core into Arrow.
+Version 1 of the schema is `SCHEMA`; docs/columns.md describes it. Values are never copied on
+their way from the C core into Arrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livedma._native.columns import VERSION, Columns, column_infos
-from livedma._native.wire import Batch, opcode_table
+from livedma._native.wire import Batch
+from livedma.wire.opcodes import OPCODES
 
 __all__ = ["ROWS", "SCHEMA", "ColumnBuilder", "columns"]
 
@@ -25,8 +26,8 @@ _ADDRESS = pa.dictionary(pa.int32(), pa.string())
 
 _names = ["UNKNOWN"] * 256
 _operations = ["UNKNOWN"] * 256
-for _code, _opcode_name, _, _, _operation, _ in opcode_table():
-    _names[_code], _operations[_code] = _opcode_name, _operation
+for _opcode in OPCODES.values():
+    _names[_opcode.code], _operations[_opcode.code] = _opcode.name, _opcode.operation
 _OPCODE_NAMES = pa.array(_names)
 _OPERATIONS = pa.array(_operations)
 _OPCODE = [name for name, *_ in _INFOS].index("opcode")
