@@ -107,7 +107,8 @@ int main(int argc, char **argv)
 	struct stat info;
 	double best = 1e9;
 
-	if (argc < 2 || (fd = open(argv[1], O_RDONLY)) < 0 || fstat(fd, &info) || info.st_size < 24) {
+	if (argc < 2 || (fd = open(argv[1], O_RDONLY)) < 0 || fstat(fd, &info) ||
+	    info.st_size < 24) {
 		fprintf(stderr, "usage: decode_limit FILE.pcap [ROUNDS]\n");
 		return 2;
 	}

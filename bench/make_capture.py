@@ -1,7 +1,9 @@
-"""Makes a large capture out of small ones: python bench/make_capture.py OUT.pcap PACKETS CAPTURE.pcap …
+"""Makes a large capture out of small ones.
 
-Repeats the packets of the given captures (little-endian microsecond pcap, Ethernet) until there are PACKETS of
-them; times go up by a second per repetition. Runs at the speed of the disk.
+Repeats the packets of the given captures (little-endian microsecond pcap, Ethernet) until there are
+as many as asked for; times go up by a second per repetition. Runs at the speed of the disk.
+
+    python bench/make_capture.py OUT.pcap PACKETS CAPTURE.pcap …
 """
 
 import argparse

@@ -14,17 +14,21 @@ typedef uint64_t chunk __attribute__((vector_size(16)));
 /* Ones over what may change on the way, for headers without options, from the LRH's place on. Whole chunks, so that
  * what is stored masked can be loaded again by the CRC without a stall. */
 struct mask {
-	uint32_t bth;    /* where it has to be for the mask to fit */
+	uint32_t bth; /* where it has to be for the mask to fit */
 	uint32_t chunks;
 	uint8_t bytes[80];
 };
 
 #define ONES_8 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff
 static const struct mask masks[] = {
-	[LDMA_L3_IPV4] = {28, 3, {ONES_8, [9] = 0xff, [16] = 0xff, [18] = 0xff, 0xff,
-				  [34] = 0xff, 0xff, [40] = 0xff}},
-	[LDMA_L3_IPV6] = {48, 5, {ONES_8, 0x0f, 0xff, 0xff, 0xff, [15] = 0xff,
-				  [54] = 0xff, 0xff, [60] = 0xff}},
+	[LDMA_L3_IPV4] = {28,
+			  3,
+			  {ONES_8, [9] = 0xff, [16] = 0xff, [18] = 0xff, 0xff, [34] = 0xff, 0xff,
+			   [40] = 0xff}},
+	[LDMA_L3_IPV6] = {48,
+			  5,
+			  {ONES_8, 0x0f, 0xff, 0xff, 0xff, [15] = 0xff, [54] = 0xff, 0xff,
+			   [60] = 0xff}},
 	[LDMA_L3_GRH] = {40, 4, {ONES_8, 0x0f, 0xff, 0xff, 0xff, [15] = 0xff, [52] = 0xff}},
 };
 

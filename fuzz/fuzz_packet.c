@@ -10,9 +10,17 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const uint32_t links[] = {
-	LDMA_LINK_ETHERNET, LDMA_LINK_SLL,      LDMA_LINK_SLL2,        LDMA_LINK_RAW,
-	LDMA_LINK_IPV4,     LDMA_LINK_IPV6,     LDMA_LINK_NULL,        LDMA_LINK_LOOP,
-	LDMA_LINK_RAW_BSD,  LDMA_LINK_RAW_OPENBSD, 147, /* unknown */
+	LDMA_LINK_ETHERNET,
+	LDMA_LINK_SLL,
+	LDMA_LINK_SLL2,
+	LDMA_LINK_RAW,
+	LDMA_LINK_IPV4,
+	LDMA_LINK_IPV6,
+	LDMA_LINK_NULL,
+	LDMA_LINK_LOOP,
+	LDMA_LINK_RAW_BSD,
+	LDMA_LINK_RAW_OPENBSD,
+	147, /* unknown */
 };
 
 #define CHECK(condition)                                                                           \

@@ -1,8 +1,8 @@
 """Makes the seed corpus: python fuzz/make_corpus.py CAPTURE.pcap …
 
-Takes one packet of each opcode and error from the captures (Ethernet, little-endian pcap), cut to a few hundred
-bytes, and adds files made by hand for every format and every kind of damage. What a fuzzer found is kept next to
-them under its own name (found-*) and is not touched.
+Takes the smallest packet of each opcode from the captures (Ethernet, little-endian pcap), cut to a
+few hundred bytes, and adds files made by hand for every format and every kind of damage. What a
+fuzzer found is kept next to them under its own name (found-*) and is not touched.
 """
 
 import struct

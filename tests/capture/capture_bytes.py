@@ -34,9 +34,7 @@ def pcap_record(frame: Frame, order: str = "<", magic: int = MICRO) -> bytes:
     return head + frame.data
 
 
-def pcap(
-    frames: list[Frame], order: str = "<", magic: int = MICRO, link: int = ETHERNET
-) -> bytes:
+def pcap(frames: list[Frame], order: str = "<", magic: int = MICRO, link: int = ETHERNET) -> bytes:
     records = [pcap_record(frame, order, magic) for frame in frames]
     return b"".join([pcap_header(order, magic, link), *records])
 

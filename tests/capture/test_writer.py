@@ -12,6 +12,12 @@ from livedma._native.files import PcapngWriter
 from livedma._native.wire import Batch
 from livedma.capture.files import read
 
+FIELDS = [
+    "-eframe.time_epoch",
+    "-eframe.packet_flags_direction",
+    "-einfiniband.bth.psn",
+]
+
 
 def fill(direction: int = 0, length: int | None = None) -> Batch:
     batch = Batch(64, 1 << 16)
@@ -70,8 +76,7 @@ def test_wireshark_accepts_it(tmp_path: Path) -> None:
     ):
         assert wanted in info
     shown = subprocess.run(
-        ["tshark", "-n", "-r", path, "-T", "fields"]
-        + ["-e", "frame.time_epoch", "-e", "frame.packet_flags_direction", "-e", "infiniband.bth.psn"],
+        ["tshark", "-n", "-r", path, "-T", "fields", *FIELDS],
         capture_output=True,
         text=True,
         check=True,

@@ -13,11 +13,18 @@ static const uint8_t frame[61] = {1, 2, 3};
 static size_t write_file(uint8_t *buf, size_t size)
 {
 	const struct ldma_pcapng_packet packet = {
-		.frame = frame, .time_ns = 1234567890123456789, .captured = sizeof(frame),
-		.length = 100, .direction = LDMA_DIRECTION_TX,
+		.frame = frame,
+		.time_ns = 1234567890123456789,
+		.captured = sizeof(frame),
+		.length = 100,
+		.direction = LDMA_DIRECTION_TX,
 	};
 	const struct ldma_pcapng_statistics statistics = {
-		.received = 7, .dropped = 2, .dropped_later = 3, .start_ns = 1, .end_ns = 2,
+		.received = 7,
+		.dropped = 2,
+		.dropped_later = 3,
+		.start_ns = 1,
+		.end_ns = 2,
 	};
 	size_t used = ldma_pcapng_section(buf, size, "hardware", NULL, "test");
 
@@ -53,8 +60,8 @@ static void test_write_then_read(void)
 /* A block that does not fit is 0, never a byte too far: the buffer is an allocation of its exact size. */
 static void test_no_room(void)
 {
-	const struct ldma_pcapng_packet packet = {.frame = frame, .captured = sizeof(frame),
-						  .direction = LDMA_DIRECTION_RX};
+	const struct ldma_pcapng_packet packet = {
+		.frame = frame, .captured = sizeof(frame), .direction = LDMA_DIRECTION_RX};
 	const struct ldma_pcapng_packet huge = {.frame = frame, .captured = UINT32_MAX};
 	const struct ldma_pcapng_statistics statistics = {.start_ns = 1};
 

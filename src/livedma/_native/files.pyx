@@ -2,7 +2,8 @@
 import os
 from collections import namedtuple
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
@@ -41,6 +42,7 @@ cdef int wait_for(int fd, short events) except -1:
     return 0
 
 
+@cython.final
 cdef class FileReader:
     """Reads a pcap or pcapng file, pipe or descriptor in bounded memory.
 
@@ -209,6 +211,7 @@ cdef class FileReader:
         ]
 
 
+@cython.final
 cdef class PcapngWriter:
     """Writes batches to a pcapng file with nanosecond times. interfaces: [(name, link type, snap length)]."""
 
