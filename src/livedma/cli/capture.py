@@ -76,33 +76,56 @@ def register(commands: Any) -> None:
     )
     add = parser.add_argument
     add("iface", metavar="IFACE", help="the interface; it may go away and come back")
-    add("--direction", choices=("rx", "tx", "both"), default="both", help="(both)")
+    add(
+        "--direction",
+        choices=("rx", "tx", "both"),
+        default="both",
+        help="as this machine sees it (both)",
+    )
     add("--count", type=_positive, metavar="N", help="end after N packets")
     add("--seconds", type=_seconds, metavar="S", help="end after S seconds")
     add("--format", choices=(*FORMATS, "pcapng"), help="how packets are written (text)")
     add("--json", action="store_true", help="the same as --format json")
     add("--write", metavar="FILE", help="write to a file instead of the terminal")
-    add("--host", action="append", default=[], metavar="ADDR[/LEN]", help="from or to it")
-    add("--src", action="append", default=[], metavar="ADDR[/LEN]", help="from it")
-    add("--dst", action="append", default=[], metavar="ADDR[/LEN]", help="to it")
     add(
-        "--qp", action="append", default=[], metavar="N", help="destination QP, or source in a DETH"
+        "--host",
+        action="append",
+        default=[],
+        metavar="ADDR[/LEN]",
+        help="only from or to this address; more are alternatives",
+    )
+    add("--src", action="append", default=[], metavar="ADDR[/LEN]", help="only from it")
+    add("--dst", action="append", default=[], metavar="ADDR[/LEN]", help="only to it")
+    add(
+        "--qp",
+        action="append",
+        default=[],
+        metavar="N",
+        help="only to this QP, or from it where the packet says so (DETH)",
     )
     add(
-        "--op", action="append", default=[], metavar="OP,OP", help="SEND, WRITE, READ, ACK, ATOMIC…"
+        "--op",
+        action="append",
+        default=[],
+        metavar="OP,OP",
+        help="only these: SEND, WRITE, READ, READ_RESPONSE, ACK, ATOMIC, CNP, …",
     )
-    add("--sample", type=_ratio, default=1, metavar="1/N", help="one of every N packets")
+    add("--sample", type=_ratio, default=1, metavar="1/N", help="only one of every N packets")
     add("--snaplen", type=_positive, metavar="BYTES", help="keep so many bytes of a frame (all)")
     add(
         "--hook",
         choices=("auto", "xdp", "tc"),
         default="auto",
-        help="ingress: where to look (auto)",
+        help="where received packets are seen (auto: XDP, or tc where XDP costs offloads)",
     )
-    add("--replace", action="store_true", help="put a foreign XDP program aside until the end")
+    add(
+        "--replace",
+        action="store_true",
+        help="put a foreign XDP program aside; it is put back at the end, not if livedma is killed",
+    )
     add("--ring", type=_size, default=0, metavar="SIZE", help="of the ring buffer (16MiB)")
     add("--verbose", action="store_true", help="show what libbpf and the verifier say")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, wrong_use=parser.error)
 
 
 class _Status:
@@ -179,11 +202,11 @@ def _start(args: argparse.Namespace, status: _Status) -> Capture:
         raise CaptureError(f"capturing needs libbpf: apt install libbpf1 ({error})") from None
     snaplen = args.snaplen or SNAPLEN_MAX
     if not SNAPLEN_MIN <= snaplen <= SNAPLEN_MAX:
-        raise CaptureError(f"--snaplen takes {SNAPLEN_MIN} to {SNAPLEN_MAX} bytes")
+        args.wrong_use(f"--snaplen takes {SNAPLEN_MIN} to {SNAPLEN_MAX} bytes")
     try:
         filters = Filters.parse(host=args.host, src=args.src, dst=args.dst, qp=args.qp, op=args.op)
     except ValueError as error:
-        raise CaptureError(str(error)) from None
+        args.wrong_use(str(error))
     try:
         return Capture(
             args.iface,
