@@ -327,7 +327,6 @@ def test_any_buffer_will_do() -> None:
         assert Inside().look(replace(packet(whole), payload=kind(whole))) == wanted  # type: ignore[arg-type]
 
 
-
 @functools.cache
 def real_payloads() -> list[Packet]:
     names = ("nfs_rdma_v3", "nfs_rdma_v4.2", "nvme_rdma", "rping_v6")

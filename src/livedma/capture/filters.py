@@ -42,7 +42,9 @@ class Filters:
         sides: tuple[tuple[Side, Iterable[str]], ...] = (("host", host), ("src", src), ("dst", dst))
         prefixes = tuple(parse_prefix(text, side) for side, texts in sides for text in texts)
         if len(prefixes) > PREFIXES_MAX:
-            raise ValueError(f"{len(prefixes)} addresses: the kernel compares at most {PREFIXES_MAX}")
+            raise ValueError(
+                f"{len(prefixes)} addresses: the kernel compares at most {PREFIXES_MAX}"
+            )
         qps = tuple(parse_qp(text) for text in qp)
         if len(qps) > QPS_MAX:
             raise ValueError(f"{len(qps)} QPs: the kernel compares at most {QPS_MAX}")

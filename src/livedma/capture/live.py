@@ -273,4 +273,3 @@ class Capture:
 
     def counters(self) -> Counters:
         return Counters(**self._session.counters())
-

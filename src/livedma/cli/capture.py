@@ -85,11 +85,20 @@ def register(commands: Any) -> None:
     add("--host", action="append", default=[], metavar="ADDR[/LEN]", help="from or to it")
     add("--src", action="append", default=[], metavar="ADDR[/LEN]", help="from it")
     add("--dst", action="append", default=[], metavar="ADDR[/LEN]", help="to it")
-    add("--qp", action="append", default=[], metavar="N", help="destination QP, or source in a DETH")
-    add("--op", action="append", default=[], metavar="OP,OP", help="SEND, WRITE, READ, ACK, ATOMIC…")
+    add(
+        "--qp", action="append", default=[], metavar="N", help="destination QP, or source in a DETH"
+    )
+    add(
+        "--op", action="append", default=[], metavar="OP,OP", help="SEND, WRITE, READ, ACK, ATOMIC…"
+    )
     add("--sample", type=_ratio, default=1, metavar="1/N", help="one of every N packets")
     add("--snaplen", type=_positive, metavar="BYTES", help="keep so many bytes of a frame (all)")
-    add("--hook", choices=("auto", "xdp", "tc"), default="auto", help="ingress: where to look (auto)")
+    add(
+        "--hook",
+        choices=("auto", "xdp", "tc"),
+        default="auto",
+        help="ingress: where to look (auto)",
+    )
     add("--replace", action="store_true", help="put a foreign XDP program aside until the end")
     add("--ring", type=_size, default=0, metavar="SIZE", help="of the ring buffer (16MiB)")
     add("--verbose", action="store_true", help="show what libbpf and the verifier say")
@@ -172,9 +181,7 @@ def _start(args: argparse.Namespace, status: _Status) -> Capture:
     if not SNAPLEN_MIN <= snaplen <= SNAPLEN_MAX:
         raise CaptureError(f"--snaplen takes {SNAPLEN_MIN} to {SNAPLEN_MAX} bytes")
     try:
-        filters = Filters.parse(
-            host=args.host, src=args.src, dst=args.dst, qp=args.qp, op=args.op
-        )
+        filters = Filters.parse(host=args.host, src=args.src, dst=args.dst, qp=args.qp, op=args.op)
     except ValueError as error:
         raise CaptureError(str(error)) from None
     try:

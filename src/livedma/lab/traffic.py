@@ -71,7 +71,8 @@ def frame_flow(
 ) -> Flow:
     """The same for a packet socket: whole frames, behind up to two VLAN tags (outer first)."""
     tags = b"".join(
-        (0x88A8 if len(vlan) == 2 and i == 0 else 0x8100).to_bytes(2, "big") + tag.to_bytes(2, "big")
+        (0x88A8 if len(vlan) == 2 and i == 0 else 0x8100).to_bytes(2, "big")
+        + tag.to_bytes(2, "big")
         for i, tag in enumerate(vlan)
     )
     ethertype = 0x8915 if roce1 else _ETHERTYPES[6 if ipv6 else 4]
