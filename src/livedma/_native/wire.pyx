@@ -23,3 +23,9 @@ cdef class Batch:
 
     def reset(self):
         ldma_batch_reset(self.c)
+
+    def add(self, uint32_t link, uint64_t time_ns, uint8_t direction, const uint8_t[::1] frame,
+            uint32_t length):
+        """Copy and decode one frame. Returns whether there was room for it."""
+        cdef const uint8_t *p = &frame[0] if frame.shape[0] else NULL
+        return ldma_batch_add_copy(self.c, link, time_ns, direction, p, frame.shape[0], length)
