@@ -45,6 +45,7 @@ struct ldma_flow {
 	int32_t peer;          /* index of the other direction, or -1 */
 	bool joined_by_cm;
 	uint8_t direction;     /* the one analysed, enum ldma_direction */
+	bool starts_inside;    /* its first packet continues something that was not captured */
 	bool is_closed;        /* a DREQ for its QP was captured */
 	uint32_t mtu;          /* bytes of payload in a full packet, 0 if not known */
 	uint64_t first_ns, last_ns;

@@ -158,7 +158,6 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 		/* Of several responses one would have been captured. */
 		track->is_back_unclear = !(operation == LDMA_OP_READ && count > 1);
 		flow->lost_unclear += track->is_back_unclear;
-		track->back_operation = operation;
 	} else {
 		track->is_back_unclear = false;
 	}
@@ -173,6 +172,7 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 			flow->attempts = track->attempts;
 	}
 	track->is_nak_pending = track->is_rnr_pending = false;
+	track->back_operation = operation;
 
 	track_clear(track->request, track->high, psn, track->high, REQUEST_SENT);
 	track_clear(track->response, track->answered, psn, track->answered,

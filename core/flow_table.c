@@ -296,9 +296,13 @@ static void follow(struct ldma_flow_table *table, int32_t index, const struct ld
 		learn_mtu(table, flow, packet, info->role);
 	if (info->role & LDMA_ROLE_RESPONSE) {
 		follow_response(table, index, packet);
+		if (flow->packets == 1)
+			flow->starts_inside = flow->peer < 0;
 		return;
 	}
 	flow->requests++;
+	if (flow->packets == 1)
+		flow->starts_inside = !(info->role & LDMA_ROLE_FIRST);
 	if (is_reliable) {
 		track_request(flow, packet);
 		if (flow->peer < 0)

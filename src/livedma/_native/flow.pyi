@@ -1,11 +1,13 @@
-from typing import TypedDict
+from typing import TypedDict, type_check_only
 
 from livedma._native.wire import Batch
 
+@type_check_only
 class Half(TypedDict):
     index: int
     peer: int | None
     joined_by_cm: bool
+    starts_inside: bool
     is_closed: bool
     src: bytes
     dst: bytes
@@ -45,6 +47,7 @@ class Half(TypedDict):
     open_operation: str
     rtt_count: int
 
+@type_check_only
 class Totals(TypedDict):
     packets: int
     bytes: int

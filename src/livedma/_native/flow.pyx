@@ -19,7 +19,7 @@ cdef extern from "flow.h" nogil:
         ldma_flow_key key
         int32_t peer
         bint joined_by_cm
-        bint is_closed
+        bint starts_inside, is_closed
         uint32_t mtu
         uint64_t first_ns, last_ns
         uint64_t packets, bytes, copies, icrc_errors, undecoded, cnps, ecn_marked
@@ -68,7 +68,8 @@ cdef dict as_dict(uint32_t index, const ldma_flow *f):
             naks[reason] = naks.get(reason, 0) + f.naks[i]
     return {
         "index": index, "peer": f.peer if f.peer >= 0 else None,
-        "joined_by_cm": bool(f.joined_by_cm), "is_closed": bool(f.is_closed),
+        "joined_by_cm": bool(f.joined_by_cm),
+        "starts_inside": bool(f.starts_inside), "is_closed": bool(f.is_closed),
         "src": address(f.key.src, f.key.ip_version), "dst": address(f.key.dst, f.key.ip_version),
         "dest_qp": f.key.dest_qp, "transport": TRANSPORTS[f.key.transport], "mtu": f.mtu,
         "first_ns": f.first_ns, "last_ns": f.last_ns,
