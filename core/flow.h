@@ -12,6 +12,8 @@
  *   without being sent again arrived: the capture missed it);
  * - the requester goes back to it although nothing asked for that. If a response that covers it was captured before,
  *   that response was lost; if not, the request was, or its response on the way to the capture.
+ * A response that was captured less than two mean round trips before may still have been on its way: it crossed the
+ * repetition and nothing was lost.
  * What a go-back-N sender sends again behind such a packet is not lost.
  *
  * A packet with a wrong ICRC is counted and else ignored, as its receiver ignores it. Times may go backwards. Of
@@ -61,6 +63,7 @@ struct ldma_flow {
 	uint64_t missing;    /* PSNs missing in the capture whose fate is open */
 	uint64_t not_captured; /* the same, but they arrived */
 	uint64_t lost_unclear; /* of the lost: either the request or its response */
+	uint64_t crossed;      /* steps back that crossed the response: nothing was lost */
 	uint64_t recovered_by_nak, timeouts, restarts;
 	uint64_t timeout_ns; /* the longest wait before a request was sent again unasked */
 	uint32_t attempts;   /* the most often any one request was sent without progress */

@@ -3,12 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_data_operation(uint8_t operation)
-{
-	return operation == LDMA_OP_READ || operation == LDMA_OP_COMPARE_SWAP ||
-	       operation == LDMA_OP_FETCH_ADD;
-}
-
 void track_clear(uint8_t ring[TRACK_RING], uint32_t top, uint32_t from, uint32_t to, uint8_t bits)
 {
 	if (psn_diff(top, from) > TRACK_RING)
@@ -32,7 +26,7 @@ static void advance(struct ldma_flow_track *track, uint32_t n)
 static void begin(struct ldma_flow_track *track, uint32_t psn)
 {
 	memset(track, 0, sizeof(*track));
-	track->high = track->next = track->acked = track->sent_low = track->answered = psn;
+	track->first = track->high = track->next = track->acked = track->sent_low = track->answered = psn;
 	track->pass_count = 1;
 	track->passes[0] = (struct track_pass){.position = psn, .end = psn};
 }
@@ -48,9 +42,8 @@ static uint32_t response_count(uint32_t bytes, uint32_t mtu)
 void track_open_read(struct ldma_flow *flow, uint32_t psn)
 {
 	struct ldma_flow_track *track = flow->track;
-	struct track_read *read =
-		&track->reads[(track->read_first + track->read_count - 1u) % TRACK_READS];
-	uint32_t n = 0;
+	uint32_t n = 0, after = psn_add(track->open_psn, 1);
+	struct track_read *read;
 
 	if (flow->mtu)
 		n = response_count(track->open_bytes, flow->mtu);
@@ -62,13 +55,17 @@ void track_open_read(struct ldma_flow *flow, uint32_t psn)
 	if (!n)
 		return;
 	track->open_bytes = 0;
-	if (track->high != psn_add(track->open_psn, 1))
-		return;
-	read->count = n & 0xffffff;
-	if (track->next == track->high)
+	for (uint32_t i = track->read_count; i-- > 0;) {
+		read = &track->reads[(track->read_first + i) % TRACK_READS];
+		if (read->start == track->open_psn)
+			read->count = n & 0xffffff;
+	}
+	if (track->next == after) {
 		track->next = psn_add(track->next, n - 1);
-	advance(track, n - 1);
-	track->passes[track->pass_count - 1].end = track->next;
+		track->passes[track->pass_count - 1].end = track->next;
+	}
+	if (psn_diff(track->next, track->high) > 0)
+		advance(track, (uint32_t)psn_diff(track->next, track->high));
 }
 
 static void remember_read(struct ldma_flow_track *track, uint32_t psn, uint32_t count,
@@ -97,6 +94,19 @@ static void remember_read(struct ldma_flow_track *track, uint32_t psn, uint32_t 
 				    .is_again = is_again};
 }
 
+/* Whether psn is that of a response behind the first one of a READ. */
+static bool is_inside_read(const struct ldma_flow_track *track, uint32_t psn)
+{
+	for (uint32_t i = track->read_count; i-- > 0;) {
+		const struct track_read *read =
+			&track->reads[(track->read_first + i) % TRACK_READS];
+
+		if (psn_diff(psn, read->start) > 0)
+			return psn_diff(psn_add(read->start, read->count), psn) > 0;
+	}
+	return false;
+}
+
 /* PSNs [from, to) were skipped: sent, most likely, and lost on the way to the capture, or missed by it. */
 static void mark_missing(struct ldma_flow *flow, uint32_t from, uint32_t to, uint8_t bits)
 {
@@ -107,8 +117,22 @@ static void mark_missing(struct ldma_flow *flow, uint32_t from, uint32_t to, uin
 		at = track_request_at(track, from);
 		if (!at || *at & REQUEST_MISSING)
 			continue;
+		/* Sent before, but not by itself: part of a READ. */
+		if (!*at && !(bits & REQUEST_NEVER_SEEN))
+			continue;
 		*at |= bits;
 		flow->missing++;
+	}
+}
+
+/* A repetition leaves out requests up to psn. If it comes back to one that is answered with data, that was lost. */
+static void mark_skipped(struct ldma_flow_track *track, uint32_t psn)
+{
+	for (uint32_t p = track->next; psn_diff(psn, p) > 0; p = psn_add(p, 1)) {
+		uint8_t *at = track_request_at(track, p);
+
+		if (at && track_is_data(*at & REQUEST_OPERATION))
+			*at |= REQUEST_UNANSWERED;
 	}
 }
 
@@ -143,16 +167,22 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 	struct ldma_flow_track *track = flow->track;
 	uint32_t psn = packet->psn, lost = 0;
 	uint8_t *at = track_request_at(track, psn);
-	bool is_data = is_data_operation(operation), is_unasked = false;
+	bool is_data = track_is_data(operation), is_unasked = false;
 
 	if (!(track->is_nak_pending || track->is_rnr_pending) || psn_diff(psn, track->nak_psn) < 0)
 		is_unasked = true;
 	else if (psn_diff(psn, track->acked) > 0)
 		mark_missing(flow, track->nak_psn, psn, REQUEST_MISSING);
 
-	if (psn_diff(psn, track->acked) < 0)
-		lost = track_lost_responses(flow, psn, is_data);
-	if (!lost && (at ? *at & (REQUEST_SENT | REQUEST_UNANSWERED) : psn_diff(track->high, psn) > TRACK_RING)) {
+	if (track->is_acked && psn_diff(psn, track->acked) < 0)
+		lost = track_lost_responses(flow, psn, is_data, packet->time_ns);
+	if (!lost && operation == LDMA_OP_READ && psn_diff(psn, track->answered) >= 0 &&
+	    is_inside_read(track, psn)) {
+		/* The rest of a READ: its responses so far arrived, the next one did not get to the capture. */
+		lost = 1;
+		flow->lost[LDMA_OP_READ_RESPONSE]++;
+		track->is_back_unclear = false;
+	} else if (!lost && is_unasked && (at ? *at & (REQUEST_SENT | REQUEST_UNANSWERED) : psn_diff(track->high, psn) > TRACK_RING)) {
 		lost = 1;
 		flow->lost[operation]++;
 		/* Of several responses one would have been captured. */
@@ -168,6 +198,8 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 			flow->timeout_ns = track->wait_ns;
 		track->attempts = psn == track->back && track->attempts ? track->attempts + 1 : 2;
 		track->back = psn;
+		track->back_ns = packet->time_ns;
+		track->back_high = track->high;
 		if (track->attempts > flow->attempts)
 			flow->attempts = track->attempts;
 	}
@@ -205,10 +237,6 @@ static void first_transmission(struct ldma_flow *flow, const struct ldma_packet 
 		mark_missing(flow, high, psn, REQUEST_MISSING | REQUEST_NEVER_SEEN);
 	}
 	advance(track, count ? count : 1);
-	if (!count) {
-		track->open_psn = psn;
-		track->open_bytes = packet->dma_length;
-	}
 	count_message(flow, packet, info);
 	if ((packet->ack_req || info->role & LDMA_ROLE_LAST) && track->rtt_count < TRACK_RTTS)
 		track->rtts[(track->rtt_first + track->rtt_count++) % TRACK_RTTS] =
@@ -220,19 +248,23 @@ static void another_transmission(struct ldma_flow *flow, const struct ldma_packe
 {
 	struct ldma_flow_track *track = flow->track;
 	uint32_t psn = packet->psn, from = track->next;
+	uint8_t *at = track_request_at(track, psn);
+	/* Sent before the capture began? */
+	bool is_new = at && !*at && psn_diff(psn, track->first) < 0 && !is_inside_read(track, psn);
 
 	flow->retransmitted++;
-	if (psn_diff(psn, track->acked) < 0)
+	if (track->is_acked && psn_diff(psn, track->acked) < 0)
 		flow->duplicates++;
 	if (psn_diff(psn, track->next) < 0) {
 		step_back(flow, packet, info->operation, count);
 	} else if (psn != track->next) {
+		mark_skipped(track, psn);
 		/* An acknowledgement lets it skip what arrived; nothing else does. */
 		if (psn_diff(from, track->acked) < 0)
 			from = track->acked;
 		mark_missing(flow, from, psn, REQUEST_MISSING);
 	}
-	if (fill(flow, psn, count ? count : 1, info->operation))
+	if (fill(flow, psn, count ? count : 1, info->operation) || is_new)
 		count_message(flow, packet, info);
 }
 
@@ -268,13 +300,17 @@ bool track_request(struct ldma_flow *flow, const struct ldma_packet *packet)
 				: 1;
 
 	if (psn_diff(psn, track->high) >= 0) {
-		if (is_data_operation(info->operation))
+		if (track_is_data(info->operation))
 			remember_read(track, psn, count ? count : 1, info->operation);
 		first_transmission(flow, packet, info, count);
 	} else {
 		another_transmission(flow, packet, info, count);
-		if (is_data_operation(info->operation))
+		if (track_is_data(info->operation))
 			remember_read(track, psn, count ? count : 1, info->operation);
+	}
+	if (!count) {
+		track->open_psn = psn;
+		track->open_bytes = packet->dma_length;
 	}
 	at = track_request_at(track, psn);
 	if (at)
@@ -286,6 +322,8 @@ bool track_request(struct ldma_flow *flow, const struct ldma_packet *packet)
 		advance(track, (uint32_t)psn_diff(track->next, track->high));
 	track->passes[track->pass_count - 1].end = track->next;
 	track->last_ns = packet->time_ns;
+	if (psn == track->nak_psn)
+		track->is_nak_pending = track->is_rnr_pending = false;
 	return true;
 }
 
@@ -312,7 +350,7 @@ bool track_unreliable(struct ldma_flow *flow, const struct ldma_packet *packet)
 	if (ahead >= 0) {
 		high = track->high;
 		advance(track, (uint32_t)ahead);
-		mark_missing(flow, high, psn, REQUEST_MISSING);
+		mark_missing(flow, high, psn, REQUEST_MISSING | REQUEST_NEVER_SEEN);
 		if (ahead > TRACK_RING)
 			flow->missing += (uint32_t)ahead - TRACK_RING;
 		advance(track, 1);
@@ -322,7 +360,7 @@ bool track_unreliable(struct ldma_flow *flow, const struct ldma_packet *packet)
 			flow->duplicates++;
 			return true;
 		}
-		*at &= (uint8_t)~REQUEST_MISSING; /* late, not lost */
+		*at = 0; /* late, not lost */
 		flow->missing--;
 	}
 	count_message(flow, packet, info);

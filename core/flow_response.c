@@ -19,7 +19,7 @@ void track_pass_cut(struct ldma_flow_track *track, uint32_t psn)
 			track->passes[i].end = psn;
 }
 
-uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data)
+uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data, uint64_t now_ns)
 {
 	struct ldma_flow_track *track = flow->track;
 	uint8_t *at = track_response_at(track, psn);
@@ -38,6 +38,12 @@ uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data
 		if (!is_data)
 			acks += *at & RESPONSE_ACKS;
 		missing += !!(*at & RESPONSE_MISSING);
+	}
+	/* Whoever sees a later response knows that this one is lost; whoever sees none has to wait long enough. */
+	if ((acks || (data && psn_diff(track->response_psn, psn) <= 0)) && !missing &&
+	    now_ns < track->response_ns + 2 * track->rtt_mean_ns) {
+		flow->crossed++;
+		return 0;
 	}
 	at = track_request_at(track, psn);
 	if (is_data && at && (*at & REQUEST_OPERATION) && (*at & REQUEST_OPERATION) != LDMA_OP_READ)
@@ -87,6 +93,23 @@ int64_t ldma_flow_rtt_ns(const struct ldma_flow *a, const struct ldma_flow *b, u
 	return (int64_t)rtt_bucket_ns(LDMA_FLOW_RTT_BUCKETS - 1);
 }
 
+static void sample(struct ldma_flow *flow, uint64_t ns)
+{
+	struct ldma_flow_track *track = flow->track;
+
+	if (!flow->rtt)
+		flow->rtt = calloc(LDMA_FLOW_RTT_BUCKETS, sizeof(*flow->rtt));
+	if (!flow->rtt)
+		return;
+	flow->rtt[rtt_bucket(ns)]++;
+	flow->rtt_count++;
+	if (flow->rtt_count == 1)
+		track->rtt_mean_ns = track->rtt_least_ns = ns;
+	track->rtt_mean_ns += ns / 8 - track->rtt_mean_ns / 8;
+	if (ns < track->rtt_least_ns)
+		track->rtt_least_ns = ns;
+}
+
 static void measure(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -96,12 +119,8 @@ static void measure(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns)
 
 		if (psn_diff(rtt->psn, psn) > 0)
 			return;
-		if (!flow->rtt)
-			flow->rtt = calloc(LDMA_FLOW_RTT_BUCKETS, sizeof(*flow->rtt));
-		if (flow->rtt && now_ns >= rtt->sent_ns) {
-			flow->rtt[rtt_bucket(now_ns - rtt->sent_ns)]++;
-			flow->rtt_count++;
-		}
+		if (now_ns >= rtt->sent_ns)
+			sample(flow, now_ns - rtt->sent_ns);
 		track->rtt_first = (uint8_t)((track->rtt_first + 1) % TRACK_RTTS);
 		track->rtt_count--;
 	}
@@ -122,16 +141,39 @@ static void answer(struct ldma_flow_track *track, uint32_t psn)
 		track->response[track->answered % TRACK_RING] = 0;
 }
 
+/* Requests below psn are answered; those that are answered with data only if that is what came. */
+static void clear_sent(struct ldma_flow_track *track, uint32_t psn, bool is_data)
+{
+	uint32_t p = track->sent_low, low = psn;
+	uint8_t *at;
+
+	if (psn_diff(track->high, p) > TRACK_RING)
+		p = (track->high - TRACK_RING) & 0xffffff;
+	if (psn_diff(psn, p) <= 0)
+		return;
+	for (; psn_diff(psn, p) > 0; p = psn_add(p, 1)) {
+		at = track_request_at(track, p);
+		if (!at || !(*at & REQUEST_SENT))
+			continue;
+		if (is_data || !track_is_data(*at & REQUEST_OPERATION))
+			*at &= (uint8_t)~REQUEST_SENT;
+		else if (low == psn)
+			low = p;
+	}
+	track->sent_low = low;
+}
+
 /* The responder has everything below psn. What is missing there in the capture arrived all the same. */
-static void acknowledge(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns)
+static void acknowledge(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns, bool is_data)
 {
 	struct ldma_flow_track *track = flow->track;
 	uint32_t p = track->acked;
 	uint8_t *at;
 
-	track_clear(track->request, track->high, track->sent_low, psn, REQUEST_SENT);
-	if (psn_diff(psn, track->sent_low) > 0)
-		track->sent_low = psn;
+	clear_sent(track, psn, is_data);
+	if (!track->is_acked && psn_diff(psn, p) < 0)
+		track->acked = psn;
+	track->is_acked = true;
 	if (psn_diff(psn, p) <= 0)
 		return;
 	track->acked = psn;
@@ -214,7 +256,7 @@ static void data(struct ldma_flow *flow, struct ldma_flow *from, const struct ld
 	uint8_t *at;
 
 	answer(track, psn);
-	acknowledge(flow, psn_add(psn, 1), packet->time_ns);
+	acknowledge(flow, psn_add(psn, 1), packet->time_ns, true);
 	is_wanted = find_pass(track, psn, true);
 	at = track_response_at(track, psn);
 	is_seen = !at || *at & RESPONSE_SEEN;
@@ -228,25 +270,41 @@ static void data(struct ldma_flow *flow, struct ldma_flow *from, const struct ld
 	}
 }
 
+/* An acknowledgement tells what became of a request that was repeated unasked. */
+static void clear_up(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns)
+{
+	struct ldma_flow_track *track = flow->track;
+
+	if (psn_diff(psn, track->back_high) < 0 &&
+	    now_ns < track->back_ns + track->rtt_least_ns / 2) {
+		/* Too early for an answer to the repetition. */
+		flow->crossed++;
+		flow->timeouts--;
+	} else if (psn_diff(psn, track->next) >= 0) {
+		/* It has what was not yet sent again. */
+		flow->lost[LDMA_OP_ACK]++;
+	} else {
+		return;
+	}
+	flow->lost[track->back_operation]--;
+	flow->lost_unclear--;
+	flow->duplicates += (uint32_t)psn_diff(track->next, track->back);
+	track->is_back_unclear = false;
+}
+
 static void acknowledgement(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns)
 {
 	struct ldma_flow_track *track = flow->track;
 	bool is_new;
 	uint8_t *at;
 
-	/* It arrived before it was sent this time: the acknowledgement was lost, not the request. */
-	if (track->is_back_unclear && psn_diff(psn, track->next) >= 0 &&
-	    psn_diff(track->back, track->acked) >= 0) {
-		flow->lost[track->back_operation]--;
-		flow->lost[LDMA_OP_ACK]++;
-		flow->lost_unclear--;
-		flow->duplicates += (uint32_t)psn_diff(track->next, track->back);
-		track->is_back_unclear = false;
-	}
+	if (track->is_back_unclear && psn_diff(track->back, track->acked) >= 0 &&
+	    psn_diff(psn, track->back) >= 0)
+		clear_up(flow, psn, now_ns);
 	/* A duplicate may be acknowledged with the newest PSN: that says nothing about what is being repeated. */
 	is_new = psn_diff(psn, track->answered) >= 0;
 	answer(track, psn);
-	acknowledge(flow, psn_add(psn, 1), now_ns);
+	acknowledge(flow, psn_add(psn, 1), now_ns, false);
 	if (is_new)
 		find_pass(track, psn, false);
 	at = track_response_at(track, psn);
@@ -264,7 +322,7 @@ static void refusal(struct ldma_flow *flow, const struct ldma_packet *packet,
 	bool is_sequence_error = kind == LDMA_AETH_NAK && !(packet->syndrome & 0x1f);
 
 	answer(track, (psn - 1) & 0xffffff);
-	acknowledge(flow, psn, packet->time_ns);
+	acknowledge(flow, psn, packet->time_ns, false);
 	if (is_sequence_error && at && *at & REQUEST_MISSING) {
 		for (uint32_t p = psn; psn_diff(track->high, p) > 0; p = psn_add(p, 1)) {
 			at = track_request_at(track, p);
@@ -278,6 +336,10 @@ static void refusal(struct ldma_flow *flow, const struct ldma_packet *packet,
 		flow->recovered_by_nak++;
 	} else if (is_sequence_error && at && *at & REQUEST_SENT) {
 		flow->lost[*at & REQUEST_OPERATION]++;
+		flow->recovered_by_nak++;
+	} else if (is_sequence_error && at && !*at && psn_diff(psn, track->first) < 0) {
+		*at = REQUEST_NEVER_SEEN;
+		flow->lost[LDMA_OP_UNKNOWN]++;
 		flow->recovered_by_nak++;
 	}
 	if (at)
@@ -311,6 +373,8 @@ bool track_response(struct ldma_flow *flow, struct ldma_flow *from,
 	/* Responses of a READ of unknown length run ahead of what is known to be asked for. */
 	if (ahead >= 0 && !(track->open_bytes && info->operation == LDMA_OP_READ_RESPONSE))
 		return false;
+	track->response_psn = packet->psn;
+	track->response_ns = packet->time_ns;
 	if (info->operation != LDMA_OP_ACK) {
 		data(flow, from, packet);
 		return true;

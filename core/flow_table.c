@@ -15,6 +15,7 @@
 #define CM_DREQ 0x15
 #define MAD_BYTES 24
 #define MISFITS_MAX 4
+#define JOIN_REACH 32
 
 /* Where requests with this PSN between these hosts were seen: at most two halves, else the PSN tells nothing. */
 struct sight {
@@ -218,17 +219,22 @@ static void sight(struct ldma_flow_table *table, int32_t index, uint32_t psn)
 }
 
 /* Finds the half whose request this response answers, if only one comes into question. */
-static void join_by_psn(struct ldma_flow_table *table, int32_t index, uint32_t psn)
+static void join_by_psn(struct ldma_flow_table *table, int32_t index, uint32_t psn,
+			uint32_t response_psn)
 {
 	const struct ldma_flow_key *key = &table->flows[index]->key;
 	uint64_t hosts = mix(hash_hosts(key->dst, key->src), key->transport);
 	const struct sight *at = &table->sights[mix(hosts, psn) % SIGHTS];
+	const struct ldma_flow_track *track;
 	int32_t found = -1;
 
 	if (at->hosts != hosts || at->psn != psn)
 		return;
 	for (int i = 0; i < 2; i++) {
 		if (at->half[i] < 0 || at->half[i] == found || table->flows[at->half[i]]->peer >= 0)
+			continue;
+		track = table->flows[at->half[i]]->track;
+		if (!track || (psn_diff(response_psn, track->high) >= 0 && !track->open_bytes))
 			continue;
 		if (found >= 0)
 			return;
@@ -255,19 +261,24 @@ static void follow_response(struct ldma_flow_table *table, int32_t index,
 			    const struct ldma_packet *packet)
 {
 	struct ldma_flow *flow = table->flows[index];
+	bool is_nak = false, is_inside = !(ldma_opcodes[packet->opcode].role & LDMA_ROLE_FIRST);
 
 	flow->responses++;
 	if (packet->headers & LDMA_HAS_AETH) {
 		if (ldma_aeth_kind(packet->syndrome) == LDMA_AETH_RNR_NAK) {
 			flow->rnr_naks++;
 		} else if (ldma_aeth_kind(packet->syndrome) == LDMA_AETH_NAK) {
+			is_nak = true;
 			flow->naks[packet->syndrome & 0x1f]++;
 			if (packet->syndrome & 0x1f && !flow->fatal_nak)
 				flow->fatal_nak = packet->syndrome;
 		}
 	}
-	if (flow->peer < 0)
-		join_by_psn(table, index, packet->psn);
+	/* A NAK names a packet that may be missing here, and was provoked by one that follows it. A response in the
+	 * middle of a READ belongs to a request before it. */
+	for (uint32_t i = 0; flow->peer < 0 && i <= (is_nak || is_inside ? JOIN_REACH : 0); i++)
+		join_by_psn(table, index, (is_nak ? packet->psn + i : packet->psn - i) & 0xffffff,
+			    packet->psn);
 	if (flow->peer < 0) {
 		if (packet->seen & LDMA_SEEN_PAYLOAD &&
 		    ldma_opcodes[packet->opcode].operation == LDMA_OP_READ_RESPONSE)

@@ -42,18 +42,25 @@ struct track_rtt {
 };
 
 struct ldma_flow_track {
+	uint32_t first;      /* PSN of the first request in the capture */
 	uint32_t high;       /* PSN behind the highest one sent */
 	uint32_t next;       /* PSN behind the last one sent */
 	uint32_t acked;      /* PSN behind the highest one known to have been received */
 	uint32_t sent_low;   /* nothing below is REQUEST_SENT */
 	uint32_t answered;   /* PSN behind the highest one that a response carried */
 	uint32_t back;       /* where the last unasked step back went */
+	uint32_t back_high;  /* what had been sent by then */
 	uint32_t attempts;   /* how often in a row */
 	uint32_t open_psn;   /* a READ whose number of responses is not known, and its length */
 	uint32_t open_bytes;
 	uint32_t nak_psn;    /* restart that was asked for */
 	uint64_t last_ns;    /* last request or new acknowledgement */
 	uint64_t wait_ns;    /* before the last unasked step back */
+	uint64_t back_ns;    /* when that was */
+	uint64_t response_ns;  /* last response */
+	uint64_t rtt_mean_ns, rtt_least_ns; /* 0 without a sample; the mean follows the last ones */
+	uint32_t response_psn; /* last response */
+	bool is_acked; /* acked rests on a response, not on where the capture begins */
 	bool is_nak_pending, is_rnr_pending, is_back_unclear;
 	uint8_t back_operation;
 	uint16_t read_first, read_count;
@@ -110,6 +117,13 @@ static inline uint8_t *track_response_at(struct ldma_flow_track *track, uint32_t
 	return below > 0 && below <= TRACK_RING ? &track->response[psn % TRACK_RING] : NULL;
 }
 
+/* Whether requests of this kind are answered with data, not with a plain acknowledgement. */
+static inline bool track_is_data(uint8_t operation)
+{
+	return operation == LDMA_OP_READ || operation == LDMA_OP_COMPARE_SWAP ||
+	       operation == LDMA_OP_FETCH_ADD;
+}
+
 /* Clears bits of the PSNs [from, to) of either ring, as far as they are remembered. */
 void track_clear(uint8_t ring[TRACK_RING], uint32_t top, uint32_t from, uint32_t to, uint8_t bits);
 
@@ -118,6 +132,6 @@ void track_pass_begin(struct ldma_flow_track *track, uint32_t psn);
 void track_pass_cut(struct ldma_flow_track *track, uint32_t psn);
 
 /* The requester went back to psn unasked: counts the responses that this proves lost. */
-uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data);
+uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data, uint64_t now_ns);
 
 #endif

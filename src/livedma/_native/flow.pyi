@@ -35,6 +35,7 @@ class Half(TypedDict):
     missing: int
     not_captured: int
     lost_unclear: int
+    crossed: int
     recovered_by_nak: int
     timeouts: int
     timeout_ns: int

@@ -30,7 +30,7 @@ cdef extern from "flow.h" nogil:
         uint64_t rnr_naks
         uint64_t retransmitted, duplicates
         uint64_t *lost
-        uint64_t missing, not_captured, lost_unclear
+        uint64_t missing, not_captured, lost_unclear, crossed
         uint64_t recovered_by_nak, timeouts, restarts, timeout_ns
         uint32_t attempts
         uint8_t fatal_nak
@@ -81,7 +81,8 @@ cdef dict as_dict(uint32_t index, const ldma_flow *f):
         "naks": naks, "rnr_naks": f.rnr_naks,
         "retransmitted": f.retransmitted, "duplicates": f.duplicates,
         "lost": by_operation(f.lost), "missing": f.missing, "not_captured": f.not_captured,
-        "lost_unclear": f.lost_unclear, "recovered_by_nak": f.recovered_by_nak,
+        "lost_unclear": f.lost_unclear, "crossed": f.crossed,
+        "recovered_by_nak": f.recovered_by_nak,
         "timeouts": f.timeouts, "timeout_ns": f.timeout_ns, "attempts": f.attempts,
         "restarts": f.restarts,
         "fatal_nak": ldma_nak_reason(f.fatal_nak).decode() if f.fatal_nak else None,

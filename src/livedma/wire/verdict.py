@@ -50,10 +50,15 @@ def verdict(halves: list[tuple[Half, Half | None]]) -> str:
     missed = sum(missed_by_capture(half, peer) for half, peer in halves)
     if missed:
         told.append(f"the capture missed {_count(missed, 'packet', 'packets')} that arrived")
+    crossed = sum(half["crossed"] for half, _ in halves)
+    if crossed:
+        told += [] if told else ["nothing lost"]
+        told.append(f"repeated {_count(crossed, 'time', 'times')} while the answer was on its way")
     if not told:
         repeated = sum(half["retransmitted"] for half, _ in halves)
         told.append(f"nothing lost, {repeated} sent again" if repeated else "nothing lost")
-    if halves[0][0]["transport"] in ("RC", "XRC") and halves[0][1] is None:
+    half, peer = halves[0]
+    if half["transport"] in ("RC", "XRC") and peer is None and not half["is_unanswered"]:
         told.append("one direction only in the capture")
     if any(half["starts_inside"] for half, _ in halves):
         told.insert(0, "middle of a connection")
