@@ -42,25 +42,23 @@ static uint32_t response_count(uint32_t bytes, uint32_t mtu)
 void track_open_read(struct ldma_flow *flow, uint32_t psn)
 {
 	struct ldma_flow_track *track = flow->track;
-	uint32_t n = 0, after = psn_add(track->open_psn, 1);
-	struct track_read *read;
+	uint32_t n = 0;
 
 	if (flow->mtu)
 		n = response_count(track->open_bytes, flow->mtu);
 	for (uint32_t mtu = 256; !n && mtu <= 4096; mtu *= 2)
-		if (psn_add(track->open_psn, response_count(track->open_bytes, mtu)) == psn) {
-			flow->mtu = mtu;
+		if (psn_add(track->open_psn, response_count(track->open_bytes, mtu)) == psn)
 			n = response_count(track->open_bytes, mtu);
-		}
 	if (!n)
 		return;
 	track->open_bytes = 0;
 	for (uint32_t i = track->read_count; i-- > 0;) {
-		read = &track->reads[(track->read_first + i) % TRACK_READS];
+		struct track_read *read = &track->reads[(track->read_first + i) % TRACK_READS];
+
 		if (read->start == track->open_psn)
 			read->count = n & 0xffffff;
 	}
-	if (track->next == after) {
+	if (track->next == psn_add(track->open_psn, 1)) {
 		track->next = psn_add(track->next, n - 1);
 		track->passes[track->pass_count - 1].end = track->next;
 	}
@@ -125,15 +123,22 @@ static void mark_missing(struct ldma_flow *flow, uint32_t from, uint32_t to, uin
 	}
 }
 
-/* A repetition leaves out requests up to psn. If it comes back to one that is answered with data, that was lost. */
-static void mark_skipped(struct ldma_flow_track *track, uint32_t psn)
+/* A repetition leaves out the requests up to psn. An acknowledgement allows that for what arrived, nothing else does.
+ * If it comes back to one that is answered with data, that was lost. */
+static void skip(struct ldma_flow *flow, uint32_t psn)
 {
-	for (uint32_t p = track->next; psn_diff(psn, p) > 0; p = psn_add(p, 1)) {
+	struct ldma_flow_track *track = flow->track;
+	uint32_t from = track->next;
+
+	for (uint32_t p = from; psn_diff(psn, p) > 0; p = psn_add(p, 1)) {
 		uint8_t *at = track_request_at(track, p);
 
 		if (at && track_is_data(*at & REQUEST_OPERATION))
 			*at |= REQUEST_UNANSWERED;
 	}
+	if (psn_diff(from, track->acked) < 0)
+		from = track->acked;
+	mark_missing(flow, from, psn, REQUEST_MISSING);
 }
 
 /* A missing PSN turns up: so it had been lost, together with the others of the same request. Returns whether this is
@@ -232,6 +237,8 @@ static void first_transmission(struct ldma_flow *flow, const struct ldma_packet 
 	struct ldma_flow_track *track = flow->track;
 	uint32_t psn = packet->psn, high = track->high;
 
+	if (track->next != high)
+		skip(flow, high);
 	if (psn != high) {
 		advance(track, (uint32_t)psn_diff(psn, high));
 		mark_missing(flow, high, psn, REQUEST_MISSING | REQUEST_NEVER_SEEN);
@@ -247,7 +254,7 @@ static void another_transmission(struct ldma_flow *flow, const struct ldma_packe
 				 const struct ldma_opcode_info *info, uint32_t count)
 {
 	struct ldma_flow_track *track = flow->track;
-	uint32_t psn = packet->psn, from = track->next;
+	uint32_t psn = packet->psn;
 	uint8_t *at = track_request_at(track, psn);
 	/* Sent before the capture began? */
 	bool is_new = at && !*at && psn_diff(psn, track->first) < 0 && !is_inside_read(track, psn);
@@ -258,11 +265,7 @@ static void another_transmission(struct ldma_flow *flow, const struct ldma_packe
 	if (psn_diff(psn, track->next) < 0) {
 		step_back(flow, packet, info->operation, count);
 	} else if (psn != track->next) {
-		mark_skipped(track, psn);
-		/* An acknowledgement lets it skip what arrived; nothing else does. */
-		if (psn_diff(from, track->acked) < 0)
-			from = track->acked;
-		mark_missing(flow, from, psn, REQUEST_MISSING);
+		skip(flow, psn);
 	}
 	if (fill(flow, psn, count ? count : 1, info->operation) || is_new)
 		count_message(flow, packet, info);

@@ -365,8 +365,9 @@ bool track_response(struct ldma_flow *flow, struct ldma_flow *from,
 
 	if (!track)
 		return false;
-	if (track->open_bytes && flow->mtu)
-		track_open_read(flow, packet->psn);
+	if (track->open_bytes && info->operation == LDMA_OP_READ_RESPONSE &&
+	    (flow->mtu || info->role & LDMA_ROLE_LAST))
+		track_open_read(flow, psn_add(packet->psn, 1));
 	ahead = psn_diff(packet->psn, track->high);
 	if (ahead < -TRACK_FAR && psn_diff(packet->psn, track->acked) < -TRACK_FAR)
 		return false;
