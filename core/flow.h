@@ -28,7 +28,7 @@
 
 #include "packet.h"
 
-#define LDMA_FLOW_MAX 32768      /* halves; about 7 KiB each at worst */
+#define LDMA_FLOW_MAX 32768       /* halves; about 7 KiB each at worst */
 #define LDMA_FLOW_RTT_BUCKETS 960 /* log-linear, 32 to an octave: half a bucket is 1.6 % */
 
 struct ldma_flow_table;
@@ -44,12 +44,12 @@ struct ldma_flow_key {
 /* One half. Counters only grow; indices of arrays are enum ldma_operation unless they say otherwise. */
 struct ldma_flow {
 	struct ldma_flow_key key;
-	int32_t peer;          /* index of the other direction, or -1 */
+	int32_t peer; /* index of the other direction, or -1 */
 	bool joined_by_cm;
-	uint8_t direction;     /* the one analysed, enum ldma_direction */
-	bool starts_inside;    /* its first packet continues something that was not captured */
-	bool is_closed;        /* a DREQ for its QP was captured */
-	uint32_t mtu;          /* bytes of payload in a full packet, 0 if not known */
+	uint8_t direction;  /* the one analysed, enum ldma_direction */
+	bool starts_inside; /* its first packet continues something that was not captured */
+	bool is_closed;     /* a DREQ for its QP was captured */
+	uint32_t mtu;       /* bytes of payload in a full packet, 0 if not known */
 	uint64_t first_ns, last_ns;
 
 	uint64_t packets, bytes, copies, icrc_errors, undecoded, cnps, ecn_marked;
@@ -59,20 +59,21 @@ struct ldma_flow {
 	uint64_t rnr_naks;
 
 	uint64_t retransmitted, duplicates;
-	uint64_t lost[LDMA_OP_COUNT]; /* by the operation of the lost packet; UNKNOWN: never captured */
-	uint64_t missing;    /* PSNs missing in the capture whose fate is open */
-	uint64_t not_captured; /* the same, but they arrived */
-	uint64_t lost_unclear; /* of the lost: either the request or its response */
-	uint64_t crossed;      /* steps back that crossed the response: nothing was lost */
+	uint64_t lost
+		[LDMA_OP_COUNT]; /* by the operation of the lost packet; UNKNOWN: never captured */
+	uint64_t missing;        /* PSNs missing in the capture whose fate is open */
+	uint64_t not_captured;   /* the same, but they arrived */
+	uint64_t lost_unclear;   /* of the lost: either the request or its response */
+	uint64_t crossed;        /* steps back that crossed the response: nothing was lost */
 	uint64_t recovered_by_nak, timeouts, restarts;
 	uint64_t timeout_ns; /* the longest wait before a request was sent again unasked */
 	uint32_t attempts;   /* the most often any one request was sent without progress */
 	uint8_t fatal_nak;   /* the first syndrome that ended the connection, or 0 */
 
 	/* as the capture leaves it */
-	bool is_unanswered;   /* the last retransmission was never answered */
-	bool is_rnr_pending;  /* the last word was an RNR NAK */
-	bool is_lost_at_end;  /* ... and cannot be any more: lost, too, but not in `lost` */
+	bool is_unanswered;     /* the last retransmission was never answered */
+	bool is_rnr_pending;    /* the last word was an RNR NAK */
+	bool is_lost_at_end;    /* ... and cannot be any more: lost, too, but not in `lost` */
 	uint8_t open_operation; /* of the request that these are about */
 
 	uint64_t rtt_count;
@@ -97,7 +98,8 @@ void ldma_flow_table_packet(struct ldma_flow_table *table, const struct ldma_pac
 const struct ldma_flow *ldma_flow_table_get(struct ldma_flow_table *table, uint32_t index);
 struct ldma_flow_totals ldma_flow_table_totals(const struct ldma_flow_table *table);
 
-/* The round trip below which `per_mille` of the samples of up to two halves lie, or -1 without samples; b may be NULL. */
+/* The round trip below which `per_mille` of the samples of up to two halves lie, or -1 without samples; b may be
+ * NULL. */
 int64_t ldma_flow_rtt_ns(const struct ldma_flow *a, const struct ldma_flow *b, uint32_t per_mille);
 
 #endif

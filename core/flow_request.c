@@ -26,7 +26,8 @@ static void advance(struct ldma_flow_track *track, uint32_t n)
 static void begin(struct ldma_flow_track *track, uint32_t psn)
 {
 	memset(track, 0, sizeof(*track));
-	track->first = track->high = track->next = track->acked = track->sent_low = track->answered = psn;
+	track->first = track->high = track->next = track->acked = track->sent_low =
+		track->answered = psn;
 	track->pass_count = 1;
 	track->passes[0] = (struct track_pass){.position = psn, .end = psn};
 }
@@ -160,7 +161,7 @@ static bool fill(struct ldma_flow *flow, uint32_t psn, uint32_t count, uint8_t o
 		else if (at && *at & REQUEST_NEVER_SEEN)
 			flow->lost[LDMA_OP_UNKNOWN]--;
 		if (at)
-			*at &= (uint8_t) ~(REQUEST_MISSING | REQUEST_NEVER_SEEN);
+			*at &= (uint8_t)~(REQUEST_MISSING | REQUEST_NEVER_SEEN);
 	}
 	return is_new;
 }
@@ -172,6 +173,7 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 	struct ldma_flow_track *track = flow->track;
 	uint32_t psn = packet->psn, lost = 0;
 	uint8_t *at = track_request_at(track, psn);
+	uint64_t crossed = flow->crossed;
 	bool is_data = track_is_data(operation), is_unasked = false;
 
 	if (!(track->is_nak_pending || track->is_rnr_pending) || psn_diff(psn, track->nak_psn) < 0)
@@ -181,13 +183,16 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 
 	if (track->is_acked && psn_diff(psn, track->acked) < 0)
 		lost = track_lost_responses(flow, psn, is_data, packet->time_ns);
-	if (!lost && operation == LDMA_OP_READ && psn_diff(psn, track->answered) >= 0 &&
-	    is_inside_read(track, psn)) {
+	if (flow->crossed != crossed) {
+		track->is_back_unclear = false;
+	} else if (!lost && is_unasked && operation == LDMA_OP_READ && is_inside_read(track, psn)) {
 		/* The rest of a READ: its responses so far arrived, the next one did not get to the capture. */
 		lost = 1;
 		flow->lost[LDMA_OP_READ_RESPONSE]++;
 		track->is_back_unclear = false;
-	} else if (!lost && is_unasked && (at ? *at & (REQUEST_SENT | REQUEST_UNANSWERED) : psn_diff(track->high, psn) > TRACK_RING)) {
+	} else if (!lost && is_unasked &&
+		   (at ? *at & (REQUEST_SENT | REQUEST_UNANSWERED)
+		       : psn_diff(track->high, psn) > TRACK_RING)) {
 		lost = 1;
 		flow->lost[operation]++;
 		/* Of several responses one would have been captured. */
@@ -197,7 +202,8 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 		track->is_back_unclear = false;
 	}
 	if (lost && is_unasked) {
-		track->wait_ns = packet->time_ns > track->last_ns ? packet->time_ns - track->last_ns : 0;
+		track->wait_ns =
+			packet->time_ns > track->last_ns ? packet->time_ns - track->last_ns : 0;
 		flow->timeouts++;
 		if (track->wait_ns > flow->timeout_ns)
 			flow->timeout_ns = track->wait_ns;

@@ -189,7 +189,7 @@ static void acknowledge(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns, b
 			continue;
 		flow->not_captured += !!(*at & REQUEST_NEVER_SEEN);
 		flow->missing--;
-		*at &= (uint8_t) ~(REQUEST_MISSING | REQUEST_NEVER_SEEN);
+		*at &= (uint8_t)~(REQUEST_MISSING | REQUEST_NEVER_SEEN);
 	}
 }
 

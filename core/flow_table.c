@@ -3,60 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "flow_track.h"
+#include "flow_table.h"
 
-#define BUCKETS (2 * LDMA_FLOW_MAX) /* a power of two, never full */
-#define SIGHTS 16384                /* recent PSNs of halves that are not joined */
-#define CM_PENDING 1024
-#define CM_CLASS 7
-#define CM_REQ 0x10
-#define CM_REP 0x13
-#define CM_DREQ 0x15
-#define MAD_BYTES 24
 #define MISFITS_MAX 4
-#define JOIN_REACH 32
-
-/* Where requests with this PSN between these hosts were seen: at most two halves, else the PSN tells nothing. */
-struct sight {
-	uint64_t hosts;
-	uint32_t psn;
-	int32_t half[2];
-};
-
-/* A REQ that waits for its REP, or a pair of QPs whose halves have not been seen yet. */
-struct cm_pair {
-	uint8_t active[16], passive[16];
-	uint32_t comm_id, active_qp, passive_qp;
-	uint8_t ip_version;
-	bool is_used, is_complete;
-};
-
-struct ldma_flow_table {
-	struct ldma_flow *flows[LDMA_FLOW_MAX];
-	uint32_t count;
-	int32_t last; /* the half of the last packet: the next one is often of the same */
-	int32_t buckets[BUCKETS];
-	struct sight sights[SIGHTS];
-	struct cm_pair cm[CM_PENDING];
-	struct ldma_flow_totals totals;
-	uint8_t misfits[LDMA_FLOW_MAX], fits[LDMA_FLOW_MAX];
-};
-
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-	hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-	return hash ^ (hash >> 29);
-}
-
-static uint64_t hash_hosts(const uint8_t src[16], const uint8_t dst[16])
-{
-	uint64_t hash = 1;
-
-	for (int i = 0; i < 16; i += 8)
-		hash = mix(mix(hash, get64(src + i)), get64(dst + i) ^ 0x5555);
-	return hash;
-}
 
 struct ldma_flow_table *ldma_flow_table_create(void)
 {
@@ -89,21 +38,11 @@ static bool key_equal(const struct ldma_flow_key *a, const struct ldma_flow_key 
 
 _Static_assert(offsetof(struct ldma_flow_key, dst) == 16, "src and dst are compared as one");
 
-static void join(struct ldma_flow_table *table, int32_t a, int32_t b, bool is_by_cm)
+int32_t flow_find(const struct ldma_flow_table *table, const struct ldma_flow_key *key,
+		  uint32_t *bucket)
 {
-	struct ldma_flow *x = table->flows[a], *y = table->flows[b];
-
-	x->peer = b;
-	y->peer = a;
-	x->joined_by_cm = y->joined_by_cm = is_by_cm;
-	if (!x->mtu)
-		x->mtu = y->mtu;
-	y->mtu = x->mtu;
-}
-
-static int32_t find(struct ldma_flow_table *table, const struct ldma_flow_key *key, uint32_t *bucket)
-{
-	uint64_t hash = mix(hash_hosts(key->src, key->dst), key->dest_qp | (uint64_t)key->transport << 24);
+	uint64_t hash =
+		mix(hash_hosts(key->src, key->dst), key->dest_qp | (uint64_t)key->transport << 24);
 	int32_t index;
 
 	for (*bucket = hash % BUCKETS; (index = table->buckets[*bucket]) >= 0;
@@ -111,27 +50,6 @@ static int32_t find(struct ldma_flow_table *table, const struct ldma_flow_key *k
 		if (key_equal(&table->flows[index]->key, key))
 			return index;
 	return -1;
-}
-
-/* The halves of a connection that the connection manager set up, once both are there. */
-static void join_cm(struct ldma_flow_table *table, const struct cm_pair *cm)
-{
-	struct ldma_flow_key there = {.dest_qp = cm->passive_qp, .ip_version = cm->ip_version};
-	struct ldma_flow_key back = {.dest_qp = cm->active_qp, .ip_version = cm->ip_version};
-	uint32_t bucket;
-	int32_t a, b;
-
-	memcpy(there.src, cm->active, 16);
-	memcpy(there.dst, cm->passive, 16);
-	memcpy(back.src, cm->passive, 16);
-	memcpy(back.dst, cm->active, 16);
-	for (there.transport = 0; there.transport <= LDMA_TRANSPORT_XRC; there.transport++) {
-		back.transport = there.transport;
-		a = find(table, &there, &bucket);
-		b = find(table, &back, &bucket);
-		if (a >= 0 && b >= 0 && table->flows[a]->peer < 0 && table->flows[b]->peer < 0)
-			join(table, a, b, true);
-	}
 }
 
 static int32_t add(struct ldma_flow_table *table, const struct ldma_flow_key *key, uint32_t bucket)
@@ -147,101 +65,10 @@ static int32_t add(struct ldma_flow_table *table, const struct ldma_flow_key *ke
 	flow->peer = -1;
 	table->flows[table->count] = flow;
 	table->buckets[bucket] = (int32_t)table->count;
+	table->count++;
 	if (key->transport != LDMA_TRANSPORT_UD)
-		for (uint32_t i = 0; i < CM_PENDING; i++)
-			if (table->cm[i].is_complete && (table->cm[i].active_qp == key->dest_qp ||
-							 table->cm[i].passive_qp == key->dest_qp))
-				join_cm(table, &table->cm[i]);
-	return (int32_t)table->count++;
-}
-
-/* REQ, REP and DREQ (IBA 12.6.5, 12.6.8, 12.6.10) as far as they name QPs. */
-static void manage(struct ldma_flow_table *table, const struct ldma_packet *packet)
-{
-	const uint8_t *mad = packet->frame + packet->payload_offset, *p = mad + MAD_BYTES;
-	struct ldma_flow_key key = {.transport = LDMA_TRANSPORT_RC, .ip_version = packet->ip_version};
-	struct cm_pair *cm;
-	uint32_t bucket;
-	int32_t index;
-
-	if (mad[1] != CM_CLASS || packet->payload_captured < MAD_BYTES + 48)
-		return;
-	switch (packet->mad_attribute) {
-	case CM_REQ:
-		cm = &table->cm[get32(p) % CM_PENDING];
-		memset(cm, 0, sizeof(*cm));
-		memcpy(cm->active, packet->src, 16);
-		memcpy(cm->passive, packet->dst, 16);
-		cm->ip_version = packet->ip_version;
-		cm->comm_id = get32(p);
-		cm->active_qp = get24(p + 32);
-		cm->is_used = true;
-		break;
-	case CM_REP:
-		cm = &table->cm[get32(p + 4) % CM_PENDING];
-		if (!cm->is_used || cm->comm_id != get32(p + 4) || memcmp(cm->active, packet->dst, 16) ||
-		    memcmp(cm->passive, packet->src, 16))
-			break;
-		cm->passive_qp = get24(p + 12);
-		cm->is_complete = true;
-		join_cm(table, cm);
-		break;
-	case CM_DREQ:
-		memcpy(key.src, packet->src, 16);
-		memcpy(key.dst, packet->dst, 16);
-		key.dest_qp = get24(p + 8);
-		index = find(table, &key, &bucket);
-		if (index < 0)
-			break;
-		table->flows[index]->is_closed = true;
-		if (table->flows[index]->peer >= 0)
-			table->flows[table->flows[index]->peer]->is_closed = true;
-		break;
-	}
-}
-
-/* Remembers that a half that is not joined sent a request with this PSN. */
-static void sight(struct ldma_flow_table *table, int32_t index, uint32_t psn)
-{
-	const struct ldma_flow_key *key = &table->flows[index]->key;
-	uint64_t hosts = mix(hash_hosts(key->src, key->dst), key->transport);
-	struct sight *at = &table->sights[mix(hosts, psn) % SIGHTS];
-
-	if (at->hosts != hosts || at->psn != psn) {
-		*at = (struct sight){.hosts = hosts, .psn = psn, .half = {index, -1}};
-		return;
-	}
-	for (int i = 0; i < 2; i++)
-		if (at->half[i] == index || at->half[i] < 0 || table->flows[at->half[i]]->peer >= 0) {
-			at->half[i] = index;
-			return;
-		}
-}
-
-/* Finds the half whose request this response answers, if only one comes into question. */
-static void join_by_psn(struct ldma_flow_table *table, int32_t index, uint32_t psn,
-			uint32_t response_psn)
-{
-	const struct ldma_flow_key *key = &table->flows[index]->key;
-	uint64_t hosts = mix(hash_hosts(key->dst, key->src), key->transport);
-	const struct sight *at = &table->sights[mix(hosts, psn) % SIGHTS];
-	const struct ldma_flow_track *track;
-	int32_t found = -1;
-
-	if (at->hosts != hosts || at->psn != psn)
-		return;
-	for (int i = 0; i < 2; i++) {
-		if (at->half[i] < 0 || at->half[i] == found || table->flows[at->half[i]]->peer >= 0)
-			continue;
-		track = table->flows[at->half[i]]->track;
-		if (!track || (psn_diff(response_psn, track->high) >= 0 && !track->open_bytes))
-			continue;
-		if (found >= 0)
-			return;
-		found = at->half[i];
-	}
-	if (found >= 0 && found != index)
-		join(table, found, index, false);
+		flow_join_managed(table, key->dest_qp);
+	return (int32_t)table->count - 1;
 }
 
 static void learn_mtu(struct ldma_flow_table *table, struct ldma_flow *flow,
@@ -261,24 +88,19 @@ static void follow_response(struct ldma_flow_table *table, int32_t index,
 			    const struct ldma_packet *packet)
 {
 	struct ldma_flow *flow = table->flows[index];
-	bool is_nak = false, is_inside = !(ldma_opcodes[packet->opcode].role & LDMA_ROLE_FIRST);
 
 	flow->responses++;
 	if (packet->headers & LDMA_HAS_AETH) {
 		if (ldma_aeth_kind(packet->syndrome) == LDMA_AETH_RNR_NAK) {
 			flow->rnr_naks++;
 		} else if (ldma_aeth_kind(packet->syndrome) == LDMA_AETH_NAK) {
-			is_nak = true;
 			flow->naks[packet->syndrome & 0x1f]++;
 			if (packet->syndrome & 0x1f && !flow->fatal_nak)
 				flow->fatal_nak = packet->syndrome;
 		}
 	}
-	/* A NAK names a packet that may be missing here, and was provoked by one that follows it. A response in the
-	 * middle of a READ belongs to a request before it. */
-	for (uint32_t i = 0; flow->peer < 0 && i <= (is_nak || is_inside ? JOIN_REACH : 0); i++)
-		join_by_psn(table, index, (is_nak ? packet->psn + i : packet->psn - i) & 0xffffff,
-			    packet->psn);
+	if (flow->peer < 0)
+		flow_join_by_psn(table, index, packet);
 	if (flow->peer < 0) {
 		if (packet->seen & LDMA_SEEN_PAYLOAD &&
 		    ldma_opcodes[packet->opcode].operation == LDMA_OP_READ_RESPONSE)
@@ -301,7 +123,8 @@ static void follow(struct ldma_flow_table *table, int32_t index, const struct ld
 {
 	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
 	struct ldma_flow *flow = table->flows[index];
-	bool is_reliable = info->transport == LDMA_TRANSPORT_RC || info->transport == LDMA_TRANSPORT_XRC;
+	bool is_reliable =
+		info->transport == LDMA_TRANSPORT_RC || info->transport == LDMA_TRANSPORT_XRC;
 
 	if (is_reliable)
 		learn_mtu(table, flow, packet, info->role);
@@ -317,7 +140,7 @@ static void follow(struct ldma_flow_table *table, int32_t index, const struct ld
 	if (is_reliable) {
 		track_request(flow, packet);
 		if (flow->peer < 0)
-			sight(table, index, packet->psn);
+			flow_sight(table, index, packet->psn);
 	} else if (info->transport == LDMA_TRANSPORT_UC) {
 		track_unreliable(flow, packet);
 	} else {
@@ -325,7 +148,7 @@ static void follow(struct ldma_flow_table *table, int32_t index, const struct ld
 			flow->messages[info->operation]++;
 		flow->payload_bytes[info->operation] += packet->payload_length;
 		if (packet->seen & LDMA_SEEN_MAD)
-			manage(table, packet);
+			flow_manage(table, packet);
 	}
 }
 
@@ -368,7 +191,7 @@ void ldma_flow_table_packet(struct ldma_flow_table *table, const struct ldma_pac
 	memcpy(key.dst, packet->dst, 16);
 	index = table->last;
 	if (index < 0 || !key_equal(&table->flows[index]->key, &key)) {
-		index = find(table, &key, &bucket);
+		index = flow_find(table, &key, &bucket);
 		/* What a corrupt packet says about its QP opens no half. */
 		if (index < 0 && !is_bad)
 			index = add(table, &key, bucket);

@@ -11,17 +11,21 @@
 #define TRACK_FAR 65536 /* a PSN further away than this belongs to another connection */
 
 /* Bits of a request's PSN; the low four are the operation. */
-enum { REQUEST_SENT = 0x80, /* sent, and what became of it is not known yet */
-       REQUEST_MISSING = 0x40, /* sent, as far as one can tell, but not captured */
-       REQUEST_NEVER_SEEN = 0x20, /* no transmission was captured; without MISSING: it was lost */
-       REQUEST_UNANSWERED = 0x10, /* repeated, and the responder passed it over */
-       REQUEST_OPERATION = 0x0f };
+enum {
+	REQUEST_SENT = 0x80,       /* sent, and what became of it is not known yet */
+	REQUEST_MISSING = 0x40,    /* sent, as far as one can tell, but not captured */
+	REQUEST_NEVER_SEEN = 0x20, /* no transmission was captured; without MISSING: it was lost */
+	REQUEST_UNANSWERED = 0x10, /* repeated, and the responder passed it over */
+	REQUEST_OPERATION = 0x0f
+};
 
 /* Bits of a response's PSN; the low ones count the acknowledgements that carried it. */
-enum { RESPONSE_SENT = 0x80, /* data, since the last time it was asked for */
-       RESPONSE_SEEN = 0x40, /* data, ever */
-       RESPONSE_MISSING = 0x20,
-       RESPONSE_ACKS = 0x1f };
+enum {
+	RESPONSE_SENT = 0x80, /* data, since the last time it was asked for */
+	RESPONSE_SEEN = 0x40, /* data, ever */
+	RESPONSE_MISSING = 0x20,
+	RESPONSE_ACKS = 0x1f
+};
 
 /* A request that is answered with data: PSNs [start, start + count). */
 struct track_read {
@@ -42,24 +46,24 @@ struct track_rtt {
 };
 
 struct ldma_flow_track {
-	uint32_t first;      /* PSN of the first request in the capture */
-	uint32_t high;       /* PSN behind the highest one sent */
-	uint32_t next;       /* PSN behind the last one sent */
-	uint32_t acked;      /* PSN behind the highest one known to have been received */
-	uint32_t sent_low;   /* nothing below is REQUEST_SENT */
-	uint32_t answered;   /* PSN behind the highest one that a response carried */
-	uint32_t back;       /* where the last unasked step back went */
-	uint32_t back_high;  /* what had been sent by then */
-	uint32_t attempts;   /* how often in a row */
-	uint32_t open_psn;   /* a READ whose number of responses is not known, and its length */
+	uint32_t first;     /* PSN of the first request in the capture */
+	uint32_t high;      /* PSN behind the highest one sent */
+	uint32_t next;      /* PSN behind the last one sent */
+	uint32_t acked;     /* PSN behind the highest one known to have been received */
+	uint32_t sent_low;  /* nothing below is REQUEST_SENT */
+	uint32_t answered;  /* PSN behind the highest one that a response carried */
+	uint32_t back;      /* where the last unasked step back went */
+	uint32_t back_high; /* what had been sent by then */
+	uint32_t attempts;  /* how often in a row */
+	uint32_t open_psn;  /* a READ whose number of responses is not known, and its length */
 	uint32_t open_bytes;
-	uint32_t nak_psn;    /* restart that was asked for */
-	uint64_t last_ns;    /* last request or new acknowledgement */
-	uint64_t wait_ns;    /* before the last unasked step back */
-	uint64_t back_ns;    /* when that was */
-	uint64_t response_ns;  /* last response */
+	uint32_t nak_psn;                   /* restart that was asked for */
+	uint64_t last_ns;                   /* last request or new acknowledgement */
+	uint64_t wait_ns;                   /* before the last unasked step back */
+	uint64_t back_ns;                   /* when that was */
+	uint64_t response_ns;               /* last response */
 	uint64_t rtt_mean_ns, rtt_least_ns; /* 0 without a sample; the mean follows the last ones */
-	uint32_t response_psn; /* last response */
+	uint32_t response_psn;              /* last response */
 	bool is_acked; /* acked rests on a response, not on where the capture begins */
 	bool is_nak_pending, is_rnr_pending, is_back_unclear;
 	uint8_t back_operation;
@@ -87,7 +91,8 @@ static inline uint32_t psn_add(uint32_t psn, uint32_t n)
 /* A request packet of the half. Returns false without memory. */
 bool track_request(struct ldma_flow *flow, const struct ldma_packet *packet);
 
-/* A READ was issued before the MTU was known: what follows (a request with psn, the MTU) tells how many PSNs it took. */
+/* A READ was issued before the MTU was known: what follows (the MTU, a request with psn) tells how many PSNs it
+ * took. */
 void track_open_read(struct ldma_flow *flow, uint32_t psn);
 
 /* A response to a request of `flow`, in the half `from`. Returns whether its PSN fits. */

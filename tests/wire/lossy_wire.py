@@ -159,8 +159,7 @@ class Connection:
         allowed = [
             request
             for request in self.requests
-            if request.start + request.count > self.una
-            and request.start < self.una + self.window
+            if request.start + request.count > self.una and request.start < self.una + self.window
         ]
         allowed[-1] = replace(allowed[-1], wants_ack=True)
         for request in allowed:
@@ -270,8 +269,10 @@ class Connection:
             return
         if position < self.una:
             return  # nobody missed it: a later answer covered it
-        if self.place is Place.RESPONDER and kind == "request" and (
-            self._captured_next <= self.una or not self._is_any_captured
+        if (
+            self.place is Place.RESPONDER
+            and kind == "request"
+            and (self._captured_next <= self.una or not self._is_any_captured)
         ):
             return  # in the capture it looks as if it had been sent late
         self.lost += 1

@@ -66,7 +66,12 @@ def test_receiver_not_ready_is_no_loss(messages, drops, first_psn, not_ready):
 
 @settings(max_examples=100, deadline=None)
 @given(
-    messages, messages, drops, drops, st.integers(0, 1 << 22), st.sampled_from([Place.MIDDLE, Place.REQUESTER])
+    messages,
+    messages,
+    drops,
+    drops,
+    st.integers(0, 1 << 22),
+    st.sampled_from([Place.MIDDLE, Place.REQUESTER]),
 )
 def test_two_connections_between_the_same_hosts(one, two, drops_one, drops_two, psn, place):
     capture = Capture()
@@ -180,7 +185,9 @@ def test_wrong_icrc_is_counted_and_else_ignored():
 
 def test_time_that_goes_backwards_and_reused_qps_do_no_harm():
     table, batch = FlowTable(), Batch(64, 1 << 14)
-    for i, packet in enumerate([write(1), ack(1), write(2), ack(2), write(9_000_000), ack(9_000_000)]):
+    for i, packet in enumerate(
+        [write(1), ack(1), write(2), ack(2), write(9_000_000), ack(9_000_000)]
+    ):
         frame, length = packet.frame()
         assert batch.add(roce.ETHERNET, 10_000_000 - i * 1000, 0, frame, length)
     table.add(batch)
