@@ -40,6 +40,21 @@ static uint32_t response_count(uint32_t bytes, uint32_t mtu)
 	return mtu ? (bytes - 1) / mtu + 1 : 0;
 }
 
+/* Missing PSNs [psn, psn + n) belong to one request. */
+static void absorb(struct ldma_flow *flow, uint32_t psn, uint32_t n)
+{
+	for (uint32_t i = 0; i < n && i < TRACK_RING; i++) {
+		uint8_t *at = track_request_at(flow->track, psn_add(psn, i));
+
+		if (at && *at & REQUEST_MISSING)
+			flow->missing--;
+		else if (at && *at & REQUEST_NEVER_SEEN)
+			flow->lost[LDMA_OP_UNKNOWN]--;
+		if (at)
+			*at &= (uint8_t)~(REQUEST_MISSING | REQUEST_NEVER_SEEN);
+	}
+}
+
 void track_open_read(struct ldma_flow *flow, uint32_t psn)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -53,6 +68,7 @@ void track_open_read(struct ldma_flow *flow, uint32_t psn)
 	if (!n)
 		return;
 	track->open_bytes = 0;
+	absorb(flow, psn_add(track->open_psn, 1), n - 1);
 	for (uint32_t i = track->read_count; i-- > 0;) {
 		struct track_read *read = &track->reads[(track->read_first + i) % TRACK_READS];
 
@@ -154,15 +170,7 @@ static bool fill(struct ldma_flow *flow, uint32_t psn, uint32_t count, uint8_t o
 		return false;
 	is_new = *at & REQUEST_NEVER_SEEN;
 	flow->lost[operation]++;
-	for (uint32_t i = 0; i < count && i < TRACK_RING; i++) {
-		at = track_request_at(track, psn_add(psn, i));
-		if (at && *at & REQUEST_MISSING)
-			flow->missing--;
-		else if (at && *at & REQUEST_NEVER_SEEN)
-			flow->lost[LDMA_OP_UNKNOWN]--;
-		if (at)
-			*at &= (uint8_t)~(REQUEST_MISSING | REQUEST_NEVER_SEEN);
-	}
+	absorb(flow, psn, count);
 	return is_new;
 }
 

@@ -1,8 +1,8 @@
-"""A requester and a responder of RC over a wire that loses packets, and what a capture of it can prove.
+"""A requester and a responder of RC over a lossy wire, and what a capture of it can prove.
 
-Time goes in rounds: the requester sends what its window allows, the responder answers, the requester looks at what
-came back, and goes back to the first packet that is not acknowledged. At most one packet is lost in a round, so each
-repetition has one cause and the truth is known.
+Time goes in rounds: the requester sends what its window allows, the responder answers, the
+requester looks at what came back, and goes back to the first packet that is not acknowledged. At
+most one packet is lost in a round, so each repetition has one cause and the truth is known.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Connection:
         self._refused: int | None = None
         self._lost: tuple[str, int] | None = None
         arrived = self._send(now)
-        answers = self._respond(arrived, now + len(arrived) * GAP_NS + LATENCY_NS)
+        answers = self._respond(arrived)
         is_asked = self._take(answers)
         now += (len(arrived) + len(answers) + 2) * GAP_NS + 4 * LATENCY_NS
         if self._lost is not None:
@@ -195,14 +195,14 @@ class Connection:
     def _psn(self, position: int) -> int:
         return (self.first_psn + position) & MASK
 
-    def _respond(self, arrived: list[tuple[int, Request]], busy: int) -> list[tuple[int, int, int]]:
+    def _respond(self, arrived: list[tuple[int, Request]]) -> list[tuple[int, int, int]]:
         """Answers as (position, opcode, syndrome) that reach the requester."""
         answers: list[tuple[int, int, int]] = []
         at = 0
 
         def answer(position: int, opcode: int, payload: int = 0, syndrome: int = ACK_OK) -> None:
             nonlocal at
-            at = max(at + GAP_NS, when)
+            at = max(at + GAP_NS, now)
             kind = "ack" if opcode == ACK else "data"
             can_drop = syndrome == ACK_OK
             is_dropped = can_drop and self._is_dropped(kind, position)
@@ -216,7 +216,7 @@ class Connection:
                 fields = (2, 1, self.qps[0], self._psn(position), opcode, payload)
                 self.capture.add(then, Packet(*fields, syndrome=syndrome))
 
-        for when, request in arrived:
+        for now, request in arrived:  # noqa: B007  answer() takes it
             if self._refused is not None:
                 continue
             if request.start > self.expected:
@@ -244,7 +244,7 @@ class Connection:
         return answers
 
     def _take(self, answers: list[tuple[int, int, int]]) -> bool:
-        """Moves on as far as the answers go; returns whether something asks for a repetition at once."""
+        """Moves on as far as the answers go; returns whether one asks for a repetition at once."""
         for position, _opcode, syndrome in answers:
             waiting = [
                 p

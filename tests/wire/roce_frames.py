@@ -1,4 +1,4 @@
-"""Frames for tests: RoCEv2 over IPv4, cut behind their headers as by a snaplen unless asked otherwise."""
+"""Frames for tests: RoCEv2 over IPv4, cut behind their headers as by a snaplen."""
 
 from __future__ import annotations
 

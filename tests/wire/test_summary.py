@@ -1,26 +1,27 @@
 """The summary of real captures against what their packets say, read packet by packet.
 
-The captures were taken between two kernels (rxe) and the losses made in the receiving one, so each lost packet is in
-the capture, as is its repetition. How each row was found:
+The captures were taken between two kernels (rxe) and the losses made in the receiving one, so each
+lost packet is in the capture, as is its repetition. How each row of TROUBLED was found:
 
-loss_write_middle_nak  NAKs name the WRITE MIDDLEs 12380107 and 12380138; the requester goes back there: 11 (one of
-                       them, ...117, had left before the NAK came) and 27 packets again. Nothing else is missing.
-loss_ack_timeout       the ACK of 8633804 is there; 67 ms later all 8 packets of that WRITE come again, are answered
-                       with the same MSN: the ACK was lost, the 8 had been received.
-loss_read_request      READ 2301545 gets no answer and comes again after 69 ms; then all 8 responses come, once.
-loss_atomic_response   response 13864002 is there, and that of ...003 behind it; the requester asks for both again,
-                       the MSN stays at 6: one response lost, two requests received twice, two responses sent twice.
-loss_random_read_4pct  the requester goes back 12 times: once to READ 7391618 because of a NAK; to the response it
-                       misses (...636, 648, 670, 701, 711, 790, 793, 802, 804, 846) ten times; and once more to
-                       ...636, because that READ was passed over and ...642 answered: it was lost itself.
-loss_nfs_v4.2          client: SENDs 1804257, ...270 and ...360 unanswered for over half a second. Server: seven NAKs
-                       (SEND 16648711, WRITEs ...743, 787, 819, 830, 894, 898), SENDs ...501, 908, 943 and
-                       16649017 unanswered, READs resumed at ...545 and ...693.
-rc_rnr, rc_rnr_exceeded  the packets behind one that met an RNR NAK provoke a NAK each time: nothing was lost.
-rc_badkey, rc_noperm   refused at the first packet.
-retry_exhaust_3, _7    the WRITE goes out 4 and 55 times, never answered, until the DREQ.
-ib_write_lat_rc        WRITE 8181278 comes again 0.5 ms after its ACK was captured, where round trips take 4 ms: the
-                       timer ran out while the ACK was on its way; both get one. Nothing was lost.
+- loss_write_middle_nak: NAKs name the WRITE MIDDLEs 12380107 and 12380138. The requester goes back
+  there: 11 packets (one of them, 12380117, had left before the NAK came) and 27 are sent again.
+- loss_ack_timeout: the ACK of 8633804 is there; 67 ms later all 8 packets of that WRITE come again
+  and are answered with the same MSN. The ACK was lost, the 8 had been received.
+- loss_read_request: one READ gets no answer and comes again after 69 ms; all 8 responses come once.
+- loss_atomic_response: response 13864002 is there, and that of 13864003 behind it; the requester
+  asks for both again, the MSN stays at 6. One response was lost, two requests were received twice,
+  two responses were sent twice.
+- loss_random_read_4pct: the requester goes back 12 times. Once to READ 7391618 because of a NAK;
+  ten times to the response that it misses (7391636, 648, 670, 701, 711, 790, 793, 802, 804, 846);
+  and once more to 7391636, since that READ was passed over and 642 answered: it was lost itself.
+- loss_nfs_v4.2: client: SENDs 1804257, 270 and 360 unanswered for over half a second. Server:
+  seven NAKs (SEND 16648711, WRITEs 743, 787, 819, 830, 894, 898), SENDs 16648501, 908, 943 and
+  16649017 unanswered, READs resumed at 16648545 and 693 because a response is missing.
+- rc_rnr, rc_rnr_exceeded: the packets behind one that met an RNR NAK provoke a NAK: nothing lost.
+- rc_badkey, rc_noperm: refused at the first packet.
+- retry_exhaust_3, retry_exhaust_7: the WRITE goes out 4 and 55 times, unanswered until the DREQ.
+- ib_write_lat_rc: WRITE 8181278 comes again 0.5 ms after its ACK was captured, where round trips
+  take 4 ms: the timer ran out while the ACK was on its way; both are answered. Nothing lost.
 """
 
 from __future__ import annotations

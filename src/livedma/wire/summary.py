@@ -98,7 +98,9 @@ def _endpoint(address: bytes, qp: int | None) -> str:
 
 
 def _connection(table: FlowTable, half: Half, peer: Half | None) -> Connection:
-    both = [(half, peer)] if peer is None else [(half, peer), (peer, half)]
+    both: list[tuple[Half, Half | None]] = [(half, peer)]
+    if peer is not None:
+        both.append((peer, half))
     ones = [one for one, _ in both]
     first_ns, last_ns = min(h["first_ns"] for h in ones), max(h["last_ns"] for h in ones)
     lost = _add(*(lost_packets(*pair) for pair in both))
@@ -176,8 +178,8 @@ def _size(n: float, unit: str, step: int) -> str:
 def _block(c: Connection) -> str:
     arrow = "->" if c["a_qp"] is None else "<->"
     kind = "management" if c["is_management"] else c["transport"]
-    rows = [("traffic", f"{c['packets']} packets, {_size(c['bytes'], 'B', 1000)}")]
-    rows[0] = ("traffic", f"{rows[0][1]} in {c['duration_s']:.3f} s")
+    traffic = f"{c['packets']} packets, {_size(c['bytes'], 'B', 1000)} in {c['duration_s']:.3f} s"
+    rows = [("traffic", traffic)]
     if c["messages"]:
         rows.append(("messages", ", ".join(_messages(c))))
     if c["goodput_bps"]:
