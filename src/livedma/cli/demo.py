@@ -56,12 +56,10 @@ def _watch(server: Any, client: Any) -> None:
     from livedma.capture.sinks import open_sink
     from livedma.wire.summary import render, summarize
 
-    with server.inside():
-        capture = Capture(server.iface, hook="xdp", interval_s=0.05)
     flows = FlowTable()
     sink = open_sink("text", sys.stdout.buffer, color=sys.stdout.isatty())
-    print(f"capturing on {server.name}: {capture.modes}\n", flush=True)
-    with capture:
+    with server.inside(), Capture(server.iface, hook="xdp", interval_s=0.05) as capture:
+        print(f"capturing on the server's {server.iface}: {capture.modes}\n", flush=True)
         talk = client.start(lambda: _talk(client, server))
         watcher = threading.Thread(target=lambda: (talk.result(), capture.stop()))
         watcher.start()
@@ -83,10 +81,13 @@ def _bulk(server: Any, client: Any) -> None:
         f"{_BULK_PACKETS:,} packets more, {_BULK_RATE:,} a second, 128 bytes of each:",
         flush=True,
     )
-    with server.inside():
-        capture = Capture(server.iface, direction="rx", hook="xdp", snaplen=128, interval_s=0.05)
     captured = 0
-    with capture, udp_socket(client) as sender, receiver_socket(server) as receiver:
+    with (
+        udp_socket(client) as sender,
+        receiver_socket(server) as receiver,
+        server.inside(),
+        Capture(server.iface, direction="rx", hook="xdp", snaplen=128) as capture,
+    ):
         flow = udp_flow(client, server)
         send = client.start(lambda: flow.send(sender, _BULK_PACKETS, rate=_BULK_RATE))
         arrived = server.start(lambda: flow.receive(receiver, _BULK_PACKETS))
@@ -97,7 +98,7 @@ def _bulk(server: Any, client: Any) -> None:
         stopper.join()
         lost = capture.counters().ring_dropped
     print(
-        f"{send.result():,} sent, {arrived.result()['good']:,} arrived with good ICRCs, "
+        f"{send.result():,} sent, {arrived.result()['packets']:,} arrived, "
         f"{captured:,} captured, {lost:,} lost by the capture"
     )
 
