@@ -50,6 +50,20 @@ def _talk(client: Any, server: Any) -> int:
     return sent
 
 
+def _ending_with(task: Any, capture: Any) -> threading.Thread:
+    """Ends the capture when the task is done, however it is done."""
+
+    def wait() -> None:
+        try:
+            task.result()
+        finally:
+            capture.stop()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
 def _watch(server: Any, client: Any) -> None:
     from livedma._native.flow import FlowTable
     from livedma.capture.live import Capture
@@ -61,13 +75,12 @@ def _watch(server: Any, client: Any) -> None:
     with server.inside(), Capture(server.iface, hook="xdp", interval_s=0.05) as capture:
         print(f"capturing on the server's {server.iface}: {capture.modes}\n", flush=True)
         talk = client.start(lambda: _talk(client, server))
-        watcher = threading.Thread(target=lambda: (talk.result(), capture.stop()))
-        watcher.start()
+        ending = _ending_with(talk, capture)
         for batch in capture:
             flows.add(batch)
             sink.write(batch)
             sys.stdout.flush()
-        watcher.join()
+        ending.join()
         lost = capture.counters().ring_dropped
     print(f"\n{talk.result()} packets sent, {lost} lost by the capture. What happened:\n")
     print(render(summarize(flows)))
@@ -91,11 +104,10 @@ def _bulk(server: Any, client: Any) -> None:
         flow = udp_flow(client, server)
         send = client.start(lambda: flow.send(sender, _BULK_PACKETS, rate=_BULK_RATE))
         arrived = server.start(lambda: flow.receive(receiver, _BULK_PACKETS))
-        stopper = threading.Thread(target=lambda: (arrived.result(), capture.stop()))
-        stopper.start()
+        ending = _ending_with(arrived, capture)
         for batch in capture:
             captured += len(batch)
-        stopper.join()
+        ending.join()
         lost = capture.counters().ring_dropped
     print(
         f"{send.result():,} sent, {arrived.result()['packets']:,} arrived, "
