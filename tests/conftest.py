@@ -1,4 +1,4 @@
-"""What all tests share; the modules beside this file (captures, needs, …) are importable by name."""
+"""What all tests share. The modules beside this file (captures, needs) import by their name."""
 
 from hypothesis import HealthCheck, settings
 
