@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import decode
+from livedma.cli import capture, decode, demo
 from livedma.errors import LivedmaError
 
-_COMMANDS = (decode,)
+_COMMANDS = (demo, capture, decode)
 
 
 def _parser() -> argparse.ArgumentParser:
