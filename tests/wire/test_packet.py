@@ -532,6 +532,14 @@ ERRORS: list[tuple[str, bytes, int | None, str, int, bool | None]] = [
         True,
     ),
     (
+        "ALIGNMENT",
+        over_v4(frames.bth(4, flags=0x20) + b"12345"),
+        None,
+        "payload with its padding is 5 bytes long, no multiple of 4",
+        BTH + 12,
+        True,
+    ),
+    (
         "PAYLOAD",
         over_v4(frames.bth(0x0C) + RETH + b"1234"),
         None,
