@@ -212,6 +212,18 @@ def test_directions_are_joined(name, joined_by, ends):
     assert {c["joined_by"] for c in found} == {joined_by}
 
 
+def test_datagrams_are_told_apart_and_judged_by_nothing():
+    path = PCAPS / "rc_rnr.pcap"
+    if not path.is_file():
+        pytest.skip(f"no capture {path}: set LIVEDMA_PCAPS")
+    managing = [c for c in summarize(walk(path))["connections"] if c["is_management"]]
+    assert sorted((c["a"], c["b"], c["packets"]) for c in managing) == [
+        ("10.77.0.1", "10.77.0.2 QP 0x1", 2),
+        ("10.77.0.2", "10.77.0.1 QP 0x1", 3),
+    ]
+    assert {c["verdict"] for c in managing} == {"datagrams: nothing tells whether they arrived"}
+
+
 def test_text_has_one_block_per_connection_and_the_worst_first():
     path = PCAPS / "rc_badkey.pcap"
     if not path.is_file():
@@ -221,4 +233,4 @@ def test_text_has_one_block_per_connection_and_the_worst_first():
     assert len(blocks) == len(summary["connections"]) + 1
     assert blocks[0].startswith("10.77.0.2 QP 0x4d <-> 10.77.0.1 QP 0x4c   RC\n")
     assert "broken off" in blocks[0]
-    assert blocks[-1] == "9 packets in 0.528 s, 3 connections, 3 frames not RoCE\n"
+    assert blocks[-1] == "9 packets in 0.528 s, 3 connections, 3 frames not RoCE"
