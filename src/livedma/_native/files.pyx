@@ -116,7 +116,7 @@ cdef class FileReader:
                 if self.advance(batch.c):
                     break
             batch.keep = self.buffer
-            return batch.c.count > 0
+            return batch.c.count > 0 or batch.c.other > 0
         finally:
             self.busy = False
 
