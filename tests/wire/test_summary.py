@@ -233,4 +233,4 @@ def test_text_has_one_block_per_connection_and_the_worst_first():
     assert len(blocks) == len(summary["connections"]) + 1
     assert blocks[0].startswith("10.77.0.2 QP 0x4d <-> 10.77.0.1 QP 0x4c   RC\n")
     assert "broken off" in blocks[0]
-    assert blocks[-1] == "9 packets in 0.528 s, 3 connections, 3 frames not RoCE"
+    assert blocks[-1] == "9 packets in 0.528 s, 3 connections, 3 frames not RoCE\n"

@@ -38,7 +38,7 @@ def summarize(table: FlowTable, not_roce: int = 0) -> dict[str, Any]:
 
 
 def render(summary: dict[str, Any]) -> str:
-    """The summary as text without a newline at its end: a block per connection, the worst first."""
+    """The summary as text: one block per connection, the most troubled first."""
     blocks = [_block(connection) for connection in summary["connections"]]
     total = (
         f"{summary['packets']} packets in {summary['duration_s']:.3f} s, "
@@ -52,7 +52,7 @@ def render(summary: dict[str, Any]) -> str:
     ):
         if summary[key]:
             total += f", {summary[key]} {text}"
-    return "\n\n".join([*blocks, total])
+    return "\n\n".join([*blocks, total]) + "\n"
 
 
 def _pairs(halves: list[Half]) -> list[tuple[Half, Half | None]]:
