@@ -54,6 +54,8 @@ def verdict(halves: list[tuple[Half, Half | None]]) -> str:
     if crossed:
         told += [] if told else ["nothing lost"]
         told.append(f"repeated {_count(crossed, 'time', 'times')} while the answer was on its way")
+    if not told and halves[0][0]["transport"] == "UD":
+        told.append("datagrams: nothing tells whether they arrived")
     if not told:
         repeated = sum(half["retransmitted"] for half, _ in halves)
         told.append(f"nothing lost, {repeated} sent again" if repeated else "nothing lost")
