@@ -23,7 +23,7 @@ class Flow:
         sock: socket.socket,
         count: int,
         *,
-        rate: float = 0,
+        rate: float = 0.0,
         segments: int = 1,
         first: int = 0,
         repeat: bool = False,
