@@ -596,6 +596,20 @@ def test_contradictions_are_told_with_their_byte(
     assert packet.icrc_ok is icrc_ok
 
 
+@pytest.mark.parametrize(
+    ("field", "offset", "more"), [(0x2000, 0, 1), (0x0001, 8, 0), (0x1FFF, 65528, 0)]
+)
+def test_first_and_last_fragments_are_fragments(field: int, offset: int, more: int) -> None:
+    four = frames.roce2(frames.v4(frames.bth(4), flags=field))
+    extension = Extension(44, struct.pack(">HI", offset | more, 7))
+    six = frames.roce2(frames.v6(frames.bth(4), extensions=(extension,)))
+    for frame in (four, six):
+        packet = wire.decode(frame)
+        assert packet.error.startswith(f"IP is a fragment (offset {offset}, more: {more})")
+        assert packet.icrc_ok is False
+        assert "opcode" not in packet.to_dict()
+
+
 def test_every_kind_of_error_is_provoked() -> None:
     header = Path(__file__).resolve().parents[2] / "core" / "packet.h"
     kinds = re.findall(r'^\tX\((\w+), "', header.read_text(), re.MULTILINE)

@@ -26,21 +26,16 @@ lost packet is in the capture, as is its repetition. How each row of TROUBLED wa
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from captures import all_captures, capture
 from livedma._native.flow import FlowTable
 from livedma._native.wire import Batch
 from livedma.wire.summary import render, summarize
-
-ROOT = Path(__file__).resolve().parents[2]
-PCAPS = Path(os.environ.get("LIVEDMA_PCAPS", ROOT.parent / "shared" / "pcaps"))
-if not PCAPS.is_dir() and (ROOT / "shared" / "pcaps").is_dir():
-    PCAPS = ROOT / "shared" / "pcaps"
 
 SEQUENCE, ACCESS = "PSN sequence error", "remote access error"
 
@@ -126,14 +121,8 @@ def walk(path: Path, copies_after_ns: int | None = None) -> FlowTable:
     return table
 
 
-def captures() -> list[Path]:
-    return sorted(PCAPS.glob("*.pcap")) if PCAPS.is_dir() else []
-
-
 def connections(name: str) -> list[dict[str, Any]]:
-    path = PCAPS / f"{name}.pcap"
-    if not path.is_file():
-        pytest.skip(f"no capture {path}: set LIVEDMA_PCAPS")
+    path = capture(name)
     return [c for c in summarize(walk(path))["connections"] if c["transport"] != "UD"]
 
 
@@ -158,9 +147,7 @@ def test_messages_count_once(name):
 
 
 def test_every_other_capture_is_clean():
-    if not captures():
-        pytest.skip(f"no captures in {PCAPS}: set LIVEDMA_PCAPS")
-    for path in captures():
+    for path in all_captures():
         if path.stem in TROUBLED or path.stem in ODD:
             continue
         for found in connections(path.stem):
@@ -169,9 +156,7 @@ def test_every_other_capture_is_clean():
 
 
 def test_every_packet_belongs_to_one_entry():
-    if not captures():
-        pytest.skip(f"no captures in {PCAPS}: set LIVEDMA_PCAPS")
-    for path in captures():
+    for path in all_captures():
         summary = summarize(walk(path))
         assert sum(c["packets"] for c in summary["connections"]) == summary["packets"]
         assert sum(c["bytes"] for c in summary["connections"]) == summary["bytes"]
@@ -181,7 +166,7 @@ def test_every_packet_belongs_to_one_entry():
 @pytest.mark.parametrize("name", TROUBLED)
 def test_packets_captured_twice_change_nothing(name):
     (found,) = connections(name)
-    twice = summarize(walk(PCAPS / f"{name}.pcap", copies_after_ns=900))["connections"]
+    twice = summarize(walk(capture(name), copies_after_ns=900))["connections"]
     (again,) = (c for c in twice if c["transport"] != "UD")
     assert again["copies"] == found["packets"]
     ignored = ("copies", "duration_s", "goodput_bps")
@@ -213,9 +198,7 @@ def test_directions_are_joined(name, joined_by, ends):
 
 
 def test_datagrams_are_told_apart_and_judged_by_nothing():
-    path = PCAPS / "rc_rnr.pcap"
-    if not path.is_file():
-        pytest.skip(f"no capture {path}: set LIVEDMA_PCAPS")
+    path = capture("rc_rnr")
     managing = [c for c in summarize(walk(path))["connections"] if c["is_management"]]
     assert sorted((c["a"], c["b"], c["packets"]) for c in managing) == [
         ("10.77.0.1", "10.77.0.2 QP 0x1", 2),
@@ -225,9 +208,7 @@ def test_datagrams_are_told_apart_and_judged_by_nothing():
 
 
 def test_text_has_one_block_per_connection_and_the_worst_first():
-    path = PCAPS / "rc_badkey.pcap"
-    if not path.is_file():
-        pytest.skip(f"no capture {path}: set LIVEDMA_PCAPS")
+    path = capture("rc_badkey")
     summary = summarize(walk(path), not_roce=3)
     blocks = render(summary).split("\n\n")
     assert len(blocks) == len(summary["connections"]) + 1
