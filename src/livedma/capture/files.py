@@ -21,9 +21,9 @@ _BATCHES = 3
 class CaptureFile:
     """A capture file that is being read, once, from its start to its end.
 
-    Iterating gives batches of packets; each is valid until the next one is asked for. The next one
-    is read and decoded meanwhile, by a thread of its own. A file that breaks off gives all its whole
-    packets, then raises.
+    Iterating gives batches of packets; each is valid until the next one is asked for, which is read
+    and decoded meanwhile, by a thread of its own. A batch may have no packets, only others that are
+    counted. A file that breaks off gives all its whole packets, then raises.
     """
 
     def __init__(self, path: str | os.PathLike[str], capacity: int = 2048) -> None:
