@@ -334,7 +334,7 @@ static bool decode_grh(struct ldma_packet *packet, uint32_t pos)
 	if (p[0] >> 4 != 6)
 		return fail(packet, LDMA_PACKET_IP_VERSION, pos, "GRH", p[0] >> 4, 6);
 	if (p[6] != NEXT_HEADER_BTH)
-		return fail(packet, LDMA_PACKET_IP_VERSION, pos + 6, "GRH's next header", p[6],
+		return fail(packet, LDMA_PACKET_NEXT_HEADER, pos + 6, "GRH", p[6],
 			    NEXT_HEADER_BTH);
 	if (end > packet->length)
 		return fail(packet, LDMA_PACKET_IP_LENGTH, pos + 4, "GRH", get16(p + 4),

@@ -54,6 +54,7 @@ enum ldma_direction { LDMA_DIRECTION_UNKNOWN, LDMA_DIRECTION_RX, LDMA_DIRECTION_
 	X(SHORT, "%s cut short: needs %u bytes, %u there")                                         \
 	X(CAPTURE, "%s cut short by the capture: %u of %u bytes there")                            \
 	X(IP_VERSION, "%s has version %u where %u belongs")                                        \
+	X(NEXT_HEADER, "%s names %u as the next header where %u belongs")                          \
 	X(IP_HEADER, "%s has an impossible header length of %u bytes (packet: %u)")                \
 	X(IP_LENGTH, "%s says %u bytes, the frame carries %u")                                     \
 	X(FRAGMENT, "%s is a fragment (offset %u, more: %u): RoCE is never fragmented")            \

@@ -270,6 +270,9 @@ def encode(uint8_t opcode, *, src, dst, bytes payload=b"", str version="roce2",
            uint32_t imm=0, ieth=None, rdeth=None, xrceth=None, feth=None):
     """Builds a packet from its IP header (or GRH) to its ICRC. Headers are dicts with the keys of the JSON form."""
     cdef ldma_packet c
+    for name, value in (("dest_qp", dest_qp), ("psn", psn)):
+        if value >> 24:
+            raise ValueError(f"{name} {value:#x} does not fit 24 bits")
     memset(&c, 0, sizeof(c))
     c.opcode = opcode
     c.version = 1 if version == "roce1" else 2
