@@ -1,25 +1,54 @@
-# `make help` prints what there is.
+# `make help` prints what there is. Everything prepares itself: a fresh clone needs only Python 3.11, gcc and apt.
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3
+FUZZ_SECONDS ?= 60
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+C_FILES = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: help setup demo test quick bench check lock
+.PHONY: help setup demo test quick bench check fuzz sanitize lock format
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/ready ## prepare .venv and build the package
 
-.venv/ready: requirements.txt packages.txt pyproject.toml meson.build
+.venv/ready: requirements.txt packages.txt pyproject.toml
 	@missing=$$(for p in $$(grep -v '^#' packages.txt); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing:" $$missing; \
-	  SUDO=$$([ $$(id -u) = 0 ] || echo sudo); $$SUDO apt-get update -qq && \
+	  SUDO=$$([ $$(id -u) = 0 ] || echo sudo); $$SUDO apt-get update -qq; \
 	  DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 	$(PYTHON) -m venv .venv
 	pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
-	pip install -q --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	CYTHON=$(CURDIR)/.venv/bin/cython pip install -q --disable-pip-version-check \
+	  --no-build-isolation --no-deps --editable .
 	@touch $@
+
+demo: setup ## two hosts on this machine, RoCEv2 between them, captured live
+	livedma demo
+
+test: check sanitize ## everything that CI runs
+	pytest
+	$(MAKE) fuzz
+
+quick: check ## lint, types and the tests that take no time
+	pytest -m 'not slow'
+
+bench: setup ## ours, the peers' and the limit, side by side
+	python -m bench
+
+check: setup ## lint, formatting and types
+	ruff check --output-format concise
+	ruff format --check -q
+	clang-format --dry-run --Werror $(C_FILES)
+	mypy
+	python -m mypy.stubtest --mypy-config-file pyproject.toml livedma._native
+
+format: setup ## put all sources into the project's form
+	ruff check -q --fix
+	ruff format -q
+	clang-format -i $(C_FILES)
 
 lock: setup ## resolve requirements.in into requirements.txt
 	pip install -q pip-tools

@@ -1,1 +1,1 @@
-"""The C core behind Python. Internal: use `livedma.wire`, `livedma.capture` and their neighbours."""
+"""The C core behind Python. Internal: use `livedma.wire`, `livedma.capture` and the like."""

@@ -17,6 +17,11 @@ cdef extern from "opcode.h" nogil:
     const char *const *ldma_operation_names
 
 cdef extern from "packet.h" nogil:
+    int LDMA_LINK_ETHERNET, LDMA_ROCE2_PORT
+    int LDMA_ROLE_FIRST
+    int LDMA_OP_SEND
+    int LDMA_HAS_DETH
+    int LDMA_PACKET_OK, LDMA_PACKET_CAPTURE
     int LDMA_SEEN_IP, LDMA_SEEN_UDP, LDMA_SEEN_BTH, LDMA_SEEN_PAYLOAD, LDMA_SEEN_ICRC
     int LDMA_SEEN_MAD, LDMA_SEEN_RPCRDMA
     int LDMA_ICRC_UNKNOWN, LDMA_ICRC_OK, LDMA_ICRC_BAD
@@ -103,3 +108,21 @@ cdef extern from "batch.h" nogil:
     bint ldma_batch_add_copy(ldma_batch *batch, uint32_t link, uint64_t time_ns,
                              uint8_t direction, const uint8_t *frame, uint32_t captured,
                              uint32_t length)
+
+cdef extern from "print.h" nogil:
+    int LDMA_LINE_MAX
+
+    struct ldma_inside:
+        const char *text
+        size_t length
+
+    struct ldma_text_style:
+        bint color
+        uint64_t start_ns
+
+    size_t ldma_print_json(const ldma_packet *packet, uint64_t n, const ldma_inside *inside,
+                           char *buf)
+    size_t ldma_print_text(const ldma_packet *packet, const ldma_text_style *style,
+                           const ldma_inside *inside, char *buf)
+    size_t ldma_print_address(const uint8_t *address, uint8_t ip_version, char *buf)
+    size_t ldma_print_opcode(uint8_t opcode, char *buf)

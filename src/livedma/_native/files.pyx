@@ -1,0 +1,314 @@
+"""Capture files as streams of batches: pcap and pcapng in, pcapng out."""
+import os
+from collections import namedtuple
+
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdlib cimport free, malloc
+from libc.string cimport memmove
+from posix.unistd cimport read, write
+
+from livedma._native.capfile cimport *
+from livedma._native.packet cimport ldma_batch, ldma_batch_reset, ldma_packet
+from livedma._native.wire cimport Batch
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int POLLIN, POLLOUT
+    int poll(pollfd *fds, unsigned long count, int timeout)
+
+# Small enough to stay in the processor's caches between read and decode; more than a block needs.
+cdef size_t BUFFER_BYTES = 1 << 20
+assert BUFFER_BYTES >= LDMA_CAPFILE_BLOCK_MAX
+
+Interface = namedtuple("Interface", "name link snaplen frames received dropped")
+
+
+cdef int wait_for(int fd, short events) except -1:
+    """Waits until a non-blocking descriptor is ready."""
+    cdef pollfd entry
+    entry.fd, entry.events, entry.revents = fd, events, 0
+    with nogil:
+        poll(&entry, 1, 1000)
+    PyErr_CheckSignals()
+    return 0
+
+
+cdef class FileReader:
+    """Reads a pcap or pcapng file, pipe or descriptor in bounded memory.
+
+    A batch's packets lie in the reader's buffer: they are valid until the next call of next_batch.
+    """
+
+    cdef ldma_capfile c
+    cdef int fd
+    cdef bint owned, at_end, busy, done
+    cdef uint8_t *buffer
+    cdef size_t start, end
+
+    def __cinit__(self, source):
+        self.fd = -1
+        ldma_capfile_init(&self.c)
+        self.buffer = <uint8_t *>malloc(BUFFER_BYTES)
+        if self.buffer == NULL:
+            raise MemoryError
+        if isinstance(source, int):
+            self.fd = source
+        else:
+            self.fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+            self.owned = True
+
+    def __dealloc__(self):
+        ldma_capfile_destroy(&self.c)
+        free(self.buffer)
+
+    def __del__(self):
+        self.close()
+
+    def close(self):
+        """Closes what it opened. The buffer stays, for the batches that point into it."""
+        if self.owned and self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+        self.done = True
+
+    def next_batch(self, Batch batch not None):
+        """Fills the batch with what comes next. False: nothing came, the file is over; see error.
+
+        Waits only while there is no packet to give, so a slow pipe delivers packets as they come.
+        """
+        if self.busy:
+            raise RuntimeError("another thread reads from this file")
+        if batch.c.capacity == 0:
+            raise ValueError("the batch has no room for packets")
+        self.busy = True
+        try:
+            batch.reset()
+            batch.keep = self
+            while not self.done:
+                if self.advance(batch.c):
+                    break
+            return batch.c.count > 0
+        finally:
+            self.busy = False
+
+    cdef bint advance(self, ldma_batch *batch) except -1:
+        """Decodes what the buffer holds, or reads more if that is nothing. Returns whether the batch has packets."""
+        cdef size_t consumed = 0
+        cdef ssize_t got = 0
+        cdef int step, error = 0
+        cdef bint reading = False
+        with nogil:
+            step = ldma_capfile_fill(&self.c, batch, self.buffer + self.start,
+                                     self.end - self.start, self.at_end, &consumed)
+            self.start += consumed
+            if step == LDMA_CAPFILE_NEED and batch.count == 0:
+                reading = True
+                if self.start:
+                    memmove(self.buffer, self.buffer + self.start, self.end - self.start)
+                    self.end -= self.start
+                    self.start = 0
+                got = read(self.fd, self.buffer + self.end, BUFFER_BYTES - self.end)
+                if got < 0:
+                    error = errno
+        if step == LDMA_CAPFILE_END or step == LDMA_CAPFILE_ERROR:
+            self.done = True
+        if reading:
+            PyErr_CheckSignals()
+            if got > 0:
+                self.end += got
+            elif got == 0:
+                self.at_end = True
+            elif error == EAGAIN:
+                wait_for(self.fd, POLLIN)
+            elif error != EINTR:
+                raise OSError(error, os.strerror(error))
+        return batch.count > 0
+
+    @property
+    def format(self):
+        """'pcap', 'pcapng', or None until the first batch was asked for."""
+        if self.c.format == LDMA_CAPFILE_PCAP:
+            return "pcap"
+        return "pcapng" if self.c.format == LDMA_CAPFILE_PCAPNG else None
+
+    @property
+    def frames(self):
+        """Frames read so far, RoCE or not."""
+        return self.c.frames
+
+    @property
+    def offset(self):
+        """Bytes of the file that were used so far."""
+        return self.c.offset
+
+    @property
+    def contradictions(self):
+        """Frames whose lengths contradict each other; they were cut to what is there."""
+        return self.c.contradictions
+
+    @property
+    def error(self):
+        """Why the reading ended before the file's end, in one sentence; None if it did not."""
+        return self.c.error.decode() if self.c.error[0] else None
+
+    @property
+    def truncated(self):
+        """Whether the file breaks off inside something."""
+        return self.c.error.startswith(b"file ends inside")
+
+    @property
+    def drops(self):
+        """Frames that the capturing side says it dropped."""
+        return ldma_capfile_dropped(&self.c)
+
+    @property
+    def interfaces(self):
+        """What the file says about its interfaces so far, in order."""
+        cdef uint32_t i
+        cdef ldma_capfile_interface *one
+        found = []
+        for i in range(self.c.interface_count):
+            one = &self.c.interfaces[i]
+            found.append(Interface(
+                one.name.decode(errors="replace"), one.link, one.snaplen, one.frames,
+                None if one.received == LDMA_CAPFILE_UNSAID else one.received,
+                None if one.dropped == LDMA_CAPFILE_UNSAID else one.dropped,
+            ))
+        return found
+
+    @property
+    def link_types(self):
+        """The link types of its interfaces so far, each once, in order."""
+        return list(dict.fromkeys(one.link for one in self.interfaces))
+
+    @property
+    def warnings(self):
+        """One sentence for each link type that carried frames which cannot be decoded."""
+        frames = {}
+        for one in self.interfaces:
+            if one.frames and not ldma_link_is_known(one.link):
+                frames[one.link] = frames.get(one.link, 0) + one.frames
+        return [
+            f"link type {link} is not supported: {count} frame{'s' * (count > 1)} skipped"
+            for link, count in frames.items()
+        ]
+
+
+cdef class PcapngWriter:
+    """Writes batches to a pcapng file with nanosecond times. interfaces: [(name, link type, snap length)]."""
+
+    cdef int fd
+    cdef uint8_t *buffer
+    cdef size_t used
+    cdef uint64_t first_ns, last_ns
+    cdef uint32_t interface_count
+    cdef bint closed
+
+    def __cinit__(self, int fd, interfaces, str application="livedma", str hardware=None,
+                  str os_name=None):
+        cdef size_t n
+        self.fd = fd
+        self.buffer = <uint8_t *>malloc(BUFFER_BYTES)
+        if self.buffer == NULL:
+            raise MemoryError
+        if os_name is None:
+            system = os.uname()
+            os_name = f"{system.sysname} {system.release}"
+            hardware = hardware or system.machine
+        self.used = ldma_pcapng_section(self.buffer, BUFFER_BYTES, (hardware or "").encode(),
+                                        os_name.encode(), application.encode())
+        for name, link, snaplen in interfaces:
+            n = ldma_pcapng_interface(self.buffer + self.used, BUFFER_BYTES - self.used,
+                                      link, snaplen, os.fsencode(name))
+            if n == 0:
+                raise ValueError("too many interfaces")
+            self.used += n
+            self.interface_count += 1
+        if self.interface_count == 0:
+            raise ValueError("a capture file needs at least one interface")
+        self.flush()
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    def write(self, Batch batch not None, uint32_t interface=0):
+        """Writes the batch's packets: one write for a batch of up to a MiB, in order."""
+        cdef uint32_t i = 0, count = batch.c.count
+        if self.closed:
+            raise ValueError("the file is closed")
+        if interface >= self.interface_count:
+            raise IndexError(f"interface {interface} of {self.interface_count}")
+        if count and self.first_ns == 0:
+            self.first_ns = batch.c.packets[0].time_ns
+        while i < count:
+            with nogil:
+                i = self.pack(batch.c, i, interface)
+            if i < count and self.used == 0:
+                raise ValueError(f"packet of {batch.c.packets[i].captured} bytes is too large")
+            self.flush()
+
+    cdef uint32_t pack(self, ldma_batch *batch, uint32_t i, uint32_t interface) noexcept nogil:
+        """Appends packets from i on while they fit. Returns the first that did not."""
+        cdef ldma_pcapng_packet_c packet
+        cdef const ldma_packet *source
+        cdef size_t n
+        packet.interface = interface
+        while i < batch.count:
+            source = &batch.packets[i]
+            packet.frame = source.frame
+            packet.time_ns = source.time_ns
+            packet.captured = source.captured
+            packet.length = source.length
+            packet.direction = source.direction
+            n = write_packet(self.buffer + self.used, BUFFER_BYTES - self.used, &packet)
+            if n == 0:
+                break
+            self.used += n
+            if source.time_ns > self.last_ns:
+                self.last_ns = source.time_ns
+            i += 1
+        return i
+
+    cdef int flush(self) except -1:
+        cdef size_t done = 0
+        cdef ssize_t got
+        cdef int error
+        while done < self.used:
+            error = 0
+            with nogil:
+                got = write(self.fd, self.buffer + done, self.used - done)
+                if got < 0:
+                    error = errno
+            if got >= 0:
+                done += got
+                continue
+            PyErr_CheckSignals()
+            if error == EAGAIN:
+                wait_for(self.fd, POLLOUT)
+            elif error != EINTR:
+                self.used = 0
+                raise OSError(error, os.strerror(error))
+        self.used = 0
+        return 0
+
+    def close(self, received=(), dropped=()):
+        """Ends the file with statistics: frames seen and dropped, one number per interface. The descriptor stays open."""
+        cdef ldma_pcapng_statistics_c statistics
+        if self.closed:
+            return
+        self.closed = True
+        statistics.time_ns = self.last_ns
+        statistics.start_ns = self.first_ns
+        statistics.end_ns = self.last_ns
+        statistics.dropped_later = 0
+        for i, (seen, lost) in enumerate(zip(received, dropped, strict=True)):
+            statistics.interface = i
+            statistics.received = seen
+            statistics.dropped = lost
+            self.used += write_statistics(self.buffer + self.used, BUFFER_BYTES - self.used,
+                                          &statistics)
+        self.flush()

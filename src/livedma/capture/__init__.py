@@ -1,0 +1,1 @@
+"""Packets from capture files and from live interfaces."""

@@ -1,0 +1,169 @@
+"""Where packets go: each output format is a sink that takes batches."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+from livedma._native.wire import Batch
+from livedma.wire.inside import Inside, brief
+from livedma.wire.listing import listing
+
+__all__ = ["FILE_FORMATS", "FORMATS", "CaptureTotals", "Sink", "open_sink"]
+
+#: Formats of `decode`; `capture` has pcapng too.
+FORMATS = ("text", "struct", "json", "parquet")
+#: Those that are binary and need a file.
+FILE_FORMATS = ("parquet", "pcapng")
+
+
+@dataclass(frozen=True)
+class CaptureTotals:
+    """What a capture file says about how it came to be."""
+
+    received: int
+    dropped: int
+
+
+class Sink(Protocol):
+    def write(self, batch: Batch) -> None:
+        """Takes all packets of the batch; keeps nothing that belongs to it."""
+
+    def close(self, totals: CaptureTotals | None = None) -> None:
+        """Writes what is left. The output is complete only then."""
+
+
+class _InsideLines:
+    """Looks into the packets of a batch and has what it finds printed with their lines."""
+
+    def __init__(self, inside: Inside, render: Callable[[Mapping[str, object]], str]) -> None:
+        self._inside = inside
+        self._render = render
+
+    def look(self, batch: Batch) -> dict[int, bytes]:
+        found = {}
+        for index in batch.carriers():
+            if carried := self._inside.look(batch[index]):
+                found[index] = self._render(carried).encode()
+        return found
+
+
+def _members(carried: Mapping[str, object]) -> str:
+    return json.dumps(carried, separators=(",", ":"))[1:-1]
+
+
+class JsonSink:
+    """One object a line."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._n = 1
+        self._lines = _InsideLines(Inside(), _members)
+
+    def write(self, batch: Batch) -> None:
+        self._out.write(batch.json(self._n, self._lines.look(batch)))
+        self._n += len(batch)
+
+    def close(self, totals: CaptureTotals | None = None) -> None:
+        self._out.flush()
+
+
+class TextSink:
+    """One line a packet, made for reading in a terminal."""
+
+    def __init__(self, out: BinaryIO, color: bool) -> None:
+        self._out = out
+        self._color = color
+        self._start_ns: int | None = None
+        self._lines = _InsideLines(Inside(), lambda carried: brief(dict(carried)))
+
+    def write(self, batch: Batch) -> None:
+        if self._start_ns is None and len(batch):
+            self._start_ns = batch.start_ns
+        self._out.write(batch.text(self._lines.look(batch), self._color, self._start_ns or 0))
+
+    def close(self, totals: CaptureTotals | None = None) -> None:
+        self._out.flush()
+
+
+class StructSink:
+    """The kernel's structures, one block a packet."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, batch: Batch) -> None:
+        for index in range(len(batch)):
+            self._out.write(listing(batch[index]).encode())
+
+    def close(self, totals: CaptureTotals | None = None) -> None:
+        self._out.flush()
+
+
+class ParquetSink:
+    """Columns in a Parquet file, a row group at a time."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        # pyarrow takes a while to load; only this sink needs it.
+        from pyarrow.parquet import ParquetWriter
+
+        from livedma.wire.columns import SCHEMA, ColumnBuilder
+
+        self._out = out
+        self._builder = ColumnBuilder()
+        self._writer: Any = ParquetWriter(out, SCHEMA, compression="zstd")
+
+    def write(self, batch: Batch) -> None:
+        for rows in self._builder.add(batch):
+            self._writer.write_batch(rows)
+
+    def close(self, totals: CaptureTotals | None = None) -> None:
+        for rows in self._builder.finish():
+            self._writer.write_batch(rows)
+        self._writer.close()
+        self._out.flush()
+
+
+class PcapngSink:
+    """The frames themselves, with interface, direction and drop counts: valid in Wireshark."""
+
+    def __init__(self, out: BinaryIO, interface: str, snaplen: int) -> None:
+        from livedma._native.files import PcapngWriter
+
+        self._out = out
+        self._writer = PcapngWriter(out.fileno(), [(interface, 1, snaplen)], os_name=_os_name())
+
+    def write(self, batch: Batch) -> None:
+        self._writer.write(batch)
+
+    def close(self, totals: CaptureTotals | None = None) -> None:
+        if totals is None:
+            self._writer.close()
+        else:
+            self._writer.close([totals.received], [totals.dropped])
+
+
+def _os_name() -> str:
+    system = os.uname()
+    return f"{system.sysname} {system.release}"
+
+
+def open_sink(
+    kind: str, out: BinaryIO, *, color: bool = False, interface: str = "", snaplen: int = 0
+) -> Sink:
+    """The sink of a format, over a file that the caller closes afterwards."""
+    match kind:
+        case "text":
+            return TextSink(out, color)
+        case "json":
+            return JsonSink(out)
+        case "struct":
+            return StructSink(out)
+        case "parquet":
+            return ParquetSink(out)
+        case "pcapng":
+            return PcapngSink(out, interface, snaplen)
+    raise ValueError(f"there is no format {kind!r}")

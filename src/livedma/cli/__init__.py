@@ -1,0 +1,44 @@
+"""The `livedma` command: one file per sub-command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from livedma.cli import decode
+from livedma.errors import LivedmaError
+
+_COMMANDS = (decode,)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="livedma",
+        description="RDMA storage whose DMA memory grows and shrinks while it is in use.",
+        epilog="'livedma COMMAND --help' shows each command's options and an example.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.register(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Exit status: 0, 1 (it failed), 2 (wrong use)."""
+    args = _parser().parse_args(argv)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+    except LivedmaError as error:
+        print(f"livedma: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has had enough: that is no failure of ours. What is
+        # still buffered must not raise again when the interpreter closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return status

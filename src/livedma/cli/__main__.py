@@ -1,0 +1,5 @@
+import sys
+
+from livedma.cli import main
+
+sys.exit(main())

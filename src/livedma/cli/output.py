@@ -1,0 +1,64 @@
+"""What commands that print packets share: where output goes and what was counted on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from livedma._native.wire import Batch
+from livedma.capture.sinks import FILE_FORMATS
+from livedma.errors import LivedmaError
+
+__all__ = ["Tally", "amount", "colors_wanted", "open_output"]
+
+
+@contextmanager
+def open_output(kind: str, path: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or the file at `path`; "-" is standard output too."""
+    if path is None or path == "-":
+        if kind in FILE_FORMATS and sys.stdout.isatty():
+            raise LivedmaError(f"{kind} is binary: give a file with --write FILE")
+        yield sys.stdout.buffer
+        return
+    try:
+        file = open(path, "wb")  # noqa: SIM115 - closed below; only opening may fail like this
+    except OSError as error:
+        raise LivedmaError(f"cannot write {path}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def colors_wanted(path: str | None) -> bool:
+    return path is None and sys.stdout.isatty()
+
+
+class Tally:
+    """Counts what went by; its text is the line that a command ends with."""
+
+    def __init__(self) -> None:
+        self.packets = self.others = self.bad_icrcs = self.broken = 0
+
+    def add(self, batch: Batch) -> None:
+        bad_icrcs, broken = batch.tally()
+        self.packets += len(batch)
+        self.others += batch.other
+        self.bad_icrcs += bad_icrcs
+        self.broken += broken
+
+    def __str__(self) -> str:
+        parts = [amount(self.packets, "RoCE packet")]
+        if self.packets:
+            bad = self.bad_icrcs
+            parts.append(f"{bad:,} with a BAD ICRC" if bad else "no bad ICRC")
+        if self.broken:
+            parts.append(f"{self.broken:,} with errors")
+        if self.others:
+            parts.append(f"{self.others:,} not RoCE, not shown")
+        return ", ".join(parts)
+
+
+def amount(count: int, thing: str) -> str:
+    """`1 packet`, `12,430 packets`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,9 @@
+"""What goes wrong, as exceptions whose text is one sentence for people."""
+
+
+class LivedmaError(Exception):
+    """Base of all of them: str() says what went wrong and, where there is a way, what to do."""
+
+
+class CaptureFileError(LivedmaError):
+    """A capture file cannot be opened, is none, or breaks off."""

@@ -1,0 +1,47 @@
+"""Building packets, by the same table that decodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from livedma._native.wire import encode as _encode
+from livedma.wire.opcodes import opcode_code
+
+__all__ = ["encode", "ethernet"]
+
+#: Keys of the JSON form that are computed, or say where a packet was seen.
+_DERIVED = ("n", "time_ns", "length", "opcode_name", "pad", "payload_length", "icrc", "icrc_ok")
+
+
+def encode(opcode: int | str, *, payload: bytes = b"", **fields: Any) -> bytes:
+    """A packet from its IP header (RoCEv1: GRH) to its ICRC.
+
+    Fields have the names and shapes of the JSON form (`Packet.to_dict`), so that a decoded packet
+    encodes again: `encode(**packet.to_dict(), payload=packet.payload)`. Needed: src and dst.
+    Lengths, pad and ICRC are computed; what the JSON form does not tell (IP id, TOS, TTL) can be
+    given as ip_id, tos and ttl.
+    """
+    given: Mapping[str, Any] = {
+        key: value for key, value in fields.items() if key not in _DERIVED and value is not None
+    }
+    return _encode(opcode_code(opcode), payload=bytes(payload), **given)
+
+
+def ethernet(
+    packet: bytes,
+    *,
+    src: str = "02:00:00:00:00:01",
+    dst: str = "02:00:00:00:00:02",
+    vlan: Sequence[int] = (),
+    version: str = "roce2",
+) -> bytes:
+    """The packet in an Ethernet frame, behind at most two VLAN tags (outer first)."""
+    tags = b"".join(
+        (0x88A8 if outer else 0x8100).to_bytes(2, "big") + tag.to_bytes(2, "big")
+        for tag, outer in zip(vlan, (len(vlan) == 2, False), strict=False)
+    )
+    ip_type = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
+    ethertype = 0x8915 if version == "roce1" else ip_type
+    addresses = bytes.fromhex(dst.replace(":", "") + src.replace(":", ""))
+    return addresses + tags + ethertype.to_bytes(2, "big") + packet
