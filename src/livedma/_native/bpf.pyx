@@ -1,0 +1,206 @@
+"""BPF programs from Python: the live capture."""
+from libc.errno cimport EBUSY, EINTR
+from libc.string cimport memcpy, memset
+
+from livedma._native.packet cimport *
+from livedma._native.wire cimport Batch
+
+
+cdef extern from "capture_session.h" nogil:
+    int LDMA_CAPTURE_PREFIXES, LDMA_CAPTURE_QPS
+    int LDMA_CAPTURE_SNAPLEN_MIN, LDMA_CAPTURE_SNAPLEN_MAX
+    int CAPTURE_RING_BYTES_DEFAULT
+
+    struct ldma_capture_prefix:
+        uint64_t address[2]
+        uint64_t mask[2]
+        uint32_t ip_version
+        uint32_t side
+
+    struct ldma_capture_config:
+        ldma_capture_prefix *prefixes
+        uint32_t *qps
+        uint32_t prefix_count
+        uint32_t qp_count
+        uint32_t operations
+        uint32_t sample
+        uint32_t snaplen
+
+    struct capture_error:
+        char *text
+
+    struct capture_options:
+        ldma_capture_config config
+        uint32_t ring_bytes
+        bint rx
+        bint tx
+        bint rx_by_tc
+        bint native_only
+        bint replace
+        bint without_links
+        bint verbose
+
+    struct capture_foreign:
+        uint32_t id
+        bint by_link
+        char *name
+
+    struct ldma_capture_counters:
+        uint64_t frames
+        uint64_t roce
+        uint64_t matched
+        uint64_t sampled_out
+        uint64_t recorded
+        uint64_t ring_dropped
+        uint64_t unreadable
+        uint64_t bytes
+
+    struct capture_session:
+        pass
+
+    int capture_session_open(const capture_options *options, capture_session **ret,
+                             capture_error *error)
+    int capture_session_attach(capture_session *session, uint32_t ifindex, capture_error *error)
+    int capture_session_detach(capture_session *session, capture_error *error)
+    void capture_session_close(capture_session *session)
+    int capture_session_rx_mode(const capture_session *session)
+    int capture_session_tx_mode(const capture_session *session)
+    const capture_foreign *capture_session_foreign(const capture_session *session)
+    int capture_session_poll(capture_session *session, ldma_batch *batch, int timeout_ms)
+    int capture_session_counters(const capture_session *session, ldma_capture_counters *ret)
+
+
+PREFIXES_MAX = LDMA_CAPTURE_PREFIXES
+QPS_MAX = LDMA_CAPTURE_QPS
+SNAPLEN_MIN = LDMA_CAPTURE_SNAPLEN_MIN
+SNAPLEN_MAX = LDMA_CAPTURE_SNAPLEN_MAX
+RING_BYTES = CAPTURE_RING_BYTES_DEFAULT
+OPERATIONS = {ldma_operation_names[i].decode(): i for i in range(LDMA_OP_COUNT)}
+
+MODES = (None, "native XDP", "generic XDP", "tcx", "clsact")
+
+
+cdef int fill_config(ldma_capture_config *config, prefixes, qps, uint32_t operations,
+                     uint32_t sample, uint32_t snaplen) except -1:
+    if len(prefixes) > LDMA_CAPTURE_PREFIXES:
+        raise ValueError(f"at most {LDMA_CAPTURE_PREFIXES} addresses can be filtered")
+    if len(qps) > LDMA_CAPTURE_QPS:
+        raise ValueError(f"at most {LDMA_CAPTURE_QPS} QPs can be filtered")
+    cdef bytes address, mask
+    for i, (side, version, address, mask) in enumerate(prefixes):
+        if len(address) != 16 or len(mask) != 16:
+            raise ValueError("an address and its mask take 16 bytes each")
+        memcpy(config.prefixes[i].address, <const char *>address, 16)
+        memcpy(config.prefixes[i].mask, <const char *>mask, 16)
+        config.prefixes[i].ip_version = version
+        config.prefixes[i].side = side
+    config.prefix_count = len(prefixes)
+    for i, qp in enumerate(qps):
+        config.qps[i] = qp
+    config.qp_count = len(qps)
+    config.operations = operations
+    config.sample = sample
+    config.snaplen = snaplen
+    return 0
+
+
+cdef class CaptureSession:
+    """The capture's programs, loaded; attached to one interface at a time.
+
+    An OSError carries one sentence that says what is wrong and what to do.
+    """
+
+    cdef capture_session *c
+
+    def __cinit__(self, *, bint rx, bint tx, bint rx_by_tc=False, bint native_only=False,
+                  bint replace=False, bint without_links=False, bint verbose=False,
+                  uint32_t ring_bytes=0, uint32_t snaplen=LDMA_CAPTURE_SNAPLEN_MAX,
+                  uint32_t sample=1, prefixes=(), qps=(), uint32_t operations=0):
+        cdef capture_options options
+        cdef capture_error error
+        cdef int err
+        memset(&options, 0, sizeof(options))
+        fill_config(&options.config, prefixes, qps, operations, sample, snaplen)
+        options.ring_bytes = ring_bytes
+        options.rx = rx
+        options.tx = tx
+        options.rx_by_tc = rx_by_tc
+        options.native_only = native_only
+        options.replace = replace
+        options.without_links = without_links
+        options.verbose = verbose
+        with nogil:
+            err = capture_session_open(&options, &self.c, &error)
+        if err:
+            raise OSError(-err, error.text.decode())
+
+    def __dealloc__(self):
+        capture_session_close(self.c)
+
+    cdef capture_session *open(self) except NULL:
+        if self.c == NULL:
+            raise ValueError("the capture session is closed")
+        return self.c
+
+    def attach(self, uint32_t ifindex):
+        """Attaches to an interface, detaching from the one before."""
+        cdef capture_session *c = self.open()
+        cdef capture_error error
+        cdef int err
+        with nogil:
+            err = capture_session_attach(c, ifindex, &error)
+        if err:
+            raise OSError(-err, error.text.decode())
+
+    def detach(self):
+        cdef capture_error error
+        cdef int err = capture_session_detach(self.open(), &error)
+        if err:
+            raise OSError(-err, error.text.decode())
+
+    def close(self):
+        """Detaches and frees everything; may be called again."""
+        cdef capture_session *c = self.c
+        if c == NULL:
+            return
+        try:
+            self.detach()
+        finally:
+            self.c = NULL
+            capture_session_close(c)
+
+    @property
+    def rx_mode(self):
+        return MODES[capture_session_rx_mode(self.open())]
+
+    @property
+    def tx_mode(self):
+        return MODES[capture_session_tx_mode(self.open())]
+
+    @property
+    def foreign(self):
+        """The XDP program that was found at the last attach: (id, name, held by a link), or None."""
+        cdef const capture_foreign *foreign = capture_session_foreign(self.open())
+        if not foreign.id:
+            return None
+        return foreign.id, foreign.name.decode(errors="replace"), foreign.by_link
+
+    def poll(self, Batch batch not None, int timeout_ms=100):
+        """Refills the batch; returns the number of packets, 0 after the timeout or a signal."""
+        cdef capture_session *c = self.open()
+        cdef int added
+        ldma_batch_reset(batch.c)
+        batch.keep = None
+        with nogil:
+            added = capture_session_poll(c, batch.c, timeout_ms)
+        if added < 0:
+            raise OSError(-added, "the ring buffer cannot be read")
+        return added
+
+    def counters(self):
+        """What the programs counted since they were loaded."""
+        cdef ldma_capture_counters counters
+        cdef int err = capture_session_counters(self.open(), &counters)
+        if err:
+            raise OSError(-err, "the capture's counters cannot be read")
+        return counters
