@@ -27,7 +27,9 @@
 #define ROCE_ETHERTYPE_V1 0x8915
 #define ROCE_NEXT_HEADER_BTH 0x1b
 #define ROCE_BTH_BYTES 12
-#define ROCE_EXTENSIONS_MAX 4       /* IPv6 extension headers that are followed */
+#ifndef ROCE_EXTENSIONS_MAX
+#define ROCE_EXTENSIONS_MAX 4 /* IPv6 extension headers that are followed */
+#endif
 #define ROCE_COPY_BYTES 256
 
 enum roce_found {
