@@ -10,12 +10,13 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__array(values, struct {
-		__uint(type, BPF_MAP_TYPE_ARRAY);
-		__uint(max_entries, 1);
-		__type(key, __u32);
-		__type(value, struct ldma_guard_ruleset);
-	});
+	__array(
+		values, struct {
+			__uint(type, BPF_MAP_TYPE_ARRAY);
+			__uint(max_entries, 1);
+			__type(key, __u32);
+			__type(value, struct ldma_guard_ruleset);
+		});
 } rulesets SEC(".maps");
 
 struct {
@@ -111,8 +112,8 @@ static __always_inline bool matches(const struct ldma_guard_rule *rule, const st
 	return true;
 }
 
-static __noinline const struct ldma_guard_rule *first_match(const struct ldma_guard_ruleset *ruleset,
-							    const struct roce *roce, bool known)
+static __noinline const struct ldma_guard_rule *
+first_match(const struct ldma_guard_ruleset *ruleset, const struct roce *roce, bool known)
 {
 	for (__u32 i = 0; i < LDMA_GUARD_RULES; i++) {
 		if (i >= ruleset->count)

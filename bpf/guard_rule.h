@@ -11,16 +11,18 @@
 
 #define LDMA_GUARD_RULES 64
 #define LDMA_GUARD_RULE_QPS 16
-#define LDMA_GUARD_NO_QP 0xffffffffu /* QPs have 24 bits: fills the unused places of ldma_guard_rule.qps */
+#define LDMA_GUARD_NO_QP                                                                           \
+	0xffffffffu /* QPs have 24 bits: fills the unused places of ldma_guard_rule.qps */
 #define LDMA_GUARD_RATE_MAX 10000000 /* packets a second: intervals are whole nanoseconds */
 #define LDMA_GUARD_BURST_MAX 100000000
 
 /* A slot holds a rule's counters and its bucket, wherever the rule stands. There are twice as many as rules, so that
  * a ruleset that shares no rule with the one it replaces can count from 0. Behind them: the counters of no rule. */
 #define LDMA_GUARD_SLOTS (2 * LDMA_GUARD_RULES)
-#define LDMA_GUARD_SLOT_NEW 0xffffu              /* ldma_guard_replace() finds one */
-#define LDMA_GUARD_UNMATCHED LDMA_GUARD_SLOTS    /* RoCE that no rule matched: it passed */
-#define LDMA_GUARD_MALFORMED (LDMA_GUARD_SLOTS + 1) /* RoCE without a whole BTH, in addition to its rule */
+#define LDMA_GUARD_SLOT_NEW 0xffffu           /* ldma_guard_replace() finds one */
+#define LDMA_GUARD_UNMATCHED LDMA_GUARD_SLOTS /* RoCE that no rule matched: it passed */
+#define LDMA_GUARD_MALFORMED                                                                       \
+	(LDMA_GUARD_SLOTS + 1) /* RoCE without a whole BTH, in addition to its rule */
 #define LDMA_GUARD_COUNTERS (LDMA_GUARD_SLOTS + 2)
 
 /* Every QP there can be has a bit that says whether it exists. */

@@ -23,10 +23,10 @@ static const struct {
 	const char *name; /* of the map and of its pin */
 	uint32_t value_bytes, entries;
 } layout[MAP_COUNT] = {
-	[RULESETS] = { "rulesets", 4, 1 },
-	[COUNTERS] = { "counters", sizeof(struct ldma_guard_counters), LDMA_GUARD_COUNTERS },
-	[BUCKETS] = { "buckets", sizeof(struct ldma_guard_bucket), LDMA_GUARD_SLOTS },
-	[KNOWN_QPS] = { "known_qps", sizeof(uint64_t), LDMA_GUARD_QP_WORDS },
+	[RULESETS] = {"rulesets", 4, 1},
+	[COUNTERS] = {"counters", sizeof(struct ldma_guard_counters), LDMA_GUARD_COUNTERS},
+	[BUCKETS] = {"buckets", sizeof(struct ldma_guard_bucket), LDMA_GUARD_SLOTS},
+	[KNOWN_QPS] = {"known_qps", sizeof(uint64_t), LDMA_GUARD_QP_WORDS},
 };
 
 struct guard_session {
@@ -72,7 +72,7 @@ static uint32_t find_link(uint32_t prog_id, uint32_t ifindex)
 int guard_xdp_query(uint32_t ifindex, struct guard_xdp *ret)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, query);
-	struct bpf_prog_info info = { 0 };
+	struct bpf_prog_info info = {0};
 	uint32_t size = sizeof(info);
 	int err, fd;
 
@@ -215,7 +215,8 @@ static int open_maps(struct guard_session *session, const char *directory)
 		session->maps[i] = fd;
 		if (bpf_obj_get_info_by_fd(fd, &info, &size))
 			return -errno;
-		if (info.value_size != layout[i].value_bytes || info.max_entries != layout[i].entries)
+		if (info.value_size != layout[i].value_bytes ||
+		    info.max_entries != layout[i].entries)
 			return -EPROTO;
 	}
 	return 0;
@@ -292,7 +293,7 @@ int guard_rules(struct guard_session *session, struct ldma_guard_ruleset *ret)
 
 static int clear_slot(struct guard_session *session, uint32_t slot)
 {
-	const struct ldma_guard_bucket bucket = { 0 };
+	const struct ldma_guard_bucket bucket = {0};
 	int cpus = libbpf_num_possible_cpus(), err;
 	struct ldma_guard_counters *zeros;
 
@@ -308,7 +309,7 @@ static int clear_slot(struct guard_session *session, uint32_t slot)
 
 static int assign_slots(struct guard_session *session, struct ldma_guard_ruleset *ruleset)
 {
-	bool used[LDMA_GUARD_SLOTS] = { 0 };
+	bool used[LDMA_GUARD_SLOTS] = {0};
 	struct ldma_guard_ruleset present;
 	uint32_t slot = 0;
 	int err = guard_rules(session, &present);

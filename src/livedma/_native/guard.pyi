@@ -7,6 +7,7 @@ QPS_END: int
 RATE_MAX: int
 BURST_MAX: int
 ACTIONS: dict[str, int]
+OPERATIONS: dict[str, int]
 QP_ANY: int
 QP_LISTED: int
 QP_UNKNOWN: int

@@ -1,11 +1,14 @@
 """The guard's program and maps from Python. Contracts are in bpf/guard_session.h."""
+from os import strerror
 from typing import NamedTuple
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from os import strerror
 
+cdef extern from "opcode.h" nogil:
+    int LDMA_OP_COUNT
+    const char *const *ldma_operation_names
 
 cdef extern from "guard_rule.h" nogil:
     uint32_t LDMA_GUARD_RULES, LDMA_GUARD_RULE_QPS, LDMA_GUARD_QPS, LDMA_GUARD_QP_WORDS
@@ -77,6 +80,7 @@ QPS_END = LDMA_GUARD_QPS
 RATE_MAX = LDMA_GUARD_RATE_MAX
 BURST_MAX = LDMA_GUARD_BURST_MAX
 ACTIONS = {"allow": LDMA_GUARD_ALLOW, "drop": LDMA_GUARD_DROP, "limit": LDMA_GUARD_LIMIT}
+OPERATIONS = {ldma_operation_names[i].decode(): i for i in range(LDMA_OP_COUNT)}
 QP_ANY, QP_LISTED, QP_UNKNOWN = LDMA_GUARD_QP_ANY, LDMA_GUARD_QP_LISTED, LDMA_GUARD_QP_UNKNOWN
 SLOT_NEW = LDMA_GUARD_SLOT_NEW
 SLOT_UNMATCHED = LDMA_GUARD_UNMATCHED

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import decode
+from livedma.cli import decode, guard
 from livedma.errors import LivedmaError
 
-_COMMANDS = (decode,)
+_COMMANDS = (decode, guard)
 
 
 def _parser() -> argparse.ArgumentParser:
