@@ -1,5 +1,5 @@
-/* A longer chain of IPv6 extension headers must not lead past the rules. */
-#define ROCE_EXTENSIONS_MAX 8
+/* As many as IPv6 has and allows at once (RFC 8200 §4.1); what comes with more is hiding something. */
+#define ROCE_EXTENSIONS_MAX 6
 #include "roce.h"
 
 #include "guard_rule.h"
@@ -82,20 +82,23 @@ static __always_inline bool take_token(const struct ldma_guard_rule *rule)
 	return false; /* as many others took one meanwhile */
 }
 
-/* Without branches: unused places hold what no packet has. */
+/* Without a branch for each: the verifier would follow them all. Unused places differ from every QP in bit 24. */
 static __always_inline bool is_listed(const struct ldma_guard_rule *rule, __u32 qp)
 {
-	__u32 miss = 1;
+	__u32 hits = 0;
 
 #pragma unroll
 	for (int i = 0; i < LDMA_GUARD_RULE_QPS; i++)
-		miss = miss && rule->qps[i] != qp;
-	return !miss;
+		hits |= (rule->qps[i] ^ qp) - 1; /* bit 31 is set by a difference of 0 only */
+	return hits >> 31;
 }
 
-static __always_inline bool matches(const struct ldma_guard_rule *rule, const struct roce *roce,
-				    bool known)
+/* Not static, like first_match(): so the verifier takes each by itself, once, and not again for every rule and every way
+ * through the headers. */
+__noinline bool matches(const struct ldma_guard_rule *rule, const struct roce *roce, bool known)
 {
+	if (!rule || !roce)
+		return false;
 	if (rule->ip_version && rule->ip_version != roce->ip_version)
 		return false;
 	if ((roce->src.halves[0] ^ rule->source[0]) & rule->mask[0] ||
@@ -112,16 +115,19 @@ static __always_inline bool matches(const struct ldma_guard_rule *rule, const st
 	return true;
 }
 
-static __noinline const struct ldma_guard_rule *
-first_match(const struct ldma_guard_ruleset *ruleset, const struct roce *roce, bool known)
+/* The number of the first rule that matches, or LDMA_GUARD_RULES. */
+__noinline __u32 first_match(const struct ldma_guard_ruleset *ruleset, const struct roce *roce,
+			     bool known)
 {
+	if (!ruleset || !roce)
+		return LDMA_GUARD_RULES;
 	for (__u32 i = 0; i < LDMA_GUARD_RULES; i++) {
 		if (i >= ruleset->count)
 			break;
 		if (matches(&ruleset->rules[i], roce, known))
-			return &ruleset->rules[i];
+			return i;
 	}
-	return NULL;
+	return LDMA_GUARD_RULES;
 }
 
 /* One name for each source and no BTH that reaches beyond the packet. */
@@ -150,19 +156,21 @@ SEC("xdp.frags")
 int guard_xdp(struct xdp_md *ctx)
 {
 	const struct ldma_guard_ruleset *ruleset;
-	const struct ldma_guard_rule *rule;
-	__u32 bytes = bpf_xdp_get_buff_len(ctx);
+	const struct ldma_guard_rule *rule = NULL;
+	__u32 bytes = bpf_xdp_get_buff_len(ctx), match;
 	struct roce roce;
 	bool known, drop;
 
-	if (!roce_parse_xdp(ctx, bytes, &roce))
+	if (!roce_parse_xdp(ctx, bytes, &roce) && !roce.is_endless)
 		return XDP_PASS;
 	ruleset = current_ruleset();
 	if (!ruleset)
 		return XDP_PASS;
 	normalize(&roce);
 	known = roce.has_bth && is_known(roce.dest_qp);
-	rule = first_match(ruleset, &roce, known);
+	match = first_match(ruleset, &roce, known);
+	if (match < LDMA_GUARD_RULES)
+		rule = &ruleset->rules[match];
 	drop = rule && (rule->action == LDMA_GUARD_DROP ||
 			(rule->action == LDMA_GUARD_LIMIT && !take_token(rule)));
 	if (!roce.has_bth)

@@ -11,8 +11,7 @@
 
 #define LDMA_GUARD_RULES 64
 #define LDMA_GUARD_RULE_QPS 16
-#define LDMA_GUARD_NO_QP                                                                           \
-	0xffffffffu /* QPs have 24 bits: fills the unused places of ldma_guard_rule.qps */
+#define LDMA_GUARD_NO_QP 0x7fffffffu /* fills the unused places of ldma_guard_rule.qps */
 #define LDMA_GUARD_RATE_MAX 10000000 /* packets a second: intervals are whole nanoseconds */
 #define LDMA_GUARD_BURST_MAX 100000000
 
