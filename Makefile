@@ -54,3 +54,5 @@ lock: setup ## resolve requirements.in into requirements.txt
 	pip install -q pip-tools
 	pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --strip-extras --allow-unsafe --no-header requirements.in -o requirements.txt
+
+include fuzz/fuzz.mk

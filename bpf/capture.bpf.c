@@ -11,7 +11,8 @@
 
 #define TCX_NEXT (-1) /* also what a filter of clsact returns to have no say */
 #define TAG_BYTES 4
-#define HEADERS_MAX 120 /* of a GSO train before its first BTH; fits the smallest record behind a tag */
+#define HEADERS_MAX                                                                                \
+	120 /* of a GSO train before its first BTH; fits the smallest record behind a tag */
 
 const volatile struct ldma_capture_config config;
 
@@ -32,8 +33,8 @@ struct {
 /* One frame that is to be recorded, and how it lies in the packet. */
 struct frame {
 	__u64 time_ns;
-	__u32 length;  /* on the wire, without a tag that is kept beside the packet */
-	__u32 start;   /* where the frame's bytes start in the packet; those of a segment start `headers` early */
+	__u32 length; /* on the wire, without a tag that is kept beside the packet */
+	__u32 start; /* where the frame's bytes start in the packet; those of a segment start `headers` early */
 	__u32 ifindex;
 	__u32 headers; /* a segment's: so many bytes at its front come from the front of the packet; otherwise 0 */
 	__u16 segment;
@@ -91,8 +92,8 @@ static __always_inline bool sampled(struct ldma_capture_counters *count)
 
 static __always_inline long load(void *ctx, const bool xdp, __u32 offset, void *to, __u32 bytes)
 {
-	return xdp ? bpf_xdp_load_bytes(ctx, offset, to, bytes) :
-		     bpf_skb_load_bytes(ctx, offset, to, bytes);
+	return xdp ? bpf_xdp_load_bytes(ctx, offset, to, bytes)
+		   : bpf_skb_load_bytes(ctx, offset, to, bytes);
 }
 
 static __always_inline __u16 checksum_changed(__u32 sum, __u16 before, __u16 after)
@@ -253,8 +254,9 @@ int capture_xdp(struct xdp_md *ctx)
 	count->frames++;
 	if (!roce_parse_xdp(ctx, length, &roce))
 		return XDP_PASS;
-	if (wanted(count, addresses_match(&roce) && transport_matches(roce.operation, roce.dest_qp,
-								       roce.src_qp),
+	if (wanted(count,
+		   addresses_match(&roce) &&
+			   transport_matches(roce.operation, roce.dest_qp, roce.src_qp),
 		   length)) {
 		struct frame frame = {
 			.time_ns = bpf_ktime_get_ns(),
@@ -266,7 +268,7 @@ int capture_xdp(struct xdp_md *ctx)
 
 		record(ctx, true, &frame, count);
 	}
-	return XDP_PASS;
+	return config.discard ? XDP_DROP : XDP_PASS;
 }
 
 /* A train of segments on its way through bpf_loop(). */
@@ -275,7 +277,7 @@ struct train {
 	struct ldma_capture_counters *count;
 	struct frame frame;
 	__u32 payload; /* offset of the first segment's BTH, which is the length of the headers before it */
-	__u32 size;    /* bytes of each segment but the last */
+	__u32 size; /* bytes of each segment but the last */
 	bool addresses_match;
 };
 
@@ -319,7 +321,7 @@ static long each_segment(__u32 index, void *data)
 
 static __always_inline int capture_skb(struct __sk_buff *skb, __u8 direction)
 {
-	struct train train = { .skb = skb, .count = my_counters() };
+	struct train train = {.skb = skb, .count = my_counters()};
 	struct frame *frame = &train.frame;
 	struct roce roce;
 
@@ -347,9 +349,9 @@ static __always_inline int capture_skb(struct __sk_buff *skb, __u8 direction)
 		train.payload = roce.bth_offset;
 		train.size = skb->gso_size;
 		bpf_loop(1 << 16, each_segment, &train, 0);
-	} else if (wanted(train.count, train.addresses_match &&
-					       transport_matches(roce.operation, roce.dest_qp,
-								 roce.src_qp),
+	} else if (wanted(train.count,
+			  train.addresses_match &&
+				  transport_matches(roce.operation, roce.dest_qp, roce.src_qp),
 			  frame->length)) {
 		record_train_segment(skb, frame, train.count);
 	}

@@ -29,7 +29,7 @@ static bool held_by_link(uint32_t id, uint32_t ifindex)
 	uint32_t link_id = 0;
 
 	while (!bpf_link_get_next_id(link_id, &link_id)) {
-		struct bpf_link_info info = { 0 };
+		struct bpf_link_info info = {0};
 		uint32_t size = sizeof(info);
 		int fd = bpf_link_get_fd_by_id(link_id), err;
 
@@ -60,7 +60,7 @@ static int find_foreign(uint32_t ifindex, struct capture_foreign *foreign, uint3
 			int *ret_fd, struct capture_error *error)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, query);
-	struct bpf_prog_info info = { 0 };
+	struct bpf_prog_info info = {0};
 	uint32_t size = sizeof(info);
 	int err;
 
@@ -68,11 +68,12 @@ static int find_foreign(uint32_t ifindex, struct capture_foreign *foreign, uint3
 	memset(foreign, 0, sizeof(*foreign));
 	err = bpf_xdp_query((int)ifindex, 0, &query);
 	if (err)
-		return capture_fail(error, err, "the interface does not say which XDP program it runs: %s",
+		return capture_fail(error, err,
+				    "the interface does not say which XDP program it runs: %s",
 				    strerror(-err));
 	if (query.attach_mode == XDP_ATTACHED_NONE)
 		return 0;
-	foreign->id = query.prog_id ? query.prog_id
+	foreign->id = query.prog_id       ? query.prog_id
 		      : query.drv_prog_id ? query.drv_prog_id
 					  : query.skb_prog_id;
 	*ret_flags = mode_flags(query.attach_mode);
@@ -121,30 +122,31 @@ static int put_back(struct attachment *attachment, struct capture_error *error)
 }
 
 int attach_xdp(int prog_fd, uint32_t ifindex, const struct capture_options *options,
-	       struct capture_foreign *foreign, struct attachment *ret,
-	       struct capture_error *error)
+	       struct capture_foreign *foreign, struct attachment *ret, struct capture_error *error)
 {
 	struct capture_error ignored;
 	int err, fd;
 
-	*ret = (struct attachment){ .ifindex = ifindex, .link_fd = -1, .replaced_fd = -1 };
+	*ret = (struct attachment){.ifindex = ifindex, .link_fd = -1, .replaced_fd = -1};
 	err = find_foreign(ifindex, foreign, &ret->xdp_flags, &fd, error);
 	if (err)
 		return err;
 	if (foreign->id && (!options->replace || foreign->by_link || fd < 0)) {
 		if (fd >= 0)
 			close(fd);
-		return capture_fail(error, -EBUSY,
-				    "XDP program %u (%s) is attached%s: capture beside it with --hook tc%s",
-				    foreign->id, foreign->name[0] ? foreign->name : "no name",
-				    foreign->by_link ? " and held by a BPF link" : "",
-				    foreign->by_link ? "" : ", or in its place with --replace");
+		return capture_fail(
+			error, -EBUSY,
+			"XDP program %u (%s) is attached%s: capture beside it with --hook tc%s",
+			foreign->id, foreign->name[0] ? foreign->name : "no name",
+			foreign->by_link ? " and held by a BPF link" : "",
+			foreign->by_link ? "" : ", or in its place with --replace");
 	}
 	if (foreign->id) {
 		err = take_out(ifindex, fd, ret->xdp_flags);
 		if (err) {
 			close(fd);
-			return capture_fail(error, err, "XDP program %u (%s) cannot be replaced: %s",
+			return capture_fail(error, err,
+					    "XDP program %u (%s) cannot be replaced: %s",
 					    foreign->id, foreign->name, strerror(-err));
 		}
 		ret->replaced_fd = fd;
@@ -156,8 +158,10 @@ int attach_xdp(int prog_fd, uint32_t ifindex, const struct capture_options *opti
 		return 0;
 	put_back(ret, &ignored);
 	if (err == -EPERM)
-		return capture_fail(error, err, "attaching XDP programs is not permitted: run it as root");
-	return capture_fail(error, err, "XDP cannot be attached (%s): use --hook tc", strerror(-err));
+		return capture_fail(error, err,
+				    "attaching XDP programs is not permitted: run it as root");
+	return capture_fail(error, err, "XDP cannot be attached (%s): use --hook tc",
+			    strerror(-err));
 }
 
 static int attach_clsact(int prog_fd, struct attachment *ret, struct capture_error *error)
@@ -199,10 +203,10 @@ int attach_tc(int prog_fd, uint32_t ifindex, bool egress, const struct capture_o
 	int fd = -EINVAL;
 
 	*ret = (struct attachment){
-		.ifindex = ifindex, .link_fd = -1, .replaced_fd = -1, .egress = egress
-	};
+		.ifindex = ifindex, .link_fd = -1, .replaced_fd = -1, .egress = egress};
 	if (!options->without_links)
-		fd = bpf_link_create(prog_fd, (int)ifindex, egress ? TCX_EGRESS : TCX_INGRESS, NULL);
+		fd = bpf_link_create(prog_fd, (int)ifindex, egress ? TCX_EGRESS : TCX_INGRESS,
+				     NULL);
 	if (fd >= 0) {
 		ret->link_fd = fd;
 		ret->mode = CAPTURE_TCX;

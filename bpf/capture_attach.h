@@ -8,11 +8,11 @@
 struct attachment {
 	enum capture_mode mode;
 	uint32_t ifindex;
-	int link_fd;         /* -1: none */
-	int replaced_fd;     /* XDP: the program to put back; -1: none */
-	uint32_t xdp_flags;  /* XDP: the mode it was attached in */
-	bool egress;         /* clsact */
-	bool made_qdisc;     /* clsact: nobody had one before */
+	int link_fd;        /* -1: none */
+	int replaced_fd;    /* XDP: the program to put back; -1: none */
+	uint32_t xdp_flags; /* XDP: the mode it was attached in */
+	bool egress;        /* clsact */
+	bool made_qdisc;    /* clsact: nobody had one before */
 	uint32_t handle, priority;
 };
 

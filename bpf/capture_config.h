@@ -7,7 +7,8 @@
 #define LDMA_CAPTURE_PREFIXES 8
 #define LDMA_CAPTURE_QPS 16
 #define LDMA_CAPTURE_SNAPLEN_MIN 64
-#define LDMA_CAPTURE_SNAPLEN_MAX 9728 /* the largest record: a 9,600 byte MTU with all that may precede it */
+#define LDMA_CAPTURE_SNAPLEN_MAX                                                                   \
+	9728 /* the largest record: a 9,600 byte MTU with all that may precede it */
 
 enum ldma_capture_side { LDMA_CAPTURE_SRC = 1, LDMA_CAPTURE_DST = 2, LDMA_CAPTURE_EITHER = 3 };
 
@@ -30,9 +31,11 @@ struct ldma_capture_config {
 	__u32 sample;     /* of every so many matching packets of a CPU one is kept; 0 and 1: all */
 	__u32 snaplen;    /* bytes of a frame that are kept */
 	__u32 wake_bytes; /* a sleeping consumer is woken when the ring holds this much */
+	__u32 discard; /* for measurements only: XDP drops RoCE, so that the stack's work does not count */
+	__u32 reserved;
 };
 _Static_assert(sizeof(struct ldma_capture_config) ==
-		       40 * LDMA_CAPTURE_PREFIXES + 4 * LDMA_CAPTURE_QPS + 24,
+		       40 * LDMA_CAPTURE_PREFIXES + 4 * LDMA_CAPTURE_QPS + 32,
 	       "BPF and user space share this layout");
 
 #endif

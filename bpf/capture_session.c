@@ -68,12 +68,13 @@ static int load_failed(struct capture_error *error, int err)
 	switch (err) {
 	case -EPERM:
 	case -EACCES:
-		return capture_fail(error, err,
-				    geteuid() ? "loading BPF programs needs root (CAP_BPF, CAP_NET_ADMIN, "
-						"CAP_PERFMON): run it with sudo" :
-						"this machine does not let root load BPF programs (a container "
-						"without CAP_BPF, or a locked-down kernel), or its verifier "
-						"refused them: --verbose shows its words");
+		return capture_fail(
+			error, err,
+			geteuid() ? "loading BPF programs needs root (CAP_BPF, CAP_NET_ADMIN, "
+				    "CAP_PERFMON): run it with sudo"
+				  : "this machine does not let root load BPF programs (a container "
+				    "without CAP_BPF, or a locked-down kernel), or its verifier "
+				    "refused them: --verbose shows its words");
 	case -ENOSYS:
 		return capture_fail(error, err,
 				    "this kernel has no BPF: boot one with CONFIG_BPF_SYSCALL");
@@ -81,14 +82,16 @@ static int load_failed(struct capture_error *error, int err)
 		return capture_fail(error, err,
 				    "no memory for the ring buffer: ask for less with --ring");
 	}
-	return capture_fail(error, err, "the BPF programs cannot be loaded (%s): --verbose says more",
+	return capture_fail(error, err,
+			    "the BPF programs cannot be loaded (%s): --verbose says more",
 			    strerror(-err));
 }
 
 static int load(struct capture_session *session, struct capture_error *error)
 {
 	const struct capture_options *options = &session->options;
-	uint32_t ring_bytes = options->ring_bytes ? options->ring_bytes : CAPTURE_RING_BYTES_DEFAULT;
+	uint32_t ring_bytes =
+		options->ring_bytes ? options->ring_bytes : CAPTURE_RING_BYTES_DEFAULT;
 	struct capture_bpf *bpf;
 	int err;
 
@@ -107,7 +110,8 @@ static int load(struct capture_session *session, struct capture_error *error)
 		return load_failed(error, err);
 	err = ldma_ring_map(bpf_map__fd(bpf->maps.ring), ring_bytes, &session->ring);
 	if (err)
-		return capture_fail(error, err, "the ring buffer cannot be mapped: %s", strerror(-err));
+		return capture_fail(error, err, "the ring buffer cannot be mapped: %s",
+				    strerror(-err));
 	return 0;
 }
 
@@ -121,8 +125,8 @@ int capture_session_open(const struct capture_options *options, struct capture_s
 
 	error->text[0] = 0;
 	if (ring && (ring < page || ring & (ring - 1)))
-		return capture_fail(error, -EINVAL, "the ring takes a power of two of at least %u bytes",
-				    page);
+		return capture_fail(error, -EINVAL,
+				    "the ring takes a power of two of at least %u bytes", page);
 	if (options->config.snaplen < LDMA_CAPTURE_SNAPLEN_MIN ||
 	    options->config.snaplen > LDMA_CAPTURE_SNAPLEN_MAX)
 		return capture_fail(error, -EINVAL, "snaplen is %u to %u bytes",
@@ -225,7 +229,7 @@ static int drain(struct capture_session *session, struct ldma_batch *batch)
 
 int capture_session_poll(struct capture_session *session, struct ldma_batch *batch, int timeout_ms)
 {
-	struct pollfd ready = { .fd = bpf_map__fd(session->bpf->maps.ring), .events = POLLIN };
+	struct pollfd ready = {.fd = bpf_map__fd(session->bpf->maps.ring), .events = POLLIN};
 	uint32_t *sleeps = &session->bpf->bss->consumer_sleeps;
 	int64_t deadline_ns = clock_ns(CLOCK_MONOTONIC) + timeout_ms * 1000000LL, left_ns;
 	int added, err = 0, slice_ms = 1;

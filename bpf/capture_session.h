@@ -33,9 +33,9 @@ struct capture_options {
 	struct ldma_capture_config config; /* wake_bytes is computed */
 	uint32_t ring_bytes;               /* a power of two of at least a page; 0: the default */
 	bool rx, tx;
-	bool rx_by_tc;      /* ingress through tc; otherwise XDP */
-	bool native_only;   /* XDP: -EOPNOTSUPP rather than generic mode */
-	bool replace;       /* take the place of an XDP program that is attached without a link; give it back */
+	bool rx_by_tc;    /* ingress through tc; otherwise XDP */
+	bool native_only; /* XDP: -EOPNOTSUPP rather than generic mode */
+	bool replace; /* take the place of an XDP program that is attached without a link; give it back */
 	bool without_links; /* tc: as on kernels before 6.6 */
 	bool verbose;       /* libbpf's messages and the verifier's log go to stderr */
 };

@@ -49,18 +49,18 @@ union roce_address {
 struct roce {
 	union roce_address src, dst;
 	__u32 dest_qp, psn;
-	__u32 src_qp;     /* of the DETH; 0 where there is none */
-	__u32 ip_bytes;   /* from l3_offset to the end of the packet, as the IP header or GRH says */
-	__u16 l3_offset;  /* of the IP header or GRH */
+	__u32 src_qp;    /* of the DETH; 0 where there is none */
+	__u32 ip_bytes;  /* from l3_offset to the end of the packet, as the IP header or GRH says */
+	__u16 l3_offset; /* of the IP header or GRH */
 	__u16 udp_offset; /* 0 for RoCEv1 */
 	__u16 bth_offset;
 	__u16 headers; /* enum ldma_header_bit: those the opcode calls for */
 	__u16 sport, pkey;
 	__u8 version;    /* 1: RoCEv1, 2: RoCEv2 */
 	__u8 ip_version; /* 4 or 6; a GRH counts as 6 */
-	__u8 has_bth;    /* 0: the packet ends before its BTH does; what comes from the BTH is then 0 */
+	__u8 has_bth;    /* 0: the packet ends within its BTH, and what comes from that is 0 */
 	__u8 opcode;
-	__u8 operation; /* enum ldma_operation; LDMA_OP_UNKNOWN for an opcode that is not in the table */
+	__u8 operation; /* enum ldma_operation; LDMA_OP_UNKNOWN: not in the table */
 	__u8 role;      /* enum ldma_role */
 	__u8 bth_flags; /* second byte of the BTH: SE, M, pad (2 bits), version (4 bits) */
 	__u8 ack_req;
@@ -155,13 +155,14 @@ static __always_inline enum roce_found roce_walk_ipv4(struct roce_cursor *cursor
 	if (!ip)
 		return ROCE_SHORT;
 	/* Only the first fragment has a UDP header. */
-	if (ip->protocol != IPPROTO_UDP || ip->ihl < 5 || ip->frag_off & bpf_htons(0x1fff))
+	if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x1fff))
 		return ROCE_NONE;
 	ret->ip_version = 4;
 	ret->ip_bytes = bpf_ntohs(ip->tot_len);
 	ret->src.words[0] = ip->saddr;
 	ret->dst.words[0] = ip->daddr;
-	roce_skip(cursor, (ip->ihl * 4 - 20) & 0x3c); /* the mask is for the verifier */
+	if (ip->ihl > 5) /* fewer are impossible, and for the decoder to complain about */
+		roce_skip(cursor, (ip->ihl * 4 - 20) & 0x3c); /* the mask is for the verifier */
 	return roce_walk_udp(cursor, ret);
 }
 
@@ -259,7 +260,7 @@ struct {
 /* Walks the copy; a packet that ends within its headers is RoCE if it got as far as naming itself so. */
 static __always_inline bool roce_walk_copy(__u8 *copy, __u32 copied, struct roce *ret)
 {
-	struct roce_cursor cursor = { .copy = copy, .copied = copied };
+	struct roce_cursor cursor = {.copy = copy, .copied = copied};
 	enum roce_found found;
 
 	__builtin_memset(ret, 0, sizeof(*ret));

@@ -27,7 +27,7 @@ struct roce_opcode {
 
 static const struct roce_opcode roce_opcodes[256] = {
 #define OPCODE(code, transport, name, headers_, operation_, role_)                                 \
-	[code] = { .headers = (headers_), .operation = LDMA_OP_##operation_, .role = (role_) },
+	[code] = {.headers = (headers_), .operation = LDMA_OP_##operation_, .role = (role_)},
 #include "opcode.def"
 };
 

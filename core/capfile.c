@@ -51,7 +51,8 @@ enum ldma_capfile_step ldma_capfile_want_packet(struct ldma_capfile *file,
 
 enum ldma_capfile_step ldma_capfile_too_large(struct ldma_capfile *file, uint32_t claim)
 {
-	return ldma_capfile_fail(file, "packet %llu claims %.*f %s, more than any frame (byte %llu)",
+	return ldma_capfile_fail(file,
+				 "packet %llu claims %.*f %s, more than any frame (byte %llu)",
 				 (unsigned long long)file->frames + 1, claim < 1000000 ? 0 : 1,
 				 claim < 1000000      ? claim
 				 : claim < 1000000000 ? claim / 1e6

@@ -14,7 +14,8 @@
 #include "batch.h"
 
 #define LDMA_CAPFILE_FRAME_MAX (256u << 10) /* what tcpdump and dumpcap capture at most */
-#define LDMA_CAPFILE_BLOCK_MAX (512u << 10) /* of a block that must be seen whole: a frame and its options */
+#define LDMA_CAPFILE_BLOCK_MAX                                                                     \
+	(512u << 10) /* of a block that must be seen whole: a frame and its options */
 #define LDMA_CAPFILE_INTERFACES_MAX 4096
 #define LDMA_CAPFILE_UNSAID UINT64_MAX /* a count that the file does not give */
 
@@ -48,15 +49,17 @@ struct ldma_capfile {
 	enum ldma_capfile_format format;
 	uint64_t offset; /* in the file, of the next byte to be consumed */
 	uint64_t frames;
-	uint64_t contradictions; /* frames whose lengths contradict each other; they were cut to what is there */
-	size_t need;             /* after LDMA_CAPFILE_NEED; at most LDMA_CAPFILE_BLOCK_MAX */
-	char error[160];         /* one sentence; empty unless LDMA_CAPFILE_ERROR was returned */
+	uint64_t
+		contradictions; /* frames whose lengths contradict each other; they were cut to what is there */
+	size_t need;     /* after LDMA_CAPFILE_NEED; at most LDMA_CAPFILE_BLOCK_MAX */
+	char error[160]; /* one sentence; empty unless LDMA_CAPFILE_ERROR was returned */
 
-	bool swapped;      /* the file (the section, for pcapng) is big-endian */
+	bool swapped; /* the file (the section, for pcapng) is big-endian */
 	bool failed;
-	uint8_t record;    /* pcap: bytes of a record's header */
+	uint8_t record;       /* pcap: bytes of a record's header */
 	uint32_t fraction_ns; /* pcap: the unit of the time's second field */
-	uint32_t skip, skip_length; /* pcapng: bytes of a block still to pass over, and its length */
+	uint32_t skip,
+		skip_length; /* pcapng: bytes of a block still to pass over, and its length */
 
 	struct ldma_capfile_interface *interfaces; /* of all sections; a pcap file has one */
 	uint32_t interface_count, interface_capacity;
@@ -74,7 +77,8 @@ struct ldma_frame {
 };
 
 void ldma_capfile_init(struct ldma_capfile *file);
-void ldma_capfile_destroy(struct ldma_capfile *file); /* what init made; once is enough, twice is fine */
+void ldma_capfile_destroy(
+	struct ldma_capfile *file); /* what init made; once is enough, twice is fine */
 
 /* Takes the next step. at_end: the file has no more than what is offered. ret is set for LDMA_CAPFILE_FRAME only.
  * The caller drops *consumed bytes afterwards (a frame stays in them); for NEED, END and ERROR that is 0. A frame is

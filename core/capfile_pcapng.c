@@ -20,7 +20,7 @@
 #define ISB_IFDROP 5
 #define ISB_OSDROP 7
 
-#define FRONT_BYTES 8    /* type and length in front of a block's body */
+#define FRONT_BYTES 8     /* type and length in front of a block's body */
 #define OVERHEAD_BYTES 12 /* and the length again behind it */
 
 /* A block that is there whole. */
@@ -131,8 +131,9 @@ static enum ldma_capfile_step take_interface(struct ldma_capfile *file, const st
 	}
 	/* Without all of its options there is no telling what its packets' times mean. */
 	if (broken)
-		return ldma_capfile_fail(file, "interface %u has an option that leads out of its "
-					       "block (byte %llu)",
+		return ldma_capfile_fail(file,
+					 "interface %u has an option that leads out of its "
+					 "block (byte %llu)",
 					 file->interface_count - file->section_first - 1,
 					 (unsigned long long)file->offset + FRONT_BYTES + pos);
 	return LDMA_CAPFILE_SKIP;
@@ -177,8 +178,7 @@ static uint64_t to_ns(const struct ldma_capfile_interface *interface, uint64_t u
 
 	if (interface->divisor != 1)
 		ns = interface->divisor ? ns / interface->divisor : 0;
-	time = (__int128)(ns >> interface->shift) +
-	       (__int128)interface->offset_s * 1000000000;
+	time = (__int128)(ns >> interface->shift) + (__int128)interface->offset_s * 1000000000;
 	if (time < 0)
 		return 0;
 	return time > UINT64_MAX ? UINT64_MAX : (uint64_t)time;
@@ -186,15 +186,14 @@ static uint64_t to_ns(const struct ldma_capfile_interface *interface, uint64_t u
 
 static enum ldma_capfile_step no_interface(struct ldma_capfile *file, uint32_t id)
 {
-	return ldma_capfile_fail(file, "packet %llu is of interface %u, %u are described (byte %llu)",
-				 (unsigned long long)file->frames + 1, id,
-				 file->interface_count - file->section_first,
-				 (unsigned long long)file->offset);
+	return ldma_capfile_fail(
+		file, "packet %llu is of interface %u, %u are described (byte %llu)",
+		(unsigned long long)file->frames + 1, id,
+		file->interface_count - file->section_first, (unsigned long long)file->offset);
 }
 
-static void take_packet_options(struct ldma_capfile *file,
-				struct ldma_capfile_interface *interface, const struct block *block,
-				uint32_t pos, struct ldma_frame *ret)
+static void take_packet_options(struct ldma_capfile *file, struct ldma_capfile_interface *interface,
+				const struct block *block, uint32_t pos, struct ldma_frame *ret)
 {
 	struct option option;
 	bool broken;
@@ -371,7 +370,8 @@ enum ldma_capfile_step ldma_pcapng_next(struct ldma_capfile *file, const struct 
 	total = file32(file, offer->bytes + 4);
 	least = smallest(block.type);
 	if (total < (least ? least : OVERHEAD_BYTES) || total % 4)
-		return ldma_capfile_fail(file, "a block has an impossible length of %u bytes (byte %llu)",
+		return ldma_capfile_fail(file,
+					 "a block has an impossible length of %u bytes (byte %llu)",
 					 total, (unsigned long long)file->offset);
 	if (!least) {
 		file->skip = file->skip_length = total;
@@ -380,8 +380,8 @@ enum ldma_capfile_step ldma_pcapng_next(struct ldma_capfile *file, const struct 
 	if (total > LDMA_CAPFILE_BLOCK_MAX)
 		return is_packet(block.type)
 			       ? ldma_capfile_too_large(file, total)
-			       : ldma_capfile_fail(file, "a block claims %u bytes (byte %llu)", total,
-						   (unsigned long long)file->offset);
+			       : ldma_capfile_fail(file, "a block claims %u bytes (byte %llu)",
+						   total, (unsigned long long)file->offset);
 	if (total > offer->available)
 		return is_packet(block.type) ? ldma_capfile_want_packet(file, offer, total)
 					     : ldma_capfile_want(file, offer, total, "a block");

@@ -6,11 +6,16 @@
 /* Rows are taken in blocks, so that the packets of a block are in the cache for every column. */
 #define BLOCK 64
 
+enum {
+#define GROUP(name, present) GROUP_##name,
+#include "columns.def"
+};
+
 const struct ldma_column_info ldma_column_infos[LDMA_COLUMN_COUNT] = {
-#define COLUMN(name_, arrow_, ctype, valid, value)                                                 \
-	[LDMA_COLUMN_##name_] = {#name_, #arrow_, sizeof(ctype), sizeof(#valid) != sizeof("1")},
-#define FLAG(name_, valid, value)                                                                  \
-	[LDMA_COLUMN_##name_] = {#name_, "bool", 0, sizeof(#valid) != sizeof("1")},
+#define COLUMN(name_, arrow_, ctype, group, value)                                                 \
+	[LDMA_COLUMN_##name_] = {#name_, #arrow_, sizeof(ctype), GROUP_##group != GROUP_always},
+#define FLAG(name_, group, value)                                                                  \
+	[LDMA_COLUMN_##name_] = {#name_, "bool", 0, GROUP_##group != GROUP_always},
 #include "columns.def"
 };
 
@@ -163,37 +168,32 @@ static uint32_t append_errors(struct ldma_columns *columns, const struct ldma_pa
 static void append_block(struct ldma_columns *columns, const struct ldma_packet *packets, uint32_t n)
 {
 	uint32_t row = columns->rows;
-	uint64_t bits;
+#define GROUP(name, present) uint64_t has_##name = 0;
+#define FLAG(name, group, value) uint64_t flag_##name = 0;
+#include "columns.def"
 
-	/* A column that none of the block's packets has is common: its values stay what they are, only the bitmap says. */
-#define VALIDITY(name, valid)                                                                      \
-	bits = 0;                                                                                  \
-	for (uint32_t i = 0; i < n; i++) {                                                         \
-		const struct ldma_packet *p = &packets[i];                                         \
-		bits |= (uint64_t)!!(valid) << i;                                                  \
-		(void)p;                                                                           \
-	}                                                                                          \
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ldma_packet *p = &packets[i];
+#define GROUP(name, present) has_##name |= (uint64_t)!!(present) << i;
+#define FLAG(name, group, value) flag_##name |= (uint64_t)!!(value) << i;
+#include "columns.def"
+	}
+
+	/* A group that none of the block's packets has is common: then the values stay as they are, under nulls. */
+#define COLUMN(name, arrow, ctype, group, value)                                                   \
 	if (columns->validity[LDMA_COLUMN_##name])                                                 \
-		put_bits(columns->validity[LDMA_COLUMN_##name], row, bits);
-#define COLUMN(name, arrow, ctype, valid, value)                                                   \
-	VALIDITY(name, valid)                                                                      \
-	if (bits) {                                                                                \
+		put_bits(columns->validity[LDMA_COLUMN_##name], row, has_##group);                 \
+	if (has_##group) {                                                                         \
 		ctype *values = (ctype *)columns->values[LDMA_COLUMN_##name] + row;                \
 		for (uint32_t i = 0; i < n; i++) {                                                 \
 			const struct ldma_packet *p = &packets[i];                                 \
 			values[i] = (ctype)(value);                                                \
 		}                                                                                  \
 	}
-#define FLAG(name, valid, value)                                                                   \
-	VALIDITY(name, valid)                                                                      \
-	bits = 0;                                                                                  \
-	for (uint32_t i = 0; i < n; i++) {                                                         \
-		const struct ldma_packet *p = &packets[i];                                         \
-		bits |= (uint64_t)!!(value) << i;                                                  \
-	}                                                                                          \
-	put_bits(columns->values[LDMA_COLUMN_##name], row, bits);
+#define FLAG(name, group, value)                                                                   \
+	put_bits(columns->validity[LDMA_COLUMN_##name], row, has_##group);                         \
+	put_bits(columns->values[LDMA_COLUMN_##name], row, flag_##name);
 #include "columns.def"
-#undef VALIDITY
 }
 
 uint32_t ldma_columns_append(struct ldma_columns *columns, const struct ldma_batch *batch,

@@ -11,8 +11,8 @@
 #define LDMA_COLUMNS_VERSION 1
 
 enum ldma_column {
-#define COLUMN(name, arrow, ctype, valid, value) LDMA_COLUMN_##name,
-#define FLAG(name, valid, value) LDMA_COLUMN_##name,
+#define COLUMN(name, arrow, ctype, group, value) LDMA_COLUMN_##name,
+#define FLAG(name, group, value) LDMA_COLUMN_##name,
 #include "columns.def"
 	LDMA_COLUMN_COUNT
 };

@@ -122,6 +122,9 @@ static void check_consistency(struct ldma_packet *packet, const struct ldma_opco
 		     length + packet->pad, 0);
 	else if (packet->pad && !(info->role & LDMA_ROLE_LAST))
 		fail(packet, LDMA_PACKET_PAD_POSITION, at + 1, "BTH", packet->pad, 0);
+	else if ((length + packet->pad) & 3) /* the pad fills the last word (IBA 9.2) */
+		fail(packet, LDMA_PACKET_ALIGNMENT, packet->payload_offset, "payload",
+		     length + packet->pad, 4);
 	else if (info->operation == LDMA_OP_ATOMIC_WRITE && length != 8)
 		fail(packet, LDMA_PACKET_PAYLOAD, packet->payload_offset, info->name, length, 8);
 	else if (info->operation == LDMA_OP_WRITE && (info->headers & LDMA_HAS_RETH) &&

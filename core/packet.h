@@ -63,7 +63,8 @@ enum ldma_direction { LDMA_DIRECTION_UNKNOWN, LDMA_DIRECTION_RX, LDMA_DIRECTION_
 	X(PAD, "%s says %u bytes of padding, %u bytes are there")                                  \
 	X(PAD_POSITION, "%s says %u bytes of padding in the middle of a message%.0u")              \
 	X(PAYLOAD, "%s carries %u bytes of payload where %u belong")                               \
-	X(WRITE_LENGTH, "%s says %u bytes, the packet carries %u")
+	X(WRITE_LENGTH, "%s says %u bytes, the packet carries %u")                                 \
+	X(ALIGNMENT, "%s with its padding is %u bytes long, no multiple of %u")
 
 enum ldma_packet_error {
 	LDMA_PACKET_OK,

@@ -29,10 +29,10 @@ size_t ldma_pcapng_packet(uint8_t *buf, size_t size, const struct ldma_pcapng_pa
 
 struct ldma_pcapng_statistics {
 	uint32_t interface;
-	uint64_t time_ns;            /* of the counts */
-	uint64_t start_ns, end_ns;   /* of the capture; 0: left out */
-	uint64_t received, dropped;  /* by the interface */
-	uint64_t dropped_later;      /* for want of buffers, behind the interface */
+	uint64_t time_ns;           /* of the counts */
+	uint64_t start_ns, end_ns;  /* of the capture; 0: left out */
+	uint64_t received, dropped; /* by the interface */
+	uint64_t dropped_later;     /* for want of buffers, behind the interface */
 };
 
 size_t ldma_pcapng_statistics(uint8_t *buf, size_t size,

@@ -10,7 +10,7 @@
 
 #define TIME_WIDTH 11
 #define HOSTS_WIDTH 23
-#define OPCODE_WIDTH 21
+#define OPCODE_WIDTH 23
 
 static char *paint(char *p, const struct ldma_text_style *style, const char *color)
 {

@@ -7,3 +7,7 @@ class LivedmaError(Exception):
 
 class CaptureFileError(LivedmaError):
     """A capture file cannot be opened, is none, or breaks off."""
+
+
+class CaptureError(LivedmaError):
+    """A live capture cannot start or go on."""

@@ -1,4 +1,4 @@
-"""Captures for the tests of `livedma.wire`, read by a walker of classic pcap that knows just enough.
+"""Captures for the tests of `livedma.wire`, read by a walker of classic pcap that knows little.
 
 The directory comes from LIVEDMA_PCAPS, else it is shared/pcaps beside the repository.
 """

@@ -101,6 +101,29 @@ def test_alternate_path_of_a_req_shows_when_there_is_one() -> None:
     assert not [key for key in cm.decode(cm.encode(message))["cm"] if "alternate" in key]
 
 
+def test_fields_of_req_and_rep_by_hand() -> None:
+    """Those that are 0 in the captures, or that tshark cannot judge."""
+    body = bytearray(232)
+    body[36:44] = bytes.fromhex("aaaaaa05 bbbbbba5")
+    body[50:52] = bytes.fromhex("3f 8d")
+    body[88:96] = bytes.fromhex("abcde016 22 40 58 88")
+    found = cm.decode(mad(0x10, bytes(body)))["cm"]
+    assert (found["eecn"], found["initiator_depth"]) == (0xAAAAAA, 5)
+    assert (found["remote_eecn"], found["remote_cm_response_timeout"]) == (0xBBBBBB, 20)
+    assert (found["transport"], found["flow_control"]) == ("RD", 1)
+    assert (found["path_mtu"], found["rdc_exists"], found["rnr_retry_count"]) == (1024, 1, 7)
+    assert (found["max_cm_retries"], found["srq"], found["extended_transport"]) == (8, 1, 5)
+    assert (found["primary_flow_label"], found["primary_packet_rate"]) == (0xABCDE, 0x16)
+    assert (found["primary_traffic_class"], found["primary_hop_limit"]) == (0x22, 0x40)
+    assert (found["primary_sl"], found["primary_subnet_local"]) == (5, 1)
+    assert found["primary_ack_timeout"] == 17
+    found = decoded(0x13, "00000001 00000002 00000003 00000400 00000500 00000600 07 08 7d f0")
+    assert (found["qkey"], found["qpn"], found["eecn"], found["starting_psn"]) == (3, 4, 5, 6)
+    assert (found["responder_resources"], found["initiator_depth"]) == (7, 8)
+    assert (found["target_ack_delay"], found["failover"], found["flow_control"]) == (15, 2, 1)
+    assert (found["rnr_retry_count"], found["srq"]) == (7, 1)
+
+
 def test_services_that_are_no_ip_port_have_no_ip_header() -> None:
     found = cm.decode(cm.encode({"attribute": "REQ", "service_id": 0x1000CAFE00000001}))["cm"]
     assert not {"port", "port_space", "ip_cm", "error"} & found.keys()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import struct
-import timeit
 from dataclasses import replace
 from typing import Any
 
@@ -140,6 +138,45 @@ def test_announced_callback_program_is_believed() -> None:
     assert brief(found).endswith("malformed")
 
 
+def test_well_known_programs_are_no_callbacks() -> None:
+    look = Inside()
+    create = word(43) + bytes(16) + bytes(28) + bytes(28) + word(100003) + word(0)
+    look.look(packet(msg(call(6, opaque(b"") + word(1) + word(1) + create))))
+    assert brief(look.look(packet(msg(call(7, COMPOUND))))).startswith("NFS4.2 call SEQUENCE")
+
+
+def test_wrapped_messages_are_not_looked_into() -> None:
+    look = Inside()
+    cred = struct.pack(">5I", 1, 0, 5, 3, 0)
+    wrapped = struct.pack(">8I", 7, 0, 2, 100003, 4, 1, 6, len(cred)) + cred + word(6) + word(0)
+    found: dict[str, Any] = look.look(packet(msg(wrapped + opaque(b"x" * 40))))
+    assert brief(found) == "NFS4 call COMPOUND xid 0x7" and "ops" not in found["rpc"]
+    found = look.look(packet(msg(reply(7, opaque(b"x" * 40))), to_server=False))
+    assert brief(found) == "NFS4 reply COMPOUND xid 0x7" and "error" not in found["rpc"]
+
+
+def test_communication_id_used_again_for_another_port() -> None:
+    look = Inside()
+    base = {"attribute": "REQ", "local_comm_id": 5, "qpn": 0x11}
+    ends = {"ip_cm": {"src_port": 9, "src": CLIENT, "dst": SERVER}}
+    for tid, port in ((1, 7471), (2, 20049), (2, 20049)):
+        req = {**base, **ends, "transaction_id": tid, "service_id": private.service_id(port)}
+        look.look(packet(cm.encode(req), opcode=UD, qp=1))
+    rep = {"attribute": "REP", "local_comm_id": 6, "remote_comm_id": 5, "qpn": 0x22}
+    found = look.look(packet(cm.encode(rep), to_server=False, opcode=UD, qp=1))
+    assert brief(found) == "CM REP port 20049"
+
+
+def test_only_the_server_can_answer_a_request() -> None:
+    look = Inside()
+    connect(look, 20049)
+    rep = {"attribute": "REP", "local_comm_id": 6, "remote_comm_id": 5, "qpn": 0x33}
+    forged = replace(packet(cm.encode(rep), to_server=False, opcode=UD, qp=1), src="10.6.6.6")
+    found: dict[str, Any] = look.look(forged)
+    assert found["cm"]["connection"]["server_qpn"] == 0x22
+    assert look.look(packet(b"\0", qp=0x33)) == {}
+
+
 def test_known_port_reports_what_heuristics_would_pass_over() -> None:
     rubbish = word(1) + word(7) + word(0) + word(0)
     assert Inside().look(packet(rubbish)) == {}
@@ -242,6 +279,11 @@ def test_data_in_the_capsule() -> None:
     assert "nvme" in Inside().look(packet(sqe(1, 8, sgl=sgl) + bytes(100), opcode=FIRST))
 
 
+def test_text_is_no_command() -> None:
+    assert Inside().look(packet(b"\x02@" + b"O" * 62)) == {}
+    assert Inside().look(packet(bytes([2]) + b"@" * 63)) == {}
+
+
 def test_nvme_connection_known_from_cm() -> None:
     look = Inside()
     connect(look, 4420, "00000100 20001f00".replace(" ", ""))
@@ -284,15 +326,6 @@ def test_any_buffer_will_do() -> None:
     for kind in (bytearray, memoryview):
         assert Inside().look(replace(packet(whole), payload=kind(whole))) == wanted  # type: ignore[arg-type]
 
-
-def test_other_packets_are_turned_away_quickly() -> None:
-    look = Inside()
-    connect(look, 7174)
-    noise = random.Random(1).randbytes(1024)
-    for other in (packet(noise, qp=0x22), packet(noise, opcode=0x06), packet(bytes(16))):
-        assert look.look(other) == {}
-        best = min(timeit.repeat(lambda other=other: look.look(other), number=2000, repeat=7))
-        assert best / 2000 < 2e-6
 
 
 @functools.cache

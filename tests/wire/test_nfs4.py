@@ -238,6 +238,13 @@ def test_sequence_of_call_and_callback() -> None:
     assert "sequence" not in ret
 
 
+@pytest.mark.parametrize(("claim", "size"), [(4, 0), (5, 16), (6, 0)])
+def test_claims_by_filehandle(claim: int, size: int) -> None:
+    open_ = word(18) + word(0) * 3 + bytes(8) + opaque(b"me") + word(0) + word(claim) + bytes(size)
+    ret, left = walk(opaque(b"") + word(1) + word(2) + open_ + word(10), "call", NFS)
+    assert (ret["ops"], left) == (["OPEN", "GETFH"], 0)
+
+
 def test_unknown_operation_is_named_with_its_offset() -> None:
     body = opaque(b"") + word(2) + word(2) + word(24) + word(999)
     ret: dict[str, Any] = {"type": "call"}

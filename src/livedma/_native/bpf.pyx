@@ -1,5 +1,4 @@
 """BPF programs from Python: the live capture."""
-from libc.errno cimport EBUSY, EINTR
 from libc.string cimport memcpy, memset
 
 from livedma._native.packet cimport *
@@ -25,6 +24,7 @@ cdef extern from "capture_session.h" nogil:
         uint32_t operations
         uint32_t sample
         uint32_t snaplen
+        uint32_t discard
 
     struct capture_error:
         char *text
@@ -114,13 +114,14 @@ cdef class CaptureSession:
 
     def __cinit__(self, *, bint rx, bint tx, bint rx_by_tc=False, bint native_only=False,
                   bint replace=False, bint without_links=False, bint verbose=False,
-                  uint32_t ring_bytes=0, uint32_t snaplen=LDMA_CAPTURE_SNAPLEN_MAX,
+                  bint discard=False, uint32_t ring_bytes=0, uint32_t snaplen=LDMA_CAPTURE_SNAPLEN_MAX,
                   uint32_t sample=1, prefixes=(), qps=(), uint32_t operations=0):
         cdef capture_options options
         cdef capture_error error
         cdef int err
         memset(&options, 0, sizeof(options))
         fill_config(&options.config, prefixes, qps, operations, sample, snaplen)
+        options.config.discard = discard
         options.ring_bytes = ring_bytes
         options.rx = rx
         options.tx = tx
@@ -185,14 +186,17 @@ cdef class CaptureSession:
             return None
         return foreign.id, foreign.name.decode(errors="replace"), foreign.by_link
 
-    def poll(self, Batch batch not None, int timeout_ms=100):
-        """Refills the batch; returns the number of packets, 0 after the timeout or a signal."""
+    def poll(self, Batch batch not None, int timeout_ms=100, uint32_t limit=0xffffffff):
+        """Refills the batch with at most `limit` packets; returns how many, 0 after the timeout or a signal."""
         cdef capture_session *c = self.open()
+        cdef uint32_t capacity = batch.c.capacity
         cdef int added
         ldma_batch_reset(batch.c)
         batch.keep = None
         with nogil:
+            batch.c.capacity = min(capacity, limit)
             added = capture_session_poll(c, batch.c, timeout_ms)
+            batch.c.capacity = capacity
         if added < 0:
             raise OSError(-added, "the ring buffer cannot be read")
         return added

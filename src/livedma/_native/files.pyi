@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import NamedTuple
+from typing import NamedTuple, Self, final
 
 from livedma._native.wire import Batch
 
@@ -12,8 +12,9 @@ class Interface(NamedTuple):
     received: int | None
     dropped: int | None
 
+@final
 class FileReader:
-    def __init__(self, source: int | str | bytes | PathLike[str]) -> None: ...
+    def __new__(cls, source: int | str | bytes | PathLike[str]) -> Self: ...
     def next_batch(self, batch: Batch) -> bool: ...
     def close(self) -> None: ...
     @property
@@ -37,14 +38,15 @@ class FileReader:
     @property
     def warnings(self) -> list[str]: ...
 
+@final
 class PcapngWriter:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         fd: int,
         interfaces: Iterable[tuple[str, int, int]],
         application: str = "livedma",
         hardware: str | None = None,
         os_name: str | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     def write(self, batch: Batch, interface: int = 0) -> None: ...
     def close(self, received: Sequence[int] = (), dropped: Sequence[int] = ()) -> None: ...

@@ -2,7 +2,8 @@
 import os
 from collections import namedtuple
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
@@ -20,9 +21,13 @@ cdef extern from "poll.h" nogil:
     int POLLIN, POLLOUT
     int poll(pollfd *fds, unsigned long count, int timeout)
 
-# Small enough to stay in the processor's caches between read and decode; more than a block needs.
+cdef extern from "stdlib.h" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+# Small enough to stay in the processor's caches between read and decode. Reads go to page-aligned memory from a
+# page-aligned offset of the file; what a block lacks is moved in front of the place where the next read goes.
 cdef size_t BUFFER_BYTES = 1 << 20
-assert BUFFER_BYTES >= LDMA_CAPFILE_BLOCK_MAX
+cdef size_t FRONT_BYTES = LDMA_CAPFILE_BLOCK_MAX
 
 Interface = namedtuple("Interface", "name link snaplen frames received dropped")
 
@@ -37,6 +42,7 @@ cdef int wait_for(int fd, short events) except -1:
     return 0
 
 
+@cython.final
 cdef class FileReader:
     """Reads a pcap or pcapng file, pipe or descriptor in bounded memory.
 
@@ -52,9 +58,10 @@ cdef class FileReader:
     def __cinit__(self, source):
         self.fd = -1
         ldma_capfile_init(&self.c)
-        self.buffer = <uint8_t *>malloc(BUFFER_BYTES)
+        self.buffer = <uint8_t *>aligned_alloc(4096, FRONT_BYTES + BUFFER_BYTES)
         if self.buffer == NULL:
             raise MemoryError
+        self.start = self.end = FRONT_BYTES
         if isinstance(source, int):
             self.fd = source
         else:
@@ -107,11 +114,8 @@ cdef class FileReader:
             self.start += consumed
             if step == LDMA_CAPFILE_NEED and batch.count == 0:
                 reading = True
-                if self.start:
-                    memmove(self.buffer, self.buffer + self.start, self.end - self.start)
-                    self.end -= self.start
-                    self.start = 0
-                got = read(self.fd, self.buffer + self.end, BUFFER_BYTES - self.end)
+                self.make_room()
+                got = read(self.fd, self.buffer + self.end, FRONT_BYTES + BUFFER_BYTES - self.end)
                 if got < 0:
                     error = errno
         if step == LDMA_CAPFILE_END or step == LDMA_CAPFILE_ERROR:
@@ -127,6 +131,15 @@ cdef class FileReader:
             elif error != EINTR:
                 raise OSError(error, os.strerror(error))
         return batch.count > 0
+
+    cdef void make_room(self) noexcept nogil:
+        """Makes room for the next read behind what is left, which is less than a block."""
+        cdef size_t left = self.end - self.start
+        if left and self.end < FRONT_BYTES + BUFFER_BYTES:
+            return
+        memmove(self.buffer + FRONT_BYTES - left, self.buffer + self.start, left)
+        self.start = FRONT_BYTES - left
+        self.end = FRONT_BYTES
 
     @property
     def format(self):
@@ -198,6 +211,7 @@ cdef class FileReader:
         ]
 
 
+@cython.final
 cdef class PcapngWriter:
     """Writes batches to a pcapng file with nanosecond times. interfaces: [(name, link type, snap length)]."""
 

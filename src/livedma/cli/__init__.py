@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import decode, guard
+from livedma.cli import capture, decode, demo, guard
 from livedma.errors import LivedmaError
 
-_COMMANDS = (decode, guard)
+_COMMANDS = (demo, capture, decode, guard)
 
 
 def _parser() -> argparse.ArgumentParser:

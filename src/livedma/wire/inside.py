@@ -6,13 +6,12 @@ when full: input may be hostile.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from livedma.wire import cm, nfs, nvme, private, rpc, rpcrdma
 from livedma.wire.brief import brief
+from livedma.wire.recent import Recent
 from livedma.wire.xdr import Malformed, Reader, Short
 
 __all__ = ["Inside", "Packet", "brief"]
@@ -29,9 +28,6 @@ _STARTS = (
     | {0x64: _DATAGRAM, 0x65: _DATAGRAM}
 )
 _VERSION_1 = b"\0\0\0\1"
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 class Packet(Protocol):
@@ -51,28 +47,6 @@ class Packet(Protocol):
     def psn(self) -> int: ...
     @property
     def payload(self) -> bytes | bytearray | memoryview: ...
-
-
-class Recent(Generic[K, V]):
-    """A dict of at most `most` entries; the one set longest ago goes first."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._entries: OrderedDict[K, V] = OrderedDict()
-        self.get = self._entries.get
-        self.pop = self._entries.pop
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._most:
-            self._entries.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -108,6 +82,7 @@ class Call(NamedTuple):
     procedure: int
     minor: int | None
     number: int
+    is_plain: bool
 
 
 class Inside:
@@ -300,11 +275,14 @@ class Inside:
         if program in self._callback_programs or self._like_callback(program, reader, ret):
             known = rpc.NFS_CALLBACK
             rpc.name_call(ret, program, version, procedure, is_callback=True)
+        # With integrity or privacy of RPCSEC_GSS both directions are wrapped.
+        is_plain = ret["cred"].get("service", "none") == "none"
         try:
-            if ret["cred"].get("service", "none") == "none":
+            if is_plain:
                 nfs.decode(reader, known, version, procedure, ret, chunks)
         finally:  # Half a call is enough to know its reply by.
-            self._calls[key] = Call(known, version, procedure, ret.get("minor"), program)
+            minor = ret.get("minor")
+            self._calls[key] = Call(known, version, procedure, minor, program, is_plain)
             announced = ret.get("callback_program")
             if announced is not None and announced not in rpc.PROGRAMS:
                 self._callback_programs[announced] = None
@@ -333,7 +311,7 @@ class Inside:
         if call is None:
             return
         _describe(ret, call)
-        if ret.get("accept_stat") == "SUCCESS":
+        if ret.get("accept_stat") == "SUCCESS" and call.is_plain:
             nfs.decode(reader, call.program, call.version, call.procedure, ret, chunks)
 
     # NVMe

@@ -1,0 +1,19 @@
+# Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := packet capfile
+
+build-fuzz/build.ninja:
+	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
+	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
+
+fuzz: setup build-fuzz/build.ninja ## fuzz the packet decoder and the file reader (FUZZ_SECONDS=60 each)
+	ninja --quiet -C build-fuzz
+	@for t in $(FUZZ_TARGETS); do mkdir -p build-fuzz/found/$$t; echo "fuzzing $$t for $(FUZZ_SECONDS) s"; \
+	  build-fuzz/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -print_final_stats=1 \
+	    -artifact_prefix=build-fuzz/$$t- build-fuzz/found/$$t fuzz/corpus/$$t 2>build-fuzz/$$t.log \
+	    || { tail -n 40 build-fuzz/$$t.log; exit 1; }; \
+	  grep -E "^Done|number_of_executed" build-fuzz/$$t.log; done
+
+sanitize: setup build-fuzz/build.ninja ## the C tests and the fuzzers' corpus under ASan and UBSan
+	ninja --quiet -C build-fuzz
+	meson test -C build-fuzz --print-errorlogs

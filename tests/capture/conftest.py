@@ -1,0 +1,52 @@
+"""Two hosts for each test, and captures on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from taps import Tap, cannot
+
+from livedma.lab.hosts import Host, two_hosts
+
+
+@pytest.fixture(scope="session")
+def bpf() -> None:
+    """Needs the privilege to load BPF programs and to make namespaces."""
+    if os.geteuid() != 0:
+        cannot("BPF programs and namespaces need root")
+    from livedma._native.bpf import CaptureSession
+
+    try:
+        CaptureSession(rx=True, tx=False).close()
+    except OSError as error:
+        cannot(f"BPF programs cannot be loaded: {error}")
+
+
+@pytest.fixture
+def hosts(bpf: None) -> Iterator[tuple[Host, Host]]:
+    with two_hosts() as pair:
+        yield pair
+
+
+@pytest.fixture
+def tap() -> Iterator[Callable[..., Tap]]:
+    """Makes taps; direction "rx" or "tx", hook "xdp" or "tc"."""
+    from livedma._native.bpf import CaptureSession
+
+    sessions = []
+
+    def make(host: Host, direction: str = "rx", hook: str = "xdp", **options: Any) -> Tap:
+        session = CaptureSession(
+            rx=direction == "rx", tx=direction == "tx", rx_by_tc=hook == "tc", **options
+        )
+        sessions.append(session)
+        with host.inside():
+            session.attach(host.ifindex)
+        return Tap(session, host)
+
+    yield make
+    for session in sessions:
+        session.close()

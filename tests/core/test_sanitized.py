@@ -1,0 +1,47 @@
+"""The fuzzers' corpus and the C tests, under AddressSanitizer and UndefinedBehaviorSanitizer."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build-fuzz"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("clang") is None, reason="clang, which brings the sanitizers, is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def build() -> Path:
+    """The sanitized build, as `make sanitize` makes it."""
+    subprocess.run(
+        ["make", "-s", "build-fuzz/build.ninja"], cwd=ROOT, check=True, capture_output=True
+    )
+    done = subprocess.run(["ninja", "-C", BUILD], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return BUILD
+
+
+def run(program: Path, *args: Path) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("SAN_OPTIONS")}
+    return subprocess.run(
+        [program, *args], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.mark.parametrize("target", ["packet", "capfile"])
+def test_replay_corpus(build: Path, target: str) -> None:
+    corpus = ROOT / "fuzz" / "corpus" / target
+    done = run(build / "fuzz" / f"replay_{target}", corpus)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{len(list(corpus.iterdir()))} inputs replayed\n"
+
+
+@pytest.mark.parametrize("name", ["capfile", "icrc"])
+def test_core(build: Path, name: str) -> None:
+    done = run(build / "tests" / "core" / f"test_{name}")
+    assert done.returncode == 0, done.stderr
