@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from pyroute2 import netns
+from taps import cannot
 
 from livedma import wire
 
@@ -24,16 +25,12 @@ _numbers = itertools.count()
 
 
 def require_bpf() -> None:
-    """Skips where guards cannot be tried; with LIVEDMA_NO_SKIP set, fails instead."""
     if os.geteuid():
-        reason = "guards take root"
-    elif subprocess.run(["bpftool", "prog", "show"], capture_output=True).returncode:
-        reason = "this kernel has no BPF"
-    elif subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
-        reason = "network namespaces cannot be made here"
-    else:
-        return
-    (pytest.fail if os.environ.get("LIVEDMA_NO_SKIP") else pytest.skip)(reason)
+        cannot("guards take root")
+    if subprocess.run(["bpftool", "prog", "show"], capture_output=True).returncode:
+        cannot("this kernel has no BPF")
+    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
+        cannot("network namespaces cannot be made here")
 
 
 def ip(*words: str) -> str:
@@ -66,7 +63,7 @@ def frame(
 
 
 class Lab:
-    def __init__(self, *veth: str, mtu: int = 1500, queues: tuple[int, int] = (1, 1)) -> None:
+    def __init__(self, *, mtu: int = 1500, queues: tuple[int, int] = (1, 1)) -> None:
         mark = f"g{os.getpid()}n{next(_numbers)}"
         self.outer, self.inner = mark + "o", mark + "i"
         for name in (self.outer, self.inner):
@@ -85,6 +82,7 @@ class Lab:
             ip("-n", name, "link", "set", device, "address", mac, "up")
             ip("-n", name, "addr", "add", f"10.99.0.{last}/24", "dev", device)
             ip("-n", name, "addr", "add", f"fd99::{last}/64", "dev", device, "nodad")
+        self.home = self._home()
         self.sender = self._packet_socket(self.outer, "out0")
         self.receiver = self._packet_socket(self.inner, "in0")
 
@@ -142,6 +140,12 @@ class Lab:
         names, values = (line for line in text.splitlines() if line.startswith(layer + ":"))
         return dict(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
 
+    def _home(self) -> Path:
+        """Where the guard of in0 is pinned."""
+        with inside(self.inner):
+            namespace = os.stat("/proc/thread-self/ns/net").st_ino
+            return PINS / f"{namespace}-{socket.if_nametoindex('in0')}"
+
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`livedma guard in0 WORDS` on the guarded host."""
         return subprocess.run(
@@ -150,6 +154,12 @@ class Lab:
             text=True,
             timeout=60,
         )
+
+
+def guards() -> list[int]:
+    """The ids of the guards' programs that the kernel holds, on whichever interface."""
+    programs = json.loads(subprocess.check_output(["bpftool", "-j", "prog", "show"]))
+    return [program["id"] for program in programs if program.get("name") == "guard_xdp"]
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 5) -> bool:
