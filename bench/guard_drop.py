@@ -1,7 +1,8 @@
 """How fast the guard drops a flood, against an XDP program that only drops.
 
 The same generator sends to a veth end, pinned to one core, which also runs the receiver's XDP: the
-rate of sending is the rate of sending and dropping. Rounds alternate, so that noise meets all alike.
+rate of sending is the rate of sending and dropping. Rounds alternate, so that noise
+meets all alike.
 """
 
 from __future__ import annotations
