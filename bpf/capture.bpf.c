@@ -11,6 +11,7 @@
 
 #define TCX_NEXT (-1) /* also what a filter of clsact returns to have no say */
 #define TAG_BYTES 4
+#define SMALLEST 128 /* room for a frame in the smallest record */
 #define HEADERS_MAX                                                                                \
 	120 /* of a GSO train before its first BTH; fits the smallest record behind a tag */
 
@@ -146,6 +147,17 @@ static __always_inline bool copy_frame(void *ctx, const bool xdp, const struct f
 	return true;
 }
 
+/* The front of a packet that fills the smallest record, without a call: the usual case of a short snaplen. */
+static __always_inline bool copy_front(struct xdp_md *ctx, __u8 *to, __u32 bytes, const __u32 size)
+{
+	void *data = (void *)(long)ctx->data;
+
+	if (size != SMALLEST || bytes != SMALLEST || data + SMALLEST > (void *)(long)ctx->data_end)
+		return false;
+	__builtin_memcpy(to, data, SMALLEST);
+	return true;
+}
+
 static __always_inline bool copy_tagged(void *ctx, const struct frame *frame, __u8 *to, __u32 bytes,
 					const __u32 size)
 {
@@ -188,7 +200,8 @@ static __always_inline void record_sized(void *ctx, const bool xdp, const struct
 	if (!xdp && frame->tag_type)
 		copied = copy_tagged(ctx, frame, record->frame, captured, size);
 	else
-		copied = copy_frame(ctx, xdp, frame, record->frame, captured, size);
+		copied = (xdp && copy_front(ctx, record->frame, captured, size)) ||
+			 copy_frame(ctx, xdp, frame, record->frame, captured, size);
 	if (!copied) {
 		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 		count->unreadable++;
@@ -206,8 +219,8 @@ static __always_inline void record(void *ctx, const bool xdp, const struct frame
 
 	if (captured > config.snaplen)
 		captured = config.snaplen;
-	if (captured <= 128)
-		record_sized(ctx, xdp, frame, captured, count, 128);
+	if (captured <= SMALLEST)
+		record_sized(ctx, xdp, frame, captured, count, SMALLEST);
 	else if (captured <= 384)
 		record_sized(ctx, xdp, frame, captured, count, 384);
 	else if (captured <= 640)
@@ -268,7 +281,7 @@ int capture_xdp(struct xdp_md *ctx)
 
 		record(ctx, true, &frame, count);
 	}
-	return config.discard ? XDP_DROP : XDP_PASS;
+	return XDP_PASS;
 }
 
 /* A train of segments on its way through bpf_loop(). */

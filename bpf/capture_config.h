@@ -31,11 +31,9 @@ struct ldma_capture_config {
 	__u32 sample;     /* of every so many matching packets of a CPU one is kept; 0 and 1: all */
 	__u32 snaplen;    /* bytes of a frame that are kept */
 	__u32 wake_bytes; /* a sleeping consumer is woken when the ring holds this much */
-	__u32 discard; /* for measurements only: XDP drops RoCE, so that the stack's work does not count */
-	__u32 reserved;
 };
 _Static_assert(sizeof(struct ldma_capture_config) ==
-		       40 * LDMA_CAPTURE_PREFIXES + 4 * LDMA_CAPTURE_QPS + 32,
+		       40 * LDMA_CAPTURE_PREFIXES + 4 * LDMA_CAPTURE_QPS + 24,
 	       "BPF and user space share this layout");
 
 #endif

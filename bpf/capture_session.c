@@ -15,6 +15,9 @@
 #include "capture_attach.h"
 #include "ring.h"
 
+#define GATHER_NS 1000000
+#define GATHER_RING_BYTES (1u << 20)
+
 struct capture_session {
 	struct capture_options options;
 	struct capture_bpf *bpf;
@@ -22,6 +25,7 @@ struct capture_session {
 	struct attachment rx, tx;
 	struct capture_foreign foreign;
 	int64_t wall_offset_ns; /* CLOCK_REALTIME less CLOCK_MONOTONIC */
+	int64_t drained_ns; /* when the ring was last emptied; 0: it was left with something in it */
 	int cpus;
 };
 
@@ -210,6 +214,12 @@ const struct capture_foreign *capture_session_foreign(const struct capture_sessi
 	return &session->foreign;
 }
 
+static bool batch_is_full(const struct capture_session *session, const struct ldma_batch *batch)
+{
+	return batch->count == batch->capacity ||
+	       batch->bytes_size - batch->bytes_used < session->options.config.snaplen;
+}
+
 static int drain(struct capture_session *session, struct ldma_batch *batch)
 {
 	uint32_t before = batch->count, bytes;
@@ -227,16 +237,29 @@ static int drain(struct capture_session *session, struct ldma_batch *batch)
 	return (int)(batch->count - before);
 }
 
+/* Lets a little gather before it is read again: reading while the producer writes costs both of them cache misses.
+ * A small ring cannot wait. */
+static void let_gather(const struct capture_session *session, int64_t now_ns)
+{
+	int64_t left_ns = session->drained_ns + GATHER_NS - now_ns;
+	struct timespec pause = {.tv_nsec = left_ns};
+
+	if (left_ns > 0 && left_ns <= GATHER_NS && session->ring.size >= GATHER_RING_BYTES)
+		nanosleep(&pause, NULL);
+}
+
 int capture_session_poll(struct capture_session *session, struct ldma_batch *batch, int timeout_ms)
 {
 	struct pollfd ready = {.fd = bpf_map__fd(session->bpf->maps.ring), .events = POLLIN};
 	uint32_t *sleeps = &session->bpf->bss->consumer_sleeps;
-	int64_t deadline_ns = clock_ns(CLOCK_MONOTONIC) + timeout_ms * 1000000LL, left_ns;
+	int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	int64_t deadline_ns = now_ns + timeout_ms * 1000000LL, left_ns;
 	int added, err = 0, slice_ms = 1;
 
-	if (batch->count == batch->capacity ||
-	    batch->bytes_size - batch->bytes_used < session->options.config.snaplen)
+	if (batch_is_full(session, batch))
 		return -ENOBUFS;
+	if (timeout_ms > 0)
+		let_gather(session, now_ns);
 	while (!(added = drain(session, batch)) && err >= 0) {
 		left_ns = deadline_ns - clock_ns(CLOCK_MONOTONIC);
 		if (left_ns <= 0)
@@ -249,6 +272,7 @@ int capture_session_poll(struct capture_session *session, struct ldma_batch *bat
 		__atomic_store_n(sleeps, 0, __ATOMIC_SEQ_CST);
 		slice_ms = slice_ms < 16 ? slice_ms * 2 : 16;
 	}
+	session->drained_ns = batch_is_full(session, batch) ? 0 : clock_ns(CLOCK_MONOTONIC);
 	return added ? added : err == -EINTR ? 0 : err;
 }
 

@@ -68,6 +68,7 @@ const struct capture_foreign *capture_session_foreign(const struct capture_sessi
 
 /* Adds what is in the ring to the batch until the batch is full; the rest waits in the ring. If there is nothing,
  * waits until there is, a signal comes, or timeout_ms have passed. Returns the number of packets added.
+ * Calls that follow each other within a millisecond are slowed down to that, unless the batch was filled.
  * -ENOBUFS if the batch has no room for a single frame. Times are CLOCK_REALTIME. */
 int capture_session_poll(struct capture_session *session, struct ldma_batch *batch, int timeout_ms);
 

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from taps import Tap, cannot
+from taps import Tap
 
 from livedma.lab.hosts import Host, two_hosts
+from needs import needs
 
 
 @pytest.fixture(scope="session")
 def bpf() -> None:
     """Needs the privilege to load BPF programs and to make namespaces."""
-    if os.geteuid() != 0:
-        cannot("BPF programs and namespaces need root")
+    needs(os.geteuid() == 0, "BPF programs and namespaces need root")
     from livedma._native.bpf import CaptureSession
 
     try:
         CaptureSession(rx=True, tx=False).close()
     except OSError as error:
-        cannot(f"BPF programs cannot be loaded: {error}")
+        needs(False, f"BPF programs cannot be loaded: {error}")
 
 
 @pytest.fixture

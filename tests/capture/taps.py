@@ -1,22 +1,12 @@
-"""What capture tests share: skipping with a reason, and captures whose packets outlive a batch."""
+"""Captures whose packets outlive a batch."""
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from livedma.lab.hosts import Host
-
-
-def cannot(reason: str) -> None:
-    """Skips, unless every test is required to run."""
-    if os.environ.get("LIVEDMA_REQUIRE") == "all":
-        pytest.fail(f"required, but {reason}")
-    pytest.skip(reason)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from taps import Tap
@@ -152,6 +153,11 @@ def test_an_interface_that_goes_comes_back_and_is_replaced(hosts: tuple[Host, Ho
         until("was replaced by another")
         send_some(src, dst, 20)
         read(30)
+        said.clear()
+        dst.run("ip", "link", "set", "eth0", "down")
+        dst.run("ip", "link", "set", "eth0", "name", "other0")
+        until("eth0 is gone")
+        assert attached_id(replace(dst, iface="other0")) == 0
     assert psns == list(range(30))
 
 

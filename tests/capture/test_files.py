@@ -201,7 +201,7 @@ def test_an_unknown_link_type_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(cb.pcap(FRAMES, link=147))
     with read(path) as file:
-        assert list(file) == []
+        assert [len(batch) for batch in file] == [0]  # counted, none shown
         assert file.warnings == ["link type 147 is not supported: 4 frames skipped"]
 
 

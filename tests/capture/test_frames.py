@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
 
 import pytest
-from taps import Tap, cannot
+from taps import Tap
 
 from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.traffic import packet_socket, receiver_socket, udp_flow, udp_socket
 from livedma.wire.encode import encode, ethernet
+from needs import needs
 
 SEND = 0x04
 HOOKS = pytest.mark.parametrize("hook", ["xdp", "tc"])
@@ -250,26 +252,11 @@ def test_tshark_reads_what_was_captured(hosts: tuple[Host, Host], tmp_path: obje
             sink.write(batch)
         counters = capture.counters()
         sink.close(CaptureTotals(counters.matched, counters.ring_dropped))
-    try:
-        shown = subprocess.run(
-            [
-                "tshark",
-                "-r",
-                path,
-                "-T",
-                "fields",
-                "-e",
-                "infiniband.bth.psn",
-                "-e",
-                "frame.interface_name",
-                "-e",
-                "frame.packet_flags_direction",
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.splitlines()
-    except FileNotFoundError:
-        cannot("tshark is not installed")
+    needs(shutil.which("tshark"), "tshark is not installed: apt install tshark")
+    fields = ("infiniband.bth.psn", "frame.interface_name", "frame.packet_flags_direction")
+    wanted = [argument for field in fields for argument in ("-e", field)]
+    shown = subprocess.run(
+        ["tshark", "-r", path, "-T", "fields", *wanted], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert [line.split("\t")[:2] for line in shown] == [[str(i), "eth0"] for i in range(50)]
     assert {int(line.split("\t")[2], 0) for line in shown} == {1}

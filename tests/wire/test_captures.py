@@ -21,8 +21,8 @@ import json
 from typing import Any
 
 import pytest
-from captures import Packet, all_captures, capture, packets, tshark
 
+from captures import Packet, all_captures, capture, packets, tshark
 from livedma.wire import cm, nfs
 from livedma.wire.inside import Inside
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from captures import DIRECTORY, Packet, capture, packets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapemaker import opaque, word
 
+from captures import DIRECTORY, Packet, capture, packets
 from livedma.wire import cm, inside, nvme, private, rpcrdma
 from livedma.wire.inside import Inside, brief
+from needs import needs
 
 CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
 FIRST, ONLY, ONLY_INV, UD = 0x00, 0x04, 0x17, 0x64
@@ -327,7 +328,6 @@ def test_any_buffer_will_do() -> None:
         assert Inside().look(replace(packet(whole), payload=kind(whole))) == wanted  # type: ignore[arg-type]
 
 
-
 @functools.cache
 def real_payloads() -> list[Packet]:
     names = ("nfs_rdma_v3", "nfs_rdma_v4.2", "nvme_rdma", "rping_v6")
@@ -346,8 +346,7 @@ def check(found: dict[str, Any]) -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_changed_packets_never_raise(data: st.DataObject) -> None:
-    if not real_payloads():
-        pytest.skip(f"no captures in {DIRECTORY}")
+    needs(real_payloads(), f"there are no captures in {DIRECTORY}")
     look = Inside()
     connect(look, data.draw(st.sampled_from([20049, 4420, 7174])))
     for _ in range(data.draw(st.integers(1, 8))):

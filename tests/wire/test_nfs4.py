@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import tshark
 from shapemaker import cases, make, opaque, word
 
+from captures import tshark
 from livedma.wire import nfs, nfs4, nfsstat
 from livedma.wire.rpc import NFS, NFS_CALLBACK
 from livedma.wire.shapes import Compiler, skip
 from livedma.wire.xdr import Malformed, Reader
+from needs import needs
 
 # What tshark 4.0 cannot walk, (operation, direction): checked by hand against RFC 5662 and 7863.
 TSHARK_CANNOT = {
@@ -121,8 +122,7 @@ def pcap(packets: list[tuple[int, bytes]]) -> bytes:
 
 @functools.cache
 def tshark_names(field: str) -> dict[int, str]:
-    if shutil.which("tshark") is None:
-        pytest.skip("tshark is not installed")
+    needs(shutil.which("tshark"), "tshark is not installed")
     run = subprocess.run(["tshark", "-G", "values"], capture_output=True, text=True, check=True)
     rows = (line.split("\t") for line in run.stdout.splitlines())
     return {int(row[2], 0): row[3] for row in rows if row[0] == "V" and row[1] == field}

@@ -21,7 +21,6 @@ class CaptureSession:
         replace: bool = False,
         without_links: bool = False,
         verbose: bool = False,
-        discard: bool = False,
         ring_bytes: int = 0,
         snaplen: int = ...,
         sample: int = 1,

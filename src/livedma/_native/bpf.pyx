@@ -24,7 +24,6 @@ cdef extern from "capture_session.h" nogil:
         uint32_t operations
         uint32_t sample
         uint32_t snaplen
-        uint32_t discard
 
     struct capture_error:
         char *text
@@ -114,14 +113,13 @@ cdef class CaptureSession:
 
     def __cinit__(self, *, bint rx, bint tx, bint rx_by_tc=False, bint native_only=False,
                   bint replace=False, bint without_links=False, bint verbose=False,
-                  bint discard=False, uint32_t ring_bytes=0, uint32_t snaplen=LDMA_CAPTURE_SNAPLEN_MAX,
+                  uint32_t ring_bytes=0, uint32_t snaplen=LDMA_CAPTURE_SNAPLEN_MAX,
                   uint32_t sample=1, prefixes=(), qps=(), uint32_t operations=0):
         cdef capture_options options
         cdef capture_error error
         cdef int err
         memset(&options, 0, sizeof(options))
         fill_config(&options.config, prefixes, qps, operations, sample, snaplen)
-        options.config.discard = discard
         options.ring_bytes = ring_bytes
         options.rx = rx
         options.tx = tx

@@ -4,6 +4,7 @@ from collections import namedtuple
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
@@ -20,6 +21,9 @@ cdef extern from "poll.h" nogil:
         short revents
     int POLLIN, POLLOUT
     int poll(pollfd *fds, unsigned long count, int timeout)
+
+cdef extern from "Python.h":
+    PyObject *PyList_GET_ITEM(list items, Py_ssize_t index)  # borrowed
 
 cdef extern from "stdlib.h" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
@@ -43,24 +47,39 @@ cdef int wait_for(int fd, short events) except -1:
 
 
 @cython.final
+cdef class Buffer:
+    """Room for one read. A batch whose packets lie in it keeps it alive."""
+
+    cdef uint8_t *bytes
+
+    def __cinit__(self):
+        self.bytes = <uint8_t *>aligned_alloc(4096, FRONT_BYTES + BUFFER_BYTES)
+        if self.bytes == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.bytes)
+
+
+@cython.final
 cdef class FileReader:
     """Reads a pcap or pcapng file, pipe or descriptor in bounded memory.
 
-    A batch's packets lie in the reader's buffer: they are valid until the next call of next_batch.
+    A batch's packets are valid until that batch is filled again; several batches may be in use at a time.
     """
 
     cdef ldma_capfile c
     cdef int fd
     cdef bint owned, at_end, busy, done
-    cdef uint8_t *buffer
+    cdef list buffers  # all there are; one that nobody else refers to is free
+    cdef Buffer buffer
     cdef size_t start, end
 
     def __cinit__(self, source):
         self.fd = -1
         ldma_capfile_init(&self.c)
-        self.buffer = <uint8_t *>aligned_alloc(4096, FRONT_BYTES + BUFFER_BYTES)
-        if self.buffer == NULL:
-            raise MemoryError
+        self.buffer = Buffer()
+        self.buffers = [self.buffer]
         self.start = self.end = FRONT_BYTES
         if isinstance(source, int):
             self.fd = source
@@ -70,13 +89,12 @@ cdef class FileReader:
 
     def __dealloc__(self):
         ldma_capfile_destroy(&self.c)
-        free(self.buffer)
 
     def __del__(self):
         self.close()
 
     def close(self):
-        """Closes what it opened. The buffer stays, for the batches that point into it."""
+        """Closes what it opened. Batches stay valid."""
         if self.owned and self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
@@ -94,11 +112,11 @@ cdef class FileReader:
         self.busy = True
         try:
             batch.reset()
-            batch.keep = self
             while not self.done:
                 if self.advance(batch.c):
                     break
-            return batch.c.count > 0
+            batch.keep = self.buffer
+            return batch.c.count > 0 or batch.c.other > 0
         finally:
             self.busy = False
 
@@ -107,20 +125,20 @@ cdef class FileReader:
         cdef size_t consumed = 0
         cdef ssize_t got = 0
         cdef int step, error = 0
-        cdef bint reading = False
+        cdef uint8_t *bytes = self.buffer.bytes
         with nogil:
-            step = ldma_capfile_fill(&self.c, batch, self.buffer + self.start,
-                                     self.end - self.start, self.at_end, &consumed)
-            self.start += consumed
-            if step == LDMA_CAPFILE_NEED and batch.count == 0:
-                reading = True
-                self.make_room()
-                got = read(self.fd, self.buffer + self.end, FRONT_BYTES + BUFFER_BYTES - self.end)
-                if got < 0:
-                    error = errno
+            step = ldma_capfile_fill(&self.c, batch, bytes + self.start, self.end - self.start,
+                                     self.at_end, &consumed)
+        self.start += consumed
         if step == LDMA_CAPFILE_END or step == LDMA_CAPFILE_ERROR:
             self.done = True
-        if reading:
+        if step == LDMA_CAPFILE_NEED and batch.count == 0:
+            self.make_room()
+            bytes = self.buffer.bytes
+            with nogil:
+                got = read(self.fd, bytes + self.end, FRONT_BYTES + BUFFER_BYTES - self.end)
+                if got < 0:
+                    error = errno
             PyErr_CheckSignals()
             if got > 0:
                 self.end += got
@@ -132,14 +150,28 @@ cdef class FileReader:
                 raise OSError(error, os.strerror(error))
         return batch.count > 0
 
-    cdef void make_room(self) noexcept nogil:
+    cdef int make_room(self) except -1:
         """Makes room for the next read behind what is left, which is less than a block."""
         cdef size_t left = self.end - self.start
+        cdef Buffer full = self.buffer
         if left and self.end < FRONT_BYTES + BUFFER_BYTES:
-            return
-        memmove(self.buffer + FRONT_BYTES - left, self.buffer + self.start, left)
+            return 0
+        self.buffer = self.free_buffer()
+        memmove(self.buffer.bytes + FRONT_BYTES - left, full.bytes + self.start, left)
         self.start = FRONT_BYTES - left
         self.end = FRONT_BYTES
+        return 0
+
+    cdef Buffer free_buffer(self):
+        cdef PyObject *buffer
+        cdef Py_ssize_t i
+        self.buffer = None
+        for i in range(len(self.buffers)):
+            buffer = PyList_GET_ITEM(self.buffers, i)
+            if buffer.ob_refcnt == 1:
+                return <Buffer>buffer
+        self.buffers.append(Buffer())
+        return self.buffers[-1]
 
     @property
     def format(self):

@@ -1,7 +1,11 @@
 """Capture files: pcap and pcapng in, as batches of decoded packets."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 
 from livedma._native.files import FileReader, Interface
@@ -10,17 +14,25 @@ from livedma.errors import CaptureFileError
 
 STANDARD_INPUT = "-"
 
+#: One that is used, one that is ready, one that is being filled.
+_BATCHES = 3
+
 
 class CaptureFile:
     """A capture file that is being read, once, from its start to its end.
 
-    Iterating gives batches of packets. It is one batch, filled again and again: use what is in it
-    before asking for the next. A file that breaks off gives all its whole packets, then raises.
+    Iterating gives batches of packets; each is valid until the next one is asked for. The next one
+    is read and decoded meanwhile, by a thread of its own. A file that breaks off gives all its whole
+    packets, then raises.
     """
 
     def __init__(self, path: str | os.PathLike[str], capacity: int = 2048) -> None:
         self.name = "standard input" if path == STANDARD_INPUT else os.fspath(path)
-        self._batch = Batch(capacity)
+        self._capacity = capacity
+        self._thread: Thread | None = None
+        self._is_closed = False
+        self._unused: SimpleQueue[Batch | None] = SimpleQueue()
+        self._filled: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         try:
             self._reader = FileReader(0 if path == STANDARD_INPUT else path)
         except OSError as error:
@@ -31,16 +43,40 @@ class CaptureFile:
     def _failure(self, error: OSError) -> CaptureFileError:
         return CaptureFileError(f"{self.name}: cannot be read: {error.strerror}")
 
-    def __iter__(self) -> Iterator[Batch]:
+    def _read_ahead(self) -> None:
         try:
-            while self._reader.next_batch(self._batch):
-                yield self._batch
-        except OSError as error:
-            raise self._failure(error) from None
+            while (batch := self._unused.get()) is not None:
+                if not self._reader.next_batch(batch):
+                    break
+                self._filled.put(batch)
+            self._filled.put(None)
+        except BaseException as error:  # raised where the batches are asked for
+            self._filled.put(error)
+        finally:
+            self._reader.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._thread is None and not self._is_closed:
+            for _ in range(_BATCHES):
+                self._unused.put(Batch(self._capacity))
+            # A pipe may block it for ever: it must not keep the process alive.
+            self._thread = Thread(target=self._read_ahead, name="read ahead", daemon=True)
+            self._thread.start()
+        while not self._is_closed:
+            item = self._filled.get()
+            if isinstance(item, OSError):
+                raise self._failure(item) from None
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                self.close()
+                break
+            yield item
+            self._unused.put(item)
         if self._reader.error is not None:
             raise CaptureFileError(f"{self.name}: {self._reader.error}")
 
-    def __enter__(self) -> "CaptureFile":
+    def __enter__(self) -> CaptureFile:
         return self
 
     def __exit__(
@@ -52,7 +88,11 @@ class CaptureFile:
         self.close()
 
     def close(self) -> None:
-        self._reader.close()
+        self._is_closed = True
+        if self._thread is None:
+            self._reader.close()
+        else:
+            self._unused.put(None)  # the thread closes the file: it may be reading from it
 
     @property
     def format(self) -> str | None:
@@ -61,7 +101,7 @@ class CaptureFile:
 
     @property
     def frames(self) -> int:
-        """Frames read so far, RoCE or not."""
+        """Frames read so far, RoCE or not; some of them may be in batches not yet asked for."""
         return self._reader.frames
 
     @property

@@ -247,6 +247,7 @@ class Capture:
         self._seen = now
         if now is None:
             self._say(f"{self.iface} is gone: waiting for it to come back")
+            self._detach()  # it may live on under another name or in another namespace
             return
         if before is None or now.index != before.index:
             try:

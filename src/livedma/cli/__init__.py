@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from livedma.cli import capture, decode, demo, guard
+from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError
 
 _COMMANDS = (demo, capture, decode, guard)
@@ -35,9 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"livedma: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read our output (head, less) has had enough: that is no failure of ours. What is
-        # still buffered must not raise again when the interpreter closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output (head, less) has had enough: that is no failure of ours.
+        drop_output()
         return 0
     except KeyboardInterrupt:
         return 130

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from typing import Any
 
+from livedma._native.flow import FlowTable
 from livedma.capture.files import read
 from livedma.capture.sinks import FORMATS, open_sink
 from livedma.cli.output import Tally, colors_wanted, open_output
+from livedma.wire.summary import render, summarize
 
 _EXAMPLES = """examples:
   livedma decode trace.pcap
@@ -34,10 +37,31 @@ def register(commands: Any) -> None:
         "--summary", action="store_true", help="tell what happened on each connection instead"
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def _summarize(args: argparse.Namespace) -> int:
+    flows = FlowTable()
+    not_roce = 0
+    with read(args.file) as file, open_output("text", args.write) as out:
+        try:
+            for batch in file:
+                not_roce += batch.other
+                flows.add(batch)
+        finally:
+            if file.format:
+                summary = summarize(flows, not_roce)
+                text = json.dumps(summary) + "\n" if args.json else render(summary)
+                out.write(text.encode())
+    return 0
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.summary:
+        if args.format not in (None, "json"):
+            args.usage_error("--summary prints text, or JSON with --json: it has no other --format")
+        args.json = args.json or args.format == "json"
+        return _summarize(args)
     kind = args.format or ("json" if args.json else "text")
     tally = Tally()
     with read(args.file) as file, open_output(kind, args.write) as out:

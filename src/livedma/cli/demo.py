@@ -50,26 +50,37 @@ def _talk(client: Any, server: Any) -> int:
     return sent
 
 
+def _ending_with(task: Any, capture: Any) -> threading.Thread:
+    """Ends the capture when the task is done, however it is done."""
+
+    def wait() -> None:
+        try:
+            task.result()
+        finally:
+            capture.stop()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
 def _watch(server: Any, client: Any) -> None:
     from livedma._native.flow import FlowTable
     from livedma.capture.live import Capture
     from livedma.capture.sinks import open_sink
     from livedma.wire.summary import render, summarize
 
-    with server.inside():
-        capture = Capture(server.iface, hook="xdp", interval_s=0.05)
     flows = FlowTable()
     sink = open_sink("text", sys.stdout.buffer, color=sys.stdout.isatty())
-    print(f"capturing on {server.name}: {capture.modes}\n", flush=True)
-    with capture:
+    with server.inside(), Capture(server.iface, hook="xdp", interval_s=0.05) as capture:
+        print(f"capturing on the server's {server.iface}: {capture.modes}\n", flush=True)
         talk = client.start(lambda: _talk(client, server))
-        watcher = threading.Thread(target=lambda: (talk.result(), capture.stop()))
-        watcher.start()
+        ending = _ending_with(talk, capture)
         for batch in capture:
             flows.add(batch)
             sink.write(batch)
             sys.stdout.flush()
-        watcher.join()
+        ending.join()
         lost = capture.counters().ring_dropped
     print(f"\n{talk.result()} packets sent, {lost} lost by the capture. What happened:\n")
     print(render(summarize(flows)))
@@ -83,21 +94,23 @@ def _bulk(server: Any, client: Any) -> None:
         f"{_BULK_PACKETS:,} packets more, {_BULK_RATE:,} a second, 128 bytes of each:",
         flush=True,
     )
-    with server.inside():
-        capture = Capture(server.iface, direction="rx", hook="xdp", snaplen=128, interval_s=0.05)
     captured = 0
-    with capture, udp_socket(client) as sender, receiver_socket(server) as receiver:
+    with (
+        udp_socket(client) as sender,
+        receiver_socket(server) as receiver,
+        server.inside(),
+        Capture(server.iface, direction="rx", hook="xdp", snaplen=128) as capture,
+    ):
         flow = udp_flow(client, server)
         send = client.start(lambda: flow.send(sender, _BULK_PACKETS, rate=_BULK_RATE))
         arrived = server.start(lambda: flow.receive(receiver, _BULK_PACKETS))
-        stopper = threading.Thread(target=lambda: (arrived.result(), capture.stop()))
-        stopper.start()
+        ending = _ending_with(arrived, capture)
         for batch in capture:
             captured += len(batch)
-        stopper.join()
+        ending.join()
         lost = capture.counters().ring_dropped
     print(
-        f"{send.result():,} sent, {arrived.result()['good']:,} arrived with good ICRCs, "
+        f"{send.result():,} sent, {arrived.result()['packets']:,} arrived, "
         f"{captured:,} captured, {lost:,} lost by the capture"
     )
 

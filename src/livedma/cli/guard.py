@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from livedma import wire
-from livedma.cli.output import amount
+from livedma.wire.words import amount
 
 if TYPE_CHECKING:  # needs libbpf, which the other commands work without
     from livedma.capture.guard import Counters, Guard, Status

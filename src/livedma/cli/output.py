@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import BinaryIO
 
 from livedma._native.wire import Batch
 from livedma.capture.sinks import FILE_FORMATS
 from livedma.errors import LivedmaError
 
-__all__ = ["Tally", "amount", "colors_wanted", "open_output"]
+__all__ = ["Tally", "amount", "colors_wanted", "drop_output", "open_output"]
 
 
 @contextmanager
 def open_output(kind: str, path: str | None) -> Iterator[BinaryIO]:
     """Standard output, or the file at `path`; "-" is standard output too."""
-    if path is None or path == "-":
-        if kind in FILE_FORMATS and sys.stdout.isatty():
-            raise LivedmaError(f"{kind} is binary: give a file with --write FILE")
-        yield sys.stdout.buffer
-        return
+    is_stdout = path is None or path == "-"
+    if is_stdout and kind in FILE_FORMATS and sys.stdout.isatty():
+        raise LivedmaError(f"{kind} is binary: give a file with --write FILE")
     try:
-        file = open(path, "wb")  # noqa: SIM115 - closed below; only opening may fail like this
+        with nullcontext(sys.stdout.buffer) if is_stdout else open(str(path), "wb") as file:
+            yield file
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise LivedmaError(f"cannot write {path}: {error.strerror}") from None
-    with file:
-        yield file
+        if is_stdout:
+            drop_output()
+        name = "standard output" if is_stdout else path
+        raise LivedmaError(f"cannot write {name}: {error.strerror or error}") from None
+
+
+def drop_output() -> None:
+    """What standard output still buffers must not raise again when the interpreter closes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def colors_wanted(path: str | None) -> bool:

@@ -10,8 +10,11 @@ from livedma.wire.opcodes import opcode_code
 
 __all__ = ["encode", "ethernet"]
 
-#: Keys of the JSON form that are computed, or say where a packet was seen.
-_DERIVED = ("n", "time_ns", "length", "opcode_name", "pad", "payload_length", "icrc", "icrc_ok")
+#: Keys of the JSON form that are computed, or say where and how a packet was seen.
+_DERIVED = (
+    *("n", "time_ns", "length", "direction", "vlan", "opcode_name", "pad", "payload_length"),
+    *("icrc", "icrc_ok", "error"),
+)
 
 
 def encode(opcode: int | str, *, payload: bytes = b"", **fields: Any) -> bytes:

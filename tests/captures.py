@@ -1,6 +1,7 @@
-"""Captures for the tests of `livedma.wire`, read by a walker of classic pcap that knows little.
+"""Captures of real traffic, and a walker of classic pcap that knows just enough.
 
-The directory comes from LIVEDMA_PCAPS, else it is shared/pcaps beside the repository.
+The directory comes from LIVEDMA_PCAPS, else it is shared/pcaps beside the repository. A few small
+captures are part of the repository (tests/data), so that a clone on its own has some.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from needs import needs
 
-_ROOT = Path(__file__).resolve().parents[2]
-DIRECTORY = Path(os.environ.get("LIVEDMA_PCAPS") or _ROOT.parent / "shared" / "pcaps")
+_HERE = Path(__file__).resolve().parent
+DIRECTORY = Path(os.environ.get("LIVEDMA_PCAPS") or _HERE.parents[1] / "shared" / "pcaps")
+BUNDLED = _HERE / "data"
 # Bytes of extension headers by opcode within RC, UC and XRC (XRC: 4 more), for those with SEND.
 _SEND_EXTRA = {0x00: 0, 0x01: 0, 0x02: 0, 0x03: 4, 0x04: 0, 0x05: 4, 0x16: 4, 0x17: 4}
 
@@ -35,14 +37,29 @@ class Packet:
     payload: bytes
 
 
-def packets(path: Path) -> Iterator[Packet]:
-    """The RoCEv2 packets of a classic little-endian Ethernet pcap; payloads of SENDs only."""
+@dataclass(frozen=True)
+class Frame:
+    number: int  # from 1
+    time_ns: int
+    data: bytes
+
+
+def frames(path: Path) -> Iterator[Frame]:
+    """The frames of a classic little-endian Ethernet pcap."""
     raw = path.read_bytes()
     assert raw[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1"), f"{path} is no classic pcap"
-    pos, frame = 24, 0
+    unit_ns = 1 if raw[0] == 0x4D else 1000
+    pos, number = 24, 0
     while pos < len(raw):
-        (length,) = struct.unpack_from("<I", raw, pos + 8)
-        data, pos, frame = raw[pos + 16 : pos + 16 + length], pos + 16 + length, frame + 1
+        seconds, fraction, length = struct.unpack_from("<III", raw, pos)
+        pos, number = pos + 16 + length, number + 1
+        yield Frame(number, seconds * 10**9 + fraction * unit_ns, raw[pos - length : pos])
+
+
+def packets(path: Path) -> Iterator[Packet]:
+    """The RoCEv2 packets of a capture; payloads of SENDs only."""
+    for frame in frames(path):
+        data = frame.data
         if data[12:14] == b"\x08\x00":
             udp, ends = 14 + 4 * (data[14] & 15), (data[26:30], data[30:34])
         else:
@@ -56,30 +73,33 @@ def packets(path: Path) -> Iterator[Packet]:
         extra = 8 + 4 * (bth[0] == 0x65) if is_ud else _SEND_EXTRA.get(bth[0] & 0x1F, 0)
         payload = bth[12 + extra : len(bth) - 4 - (bth[1] >> 4 & 3)]
         src_qp = int.from_bytes(bth[17:20], "big") if is_ud else None
-        yield Packet(frame, src, dst, bth[0], qpn, src_qp, psn, payload)
+        yield Packet(frame.number, src, dst, bth[0], qpn, src_qp, psn, payload)
 
 
 def capture(name: str) -> Path:
-    """The path of a capture; skips the test where it is not there."""
-    path = DIRECTORY / f"{name}.pcap"
-    if not path.exists():
-        pytest.skip(f"no capture {path} (LIVEDMA_PCAPS names the directory)")
-    return path
+    """The path of a capture; without it the test is skipped."""
+    places = [directory / f"{name}.pcap" for directory in (DIRECTORY, BUNDLED)]
+    found = [path for path in places if path.exists()]
+    needs(found, f"there is no capture {places[0]} (LIVEDMA_PCAPS names the directory)")
+    return found[0]
 
 
 def all_captures() -> list[Path]:
-    """Every capture there is; skips the test if there is none."""
+    """Every capture of the directory; without any the test is skipped."""
     paths = sorted(DIRECTORY.glob("*.pcap"))
-    if not paths:
-        pytest.skip(f"no captures in {DIRECTORY} (LIVEDMA_PCAPS names the directory)")
+    needs(paths, f"there are no captures in {DIRECTORY} (LIVEDMA_PCAPS names the directory)")
     return paths
+
+
+def names() -> list[str]:
+    """The names of all captures there are, those of the repository included: never empty."""
+    return sorted({path.stem for path in (*DIRECTORY.glob("*.pcap"), *BUNDLED.glob("*.pcap"))})
 
 
 @functools.cache
 def tshark(path: Path, *fields: str) -> dict[int, dict[str, list[str]]]:
-    """frame -> field -> values, as tshark sees them; skips the test without tshark."""
-    if shutil.which("tshark") is None:
-        pytest.skip("tshark is not installed")
+    """frame -> field -> values, as tshark sees them; without tshark the test is skipped."""
+    needs(shutil.which("tshark"), "tshark is not installed")
     command = [
         "tshark",
         "-r",

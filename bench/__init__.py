@@ -1,0 +1,1 @@
+"""Measurements: ours, the peers' and the limit, side by side in one run (`python -m bench`)."""

@@ -1,0 +1,141 @@
+"""What happened on a connection, in one line of plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from livedma._native.flow import Half
+
+_NOUNS = {
+    "UNKNOWN": ("packet", "packets"),
+    "SEND": ("SEND packet", "SEND packets"),
+    "WRITE": ("WRITE packet", "WRITE packets"),
+    "READ": ("READ request", "READ requests"),
+    "READ_RESPONSE": ("READ response packet", "READ response packets"),
+    "ATOMIC_ACK": ("atomic response", "atomic responses"),
+    "ACK": ("ACK", "ACKs"),
+}
+_RESPONSES = {"READ_RESPONSE", "ATOMIC_ACK"}
+
+
+def lost_packets(half: Half, peer: Half | None) -> dict[str, int]:
+    """By operation, with those of which only the end of the capture tells that they are lost."""
+    lost = dict(half["lost"])
+    if half["is_lost_at_end"]:
+        operation = half["open_operation"]
+        lost[operation] = lost.get(operation, 0) + 1
+    if half["missing"] and (peer is not None or half["transport"] == "UC"):
+        lost["UNKNOWN"] = lost.get("UNKNOWN", 0) + half["missing"]
+    return lost
+
+
+def missed_by_capture(half: Half, peer: Half | None) -> int:
+    """Packets that are not in the capture although they arrived."""
+    open_ones = 0 if peer is not None or half["transport"] == "UC" else half["missing"]
+    return half["not_captured"] + open_ones
+
+
+def verdict(halves: list[tuple[Half, Half | None]]) -> str:
+    """One line about a connection; each half comes with its peer."""
+    told: list[str] = []
+    for half, peer in halves:
+        told += _refusals(half, peer)
+    for half, peer in halves:
+        told += _losses(half, peer)
+    corrupt = sum(half["icrc_errors"] for half, _ in halves)
+    if corrupt:
+        told.append(f"{_count(corrupt, 'packet', 'packets')} with a wrong ICRC")
+    missed = sum(missed_by_capture(half, peer) for half, peer in halves)
+    if missed:
+        told.append(f"the capture missed {_count(missed, 'packet', 'packets')} that arrived")
+    crossed = sum(half["crossed"] for half, _ in halves)
+    if crossed:
+        told += [] if told else ["nothing lost"]
+        told.append(f"repeated {_count(crossed, 'time', 'times')} while the answer was on its way")
+    if not told:
+        repeated = sum(half["retransmitted"] for half, _ in halves)
+        told.append(f"nothing lost, {repeated} sent again" if repeated else "nothing lost")
+    half, peer = halves[0]
+    if half["transport"] in ("RC", "XRC") and peer is None and not half["is_unanswered"]:
+        told.append("one direction only in the capture")
+    if any(half["starts_inside"] for half, _ in halves):
+        told.insert(0, "middle of a connection")
+    return "; ".join(told)
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
+
+
+def _duration(ns: int) -> str:
+    if ns >= 1_000_000_000:
+        return f"{ns / 1e9:.1f} s"
+    if ns >= 1_000_000:
+        return f"{ns / 1e6:.0f} ms"
+    return f"{ns / 1e3:.0f} us"
+
+
+def _list(parts: Iterable[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _refusals(half: Half, peer: Half | None) -> list[str]:
+    told = []
+    if peer is not None and peer["rnr_naks"]:
+        times = _count(peer["rnr_naks"], "time", "times")
+        if not half["is_rnr_pending"]:
+            told.append(f"receiver not ready {times}, then accepted")
+        elif half["is_closed"]:
+            told.append(f"receiver not ready {times}: gave up")
+        else:
+            told.append(f"receiver not ready {times}, not tried again in the capture")
+    elif peer is None and half["rnr_naks"]:
+        told.append(f"receiver not ready {_count(half['rnr_naks'], 'time', 'times')}")
+    if half["fatal_nak"]:
+        told.append(f"{half['fatal_nak']}: the connection was broken off")
+    if half["is_unanswered"]:
+        sent = f"{half['open_operation']} sent {half['attempts']} times"
+        if half["is_lost_at_end"]:
+            told.append(f"retries exhausted: {sent}, never acknowledged")
+        else:
+            told.append(f"{sent}, not acknowledged by the end of the capture")
+    return told
+
+
+def _losses(half: Half, peer: Half | None) -> list[str]:
+    lost = lost_packets(half, peer)
+    if half["is_unanswered"]:
+        # The retries tell it already.
+        operation = half["open_operation"]
+        lost[operation] = lost.get(operation, 0) - half["attempts"] + (not half["is_lost_at_end"])
+    lost = {operation: n for operation, n in lost.items() if n > 0}
+    if not lost:
+        return []
+    what = _list(
+        _count(n, *_NOUNS.get(operation, (f"{operation} request", f"{operation} requests")))
+        for operation, n in lost.items()
+    )
+    return [f"{what} lost{_recovery(half, lost)}"]
+
+
+def _recovery(half: Half, lost: dict[str, int]) -> str:
+    if half["transport"] == "UC":
+        return " for good: UC repeats nothing"
+    if half["missing"] and not half["retransmitted"]:
+        return ""
+    wait = _duration(half["timeout_ns"])
+    if half["timeouts"] and half["recovered_by_nak"]:
+        return f", recovered by NAK and by repetition after up to {wait}"
+    if half["recovered_by_nak"]:
+        return ", recovered by NAK"
+    if not half["timeouts"]:
+        return ", sent again"
+    up_to = "a timeout of" if half["timeouts"] == 1 else "timeouts of up to"
+    if set(lost) <= _RESPONSES:
+        return f", asked for again after {wait if half['timeouts'] == 1 else 'up to ' + wait}"
+    if set(lost) == {"ACK"}:
+        return f", {half['open_operation']} repeated after {up_to} {wait}"
+    return f", repeated after {up_to} {wait}"
