@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyroute2 import netns
-from taps import cannot
 
 from livedma import wire
+from needs import needs
 
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 PINS = Path("/sys/fs/bpf/livedma/guard")
@@ -25,12 +25,13 @@ _numbers = itertools.count()
 
 
 def require_bpf() -> None:
-    if os.geteuid():
-        cannot("guards take root")
-    if subprocess.run(["bpftool", "prog", "show"], capture_output=True).returncode:
-        cannot("this kernel has no BPF")
-    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
-        cannot("network namespaces cannot be made here")
+    needs(os.geteuid() == 0, "guards take root")
+    needs(_succeeds("bpftool", "prog", "show"), "this kernel has no BPF")
+    needs(_succeeds("unshare", "--net", "true"), "network namespaces cannot be made here")
+
+
+def _succeeds(*words: str) -> bool:
+    return subprocess.run(words, capture_output=True).returncode == 0
 
 
 def ip(*words: str) -> str:
