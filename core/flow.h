@@ -18,7 +18,9 @@
  *
  * A packet with a wrong ICRC is counted and else ignored, as its receiver ignores it. Times may go backwards. Of
  * a half that was captured both coming in and going out (loopback, two interfaces) only the direction that was seen
- * first is analysed: the rest are copies.
+ * first is analysed: the rest are copies. Where directions are not known, a packet that equals the one before it in its
+ * half down to the ICRC, with nothing from the peer in between and sooner than the shortest timeout that IBA 9.7.6.1.3
+ * allows (8 us), is a copy as well.
  */
 #ifndef LDMA_FLOW_H
 #define LDMA_FLOW_H
@@ -78,7 +80,10 @@ struct ldma_flow {
 
 	uint64_t rtt_count;
 	uint32_t *rtt;                 /* LDMA_FLOW_RTT_BUCKETS, or NULL without a sample */
-	struct ldma_flow_track *track; /* private */
+	struct ldma_flow_track *track; /* private, as is what follows */
+	uint64_t seen_ns, seen_number; /* the last packet, to tell copies */
+	uint32_t seen_psn, seen_icrc;
+	uint8_t seen_opcode;
 };
 
 struct ldma_flow_totals {

@@ -32,6 +32,13 @@ static void begin(struct ldma_flow_track *track, uint32_t psn)
 	track->passes[0] = (struct track_pass){.position = psn, .end = psn};
 }
 
+static struct ldma_flow_track *track_of(struct ldma_flow *flow, uint32_t psn)
+{
+	if (!flow->track && (flow->track = malloc(sizeof(*flow->track))))
+		begin(flow->track, psn);
+	return flow->track;
+}
+
 /* How many responses a READ of `bytes` has (IBA 9.7.4.2); 0 if the MTU is not known and matters. */
 static uint32_t response_count(uint32_t bytes, uint32_t mtu)
 {
@@ -113,11 +120,10 @@ static void remember_read(struct ldma_flow_track *track, uint32_t psn, uint32_t 
 static bool is_inside_read(const struct ldma_flow_track *track, uint32_t psn)
 {
 	for (uint32_t i = track->read_count; i-- > 0;) {
-		const struct track_read *read =
-			&track->reads[(track->read_first + i) % TRACK_READS];
+		struct track_read read = track->reads[(track->read_first + i) % TRACK_READS];
 
-		if (psn_diff(psn, read->start) > 0)
-			return psn_diff(psn_add(read->start, read->count), psn) > 0;
+		if (psn_diff(psn, read.start) > 0)
+			return psn_diff(psn_add(read.start, read.count), psn) > 0;
 	}
 	return false;
 }
@@ -182,7 +188,7 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 	uint32_t psn = packet->psn, lost = 0;
 	uint8_t *at = track_request_at(track, psn);
 	uint64_t crossed = flow->crossed;
-	bool is_data = track_is_data(operation), is_unasked = false;
+	bool is_unasked = false;
 
 	if (!(track->is_nak_pending || track->is_rnr_pending) || psn_diff(psn, track->nak_psn) < 0)
 		is_unasked = true;
@@ -190,7 +196,7 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 		mark_missing(flow, track->nak_psn, psn, REQUEST_MISSING);
 
 	if (track->is_acked && psn_diff(psn, track->acked) < 0)
-		lost = track_lost_responses(flow, psn, is_data, packet->time_ns);
+		lost = track_lost_responses(flow, psn, track_is_data(operation), packet->time_ns);
 	if (flow->crossed != crossed) {
 		track->is_back_unclear = false;
 	} else if (!lost && is_unasked && operation == LDMA_OP_READ && is_inside_read(track, psn)) {
@@ -288,17 +294,13 @@ static void another_transmission(struct ldma_flow *flow, const struct ldma_packe
 bool track_request(struct ldma_flow *flow, const struct ldma_packet *packet)
 {
 	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
-	struct ldma_flow_track *track = flow->track;
 	uint32_t psn = packet->psn, count = 1;
+	struct ldma_flow_track *track = track_of(flow, psn);
 	int32_t ahead;
 	uint8_t *at;
 
-	if (!track) {
-		track = flow->track = malloc(sizeof(*track));
-		if (!track)
-			return false;
-		begin(track, psn);
-	}
+	if (!track)
+		return false;
 	ahead = psn_diff(psn, track->high);
 	if (ahead > TRACK_FAR || ahead < -TRACK_FAR) {
 		if (track->open_bytes)
@@ -347,17 +349,13 @@ bool track_request(struct ldma_flow *flow, const struct ldma_packet *packet)
 bool track_unreliable(struct ldma_flow *flow, const struct ldma_packet *packet)
 {
 	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
-	struct ldma_flow_track *track = flow->track;
 	uint32_t psn = packet->psn, high;
+	struct ldma_flow_track *track = track_of(flow, psn);
 	int32_t ahead;
 	uint8_t *at;
 
-	if (!track) {
-		track = flow->track = malloc(sizeof(*track));
-		if (!track)
-			return false;
-		begin(track, psn);
-	}
+	if (!track)
+		return false;
 	ahead = psn_diff(psn, track->high);
 	if (ahead > TRACK_FAR || ahead < -TRACK_FAR) {
 		begin(track, psn);

@@ -240,7 +240,7 @@ static bool find_pass(struct ldma_flow_track *track, uint32_t psn, bool is_data)
 			track->passes[j] = track->passes[j + i];
 		track->pass_count = (uint8_t)(track->pass_count - i);
 		track->passes[0].position = psn_add(psn, 1);
-		if (psn != position && (is_data || track->pass_count == 1))
+		if (psn != position)
 			mark_unanswered(track, position, psn);
 		return true;
 	}
@@ -350,6 +350,7 @@ static void refusal(struct ldma_flow *flow, const struct ldma_packet *packet,
 	track_clear(track->request, track->high, psn, track->high, REQUEST_SENT);
 	track_pass_cut(track, psn);
 	track->nak_psn = psn;
+	track->is_back_unclear = false;
 	if (kind == LDMA_AETH_RNR_NAK)
 		track->is_rnr_pending = true;
 	else

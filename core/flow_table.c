@@ -6,6 +6,7 @@
 #include "flow_table.h"
 
 #define MISFITS_MAX 4
+#define COPY_NS 8192
 
 struct ldma_flow_table *ldma_flow_table_create(void)
 {
@@ -152,6 +153,27 @@ static void follow(struct ldma_flow_table *table, int32_t index, const struct ld
 	}
 }
 
+/* Whether the packet is the last one of its half once more, captured elsewhere. Remembers it if not. */
+static bool is_copy(struct ldma_flow_table *table, struct ldma_flow *flow,
+		    const struct ldma_packet *packet)
+{
+	const struct ldma_flow *peer = flow->peer >= 0 ? table->flows[flow->peer] : NULL;
+
+	if (packet->direction && packet->direction != flow->direction)
+		return true;
+	if (flow->packets && packet->seen & LDMA_SEEN_ICRC && packet->icrc == flow->seen_icrc &&
+	    packet->psn == flow->seen_psn && packet->opcode == flow->seen_opcode &&
+	    packet->time_ns - flow->seen_ns < COPY_NS &&
+	    !(peer && peer->seen_number > flow->seen_number))
+		return true;
+	flow->seen_ns = packet->time_ns;
+	flow->seen_number = table->totals.packets;
+	flow->seen_psn = packet->psn;
+	flow->seen_icrc = packet->icrc;
+	flow->seen_opcode = packet->opcode;
+	return false;
+}
+
 static void count(struct ldma_flow *flow, const struct ldma_packet *packet)
 {
 	if (!flow->packets || packet->time_ns < flow->first_ns)
@@ -204,7 +226,7 @@ void ldma_flow_table_packet(struct ldma_flow_table *table, const struct ldma_pac
 	flow = table->flows[index];
 	if (!flow->direction)
 		flow->direction = packet->direction;
-	if (packet->direction && packet->direction != flow->direction) {
+	if (is_copy(table, flow, packet)) {
 		flow->copies++;
 		return;
 	}

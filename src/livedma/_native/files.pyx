@@ -47,7 +47,7 @@ cdef int wait_for(int fd, short events) except -1:
 
 
 @cython.final
-cdef class Buffer:
+cdef class _Buffer:
     """Room for one read. A batch whose packets lie in it keeps it alive."""
 
     cdef uint8_t *bytes
@@ -72,13 +72,13 @@ cdef class FileReader:
     cdef int fd
     cdef bint owned, at_end, busy, done
     cdef list buffers  # all there are; one that nobody else refers to is free
-    cdef Buffer buffer
+    cdef _Buffer buffer
     cdef size_t start, end
 
     def __cinit__(self, source):
         self.fd = -1
         ldma_capfile_init(&self.c)
-        self.buffer = Buffer()
+        self.buffer = _Buffer()
         self.buffers = [self.buffer]
         self.start = self.end = FRONT_BYTES
         if isinstance(source, int):
@@ -153,7 +153,7 @@ cdef class FileReader:
     cdef int make_room(self) except -1:
         """Makes room for the next read behind what is left, which is less than a block."""
         cdef size_t left = self.end - self.start
-        cdef Buffer full = self.buffer
+        cdef _Buffer full = self.buffer
         if left and self.end < FRONT_BYTES + BUFFER_BYTES:
             return 0
         self.buffer = self.free_buffer()
@@ -162,15 +162,15 @@ cdef class FileReader:
         self.end = FRONT_BYTES
         return 0
 
-    cdef Buffer free_buffer(self):
+    cdef _Buffer free_buffer(self):
         cdef PyObject *buffer
         cdef Py_ssize_t i
         self.buffer = None
         for i in range(len(self.buffers)):
             buffer = PyList_GET_ITEM(self.buffers, i)
             if buffer.ob_refcnt == 1:
-                return <Buffer>buffer
-        self.buffers.append(Buffer())
+                return <_Buffer>buffer
+        self.buffers.append(_Buffer())
         return self.buffers[-1]
 
     @property

@@ -44,7 +44,7 @@ class Packet:
 class Batch:
     def __init__(self, capacity: int = 2048, frame_bytes: int = 0) -> None: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Packet: ...
+    def __getitem__(self, index: int, /) -> Packet: ...
     @property
     def other(self) -> int: ...
     @property
@@ -59,4 +59,34 @@ class Batch:
 def decode(
     frame: bytes, link: int = 1, length: int | None = None, time_ns: int = 0
 ) -> Packet | None: ...
-def encode(opcode: int, *, src: str, dst: str, payload: bytes = b"", **fields: Any) -> bytes: ...
+def encode(
+    opcode: int,
+    *,
+    src: str,
+    dst: str,
+    payload: bytes = b"",
+    version: str = "roce2",
+    sport: int = 49152,
+    dport: int = 4791,
+    tos: int = 0,
+    ttl: int = 64,
+    ip_id: int = 0,
+    solicited: bool = False,
+    migreq: bool = True,
+    pkey: int = 0xFFFF,
+    fecn: bool = False,
+    becn: bool = False,
+    dest_qp: int = 0,
+    ack_req: bool = False,
+    psn: int = 0,
+    reth: Mapping[str, int] | None = None,
+    aeth: Mapping[str, Any] | None = None,
+    deth: Mapping[str, int] | None = None,
+    atomic: Mapping[str, int] | None = None,
+    atomic_ack: Mapping[str, int] | None = None,
+    imm: int = 0,
+    ieth: Mapping[str, int] | None = None,
+    rdeth: Mapping[str, int] | None = None,
+    xrceth: Mapping[str, int] | None = None,
+    feth: Mapping[str, int] | None = None,
+) -> bytes: ...

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from livedma.capture.sinks import FORMATS, CaptureTotals, open_sink
-from livedma.cli.output import Tally, amount, colors_wanted, open_output
+from livedma.cli.output import Tally, colors_wanted, open_output
 from livedma.errors import CaptureError
+from livedma.wire.words import amount
 
 if TYPE_CHECKING:
     from livedma.capture.live import Capture, Counters

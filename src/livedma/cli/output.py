@@ -11,6 +11,7 @@ from typing import BinaryIO
 from livedma._native.wire import Batch
 from livedma.capture.sinks import FILE_FORMATS
 from livedma.errors import LivedmaError
+from livedma.wire.words import amount
 
 __all__ = ["Tally", "amount", "colors_wanted", "drop_output", "open_output"]
 
@@ -65,8 +66,3 @@ class Tally:
         if self.others:
             parts.append(f"{self.others:,} not RoCE, not shown")
         return ", ".join(parts)
-
-
-def amount(count: int, thing: str) -> str:
-    """`1 packet`, `12,430 packets`."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from livedma.wire.verdict import lost_packets, missed_by_capture, verdict
+from livedma.wire.words import amount
 
 if TYPE_CHECKING:
     from livedma._native.flow import FlowTable, Half
@@ -41,8 +42,8 @@ def render(summary: dict[str, Any]) -> str:
     """The summary as text: one block per connection, the most troubled first."""
     blocks = [_block(connection) for connection in summary["connections"]]
     total = (
-        f"{summary['packets']} packets in {summary['duration_s']:.3f} s, "
-        f"{len(summary['connections'])} connections"
+        f"{amount(summary['packets'], 'packet')} in {summary['duration_s']:.3f} s, "
+        f"{amount(len(summary['connections']), 'connection')}"
     )
     for key, text in (
         ("not_roce", "frames not RoCE"),
@@ -178,7 +179,8 @@ def _size(n: float, unit: str, step: int) -> str:
 def _block(c: Connection) -> str:
     arrow = "->" if c["a_qp"] is None else "<->"
     kind = "management" if c["is_management"] else c["transport"]
-    traffic = f"{c['packets']} packets, {_size(c['bytes'], 'B', 1000)} in {c['duration_s']:.3f} s"
+    packets, size = amount(c["packets"], "packet"), _size(c["bytes"], "B", 1000)
+    traffic = f"{packets}, {size} in {c['duration_s']:.3f} s"
     rows = [("traffic", traffic)]
     if c["messages"]:
         rows.append(("messages", ", ".join(_messages(c))))

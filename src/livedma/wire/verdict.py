@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from livedma.wire.words import amount
+
 if TYPE_CHECKING:
     from livedma._native.flow import Half
 
 _NOUNS = {
-    "UNKNOWN": ("packet", "packets"),
-    "SEND": ("SEND packet", "SEND packets"),
-    "WRITE": ("WRITE packet", "WRITE packets"),
-    "READ": ("READ request", "READ requests"),
-    "READ_RESPONSE": ("READ response packet", "READ response packets"),
-    "ATOMIC_ACK": ("atomic response", "atomic responses"),
-    "ACK": ("ACK", "ACKs"),
+    "UNKNOWN": "packet",
+    "SEND": "SEND packet",
+    "WRITE": "WRITE packet",
+    "READ": "READ request",
+    "READ_RESPONSE": "READ response packet",
+    "ATOMIC_ACK": "atomic response",
+    "ACK": "ACK",
 }
 _RESPONSES = {"READ_RESPONSE", "ATOMIC_ACK"}
 
@@ -46,14 +48,16 @@ def verdict(halves: list[tuple[Half, Half | None]]) -> str:
         told += _losses(half, peer)
     corrupt = sum(half["icrc_errors"] for half, _ in halves)
     if corrupt:
-        told.append(f"{_count(corrupt, 'packet', 'packets')} with a wrong ICRC")
+        told.append(f"{amount(corrupt, 'packet')} with a wrong ICRC")
     missed = sum(missed_by_capture(half, peer) for half, peer in halves)
     if missed:
-        told.append(f"the capture missed {_count(missed, 'packet', 'packets')} that arrived")
+        told.append(f"the capture missed {amount(missed, 'packet')} that arrived")
     crossed = sum(half["crossed"] for half, _ in halves)
     if crossed:
         told += [] if told else ["nothing lost"]
-        told.append(f"repeated {_count(crossed, 'time', 'times')} while the answer was on its way")
+        told.append(f"repeated {amount(crossed, 'time')} while the answer was on its way")
+    if not told and halves[0][0]["transport"] == "UD":
+        told.append("datagrams: nothing tells whether they arrived")
     if not told:
         repeated = sum(half["retransmitted"] for half, _ in halves)
         told.append(f"nothing lost, {repeated} sent again" if repeated else "nothing lost")
@@ -63,10 +67,6 @@ def verdict(halves: list[tuple[Half, Half | None]]) -> str:
     if any(half["starts_inside"] for half, _ in halves):
         told.insert(0, "middle of a connection")
     return "; ".join(told)
-
-
-def _count(n: int, one: str, many: str) -> str:
-    return f"{n} {one if n == 1 else many}"
 
 
 def _duration(ns: int) -> str:
@@ -85,7 +85,7 @@ def _list(parts: Iterable[str]) -> str:
 def _refusals(half: Half, peer: Half | None) -> list[str]:
     told = []
     if peer is not None and peer["rnr_naks"]:
-        times = _count(peer["rnr_naks"], "time", "times")
+        times = amount(peer["rnr_naks"], "time")
         if not half["is_rnr_pending"]:
             told.append(f"receiver not ready {times}, then accepted")
         elif half["is_closed"]:
@@ -93,7 +93,7 @@ def _refusals(half: Half, peer: Half | None) -> list[str]:
         else:
             told.append(f"receiver not ready {times}, not tried again in the capture")
     elif peer is None and half["rnr_naks"]:
-        told.append(f"receiver not ready {_count(half['rnr_naks'], 'time', 'times')}")
+        told.append(f"receiver not ready {amount(half['rnr_naks'], 'time')}")
     if half["fatal_nak"]:
         told.append(f"{half['fatal_nak']}: the connection was broken off")
     if half["is_unanswered"]:
@@ -115,8 +115,7 @@ def _losses(half: Half, peer: Half | None) -> list[str]:
     if not lost:
         return []
     what = _list(
-        _count(n, *_NOUNS.get(operation, (f"{operation} request", f"{operation} requests")))
-        for operation, n in lost.items()
+        amount(n, _NOUNS.get(operation, f"{operation} request")) for operation, n in lost.items()
     )
     return [f"{what} lost{_recovery(half, lost)}"]
 
