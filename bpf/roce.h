@@ -27,7 +27,9 @@
 #define ROCE_ETHERTYPE_V1 0x8915
 #define ROCE_NEXT_HEADER_BTH 0x1b
 #define ROCE_BTH_BYTES 12
+#ifndef ROCE_EXTENSIONS_MAX
 #define ROCE_EXTENSIONS_MAX 4 /* IPv6 extension headers that are followed */
+#endif
 #define ROCE_COPY_BYTES 256
 
 enum roce_found {
@@ -62,6 +64,7 @@ struct roce {
 	__u8 role;      /* enum ldma_role */
 	__u8 bth_flags; /* second byte of the BTH: SE, M, pad (2 bits), version (4 bits) */
 	__u8 ack_req;
+	__u8 is_endless; /* IPv6 with more extension headers than are followed: it may be RoCE */
 };
 
 /* Where the walk stands. copy is NULL when the packet is read in place; it is a constant in each inlined walk. */
@@ -171,6 +174,12 @@ static __always_inline void roce_take_ipv6(struct ipv6hdr *ip, struct roce *ret)
 	__builtin_memcpy(&ret->dst, &ip->daddr, 16);
 }
 
+static __always_inline bool roce_is_extension(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT ||
+	       next == IPPROTO_AH || next == IPPROTO_DSTOPTS || next == IPPROTO_MH;
+}
+
 static __always_inline enum roce_found roce_walk_ipv6(struct roce_cursor *cursor, struct roce *ret)
 {
 	struct ipv6hdr *ip = roce_take(cursor, sizeof(*ip));
@@ -181,9 +190,7 @@ static __always_inline enum roce_found roce_walk_ipv6(struct roce_cursor *cursor
 	roce_take_ipv6(ip, ret);
 	next = ip->nexthdr;
 	for (int i = 0; i < ROCE_EXTENSIONS_MAX && next != IPPROTO_UDP; i++) {
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
-		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH && next != IPPROTO_DSTOPTS &&
-		    next != IPPROTO_MH)
+		if (!roce_is_extension(next))
 			return ROCE_NONE;
 		extension = roce_take(cursor, 8);
 		if (!extension)
@@ -198,7 +205,10 @@ static __always_inline enum roce_found roce_walk_ipv6(struct roce_cursor *cursor
 		}
 		next = extension[0];
 	}
-	return next == IPPROTO_UDP ? roce_walk_udp(cursor, ret) : ROCE_NONE;
+	if (next == IPPROTO_UDP)
+		return roce_walk_udp(cursor, ret);
+	ret->is_endless = roce_is_extension(next);
+	return ROCE_NONE;
 }
 
 static __always_inline enum roce_found roce_walk_grh(struct roce_cursor *cursor, struct roce *ret)
@@ -278,8 +288,8 @@ static __noinline bool roce_parse_paged_skb(struct __sk_buff *skb, struct roce *
 	return roce_walk_copy(copy, bytes, ret);
 }
 
-/* Whether the packet is RoCE; ret is valid only then. length: bpf_xdp_get_buff_len(ctx), or the linear length in a
- * program that is not of section xdp.frags. */
+/* Whether the packet is RoCE; ret is valid only then (its source and is_endless: for IPv6 in any case).
+ * length: bpf_xdp_get_buff_len(ctx), or the linear length in a program that is not of section xdp.frags. */
 static __always_inline bool roce_parse_xdp(struct xdp_md *ctx, __u32 length, struct roce *ret)
 {
 	struct roce_cursor cursor = {

@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import capture, decode, demo
+from livedma.cli import capture, decode, demo, guard
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError
 
-_COMMANDS = (demo, capture, decode)
+_COMMANDS = (demo, capture, decode, guard)
 
 
 def _parser() -> argparse.ArgumentParser:

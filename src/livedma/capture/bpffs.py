@@ -1,0 +1,96 @@
+"""Where what outlives a command is pinned: the BPF file system."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from livedma._native.guard import is_bpffs
+from livedma.errors import LivedmaError
+
+__all__ = ["find_bpffs", "locked", "remove_pins"]
+
+_MOUNT_POINT = "/sys/fs/bpf"
+
+
+def find_bpffs() -> tuple[Path, bool]:
+    """The file system's root and whether it had to be mounted.
+
+    `ip netns exec` hides /sys/fs/bpf behind a /sys of its own that ends with the command, and what
+    is pinned there ends too. So the outermost view counts: that of the first ancestor whose root
+    directory can be seen.
+    """
+    views = [f"/proc/{pid}/root" for pid in _ancestors()]
+    visible = [view for view in views if is_bpffs(view + _MOUNT_POINT)]
+    if visible:
+        return Path(visible[-1] + _MOUNT_POINT), False
+    outermost = [view for view in views if os.access(view + "/sys", os.X_OK)][-1:]
+    if not outermost or not _same_directory("/sys", outermost[0] + "/sys"):
+        raise LivedmaError(
+            f"no BPF file system is mounted at {_MOUNT_POINT} outside of this namespace: "
+            f"run 'mount -t bpf bpf {_MOUNT_POINT}' there"
+        )
+    _mount()
+    return Path(_MOUNT_POINT), True
+
+
+def _ancestors() -> Iterator[int]:
+    pid = os.getpid()
+    while pid:
+        yield pid
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return
+        pid = int(status.rpartition(")")[2].split()[1])
+
+
+def _same_directory(one: str, other: str) -> bool:
+    try:
+        return os.path.samestat(os.stat(one), os.stat(other))
+    except OSError:
+        return False
+
+
+def _mount() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"bpf", _MOUNT_POINT.encode(), b"bpf", ctypes.c_ulong(0), None) == 0:
+        return
+    code = ctypes.get_errno()
+    if code in (errno.ENODEV, errno.ENOENT):
+        raise LivedmaError("this kernel has no BPF: boot one built with CONFIG_BPF_SYSCALL")
+    raise LivedmaError(
+        f"the BPF file system cannot be mounted ({os.strerror(code)}): "
+        f"run 'mount -t bpf bpf {_MOUNT_POINT}' as root"
+    )
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """One command at a time: whoever changes what is pinned holds the lock of the root."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove_pins(directory: Path, root: Path) -> None:
+    """Removes the directory with what is pinned in it, and those above it that are left empty."""
+    with suppress(FileNotFoundError):
+        for pin in directory.iterdir():
+            pin.unlink()
+    while directory != root:
+        try:
+            directory.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        directory = directory.parent
