@@ -51,8 +51,11 @@ class _InsideLines:
         return found
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def _members(carried: Mapping[str, object]) -> str:
-    return json.dumps(carried, separators=(",", ":"))[1:-1]
+    return _encode(carried)[1:-1]
 
 
 class JsonSink:

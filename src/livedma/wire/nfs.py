@@ -110,9 +110,8 @@ def _compound(
         name, arguments, results = table[number]
         names.append(name)
         if not is_call:
-            status = reader.u32()
+            status = reader.peek()
             ret["op_status"].append(name4(status))
-            reader.pos -= 4
         start = reader.pos if is_call else reader.pos + 4
         skip(reader, arguments if is_call else results, chunks.reduced)
         if is_call or status == 0:
