@@ -47,6 +47,7 @@ cdef class Packet:
 
     cdef ldma_packet c
     cdef readonly bytes frame
+    cdef str src_text, dst_text  # made when first asked for, which is often
 
     @staticmethod
     cdef Packet of(const ldma_packet *source):
@@ -66,11 +67,15 @@ cdef class Packet:
 
     @property
     def src(self):
-        return address_text(self.c.src, self.c.ip_version)
+        if self.src_text is None:
+            self.src_text = address_text(self.c.src, self.c.ip_version)
+        return self.src_text
 
     @property
     def dst(self):
-        return address_text(self.c.dst, self.c.ip_version)
+        if self.dst_text is None:
+            self.dst_text = address_text(self.c.dst, self.c.ip_version)
+        return self.dst_text
 
     @property
     def udp_length(self):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
+
+import orjson
 
 from livedma._native.wire import Batch
 from livedma.wire.inside import Inside, brief
@@ -39,7 +40,7 @@ class Sink(Protocol):
 class _InsideLines:
     """Looks into the packets of a batch and has what it finds printed with their lines."""
 
-    def __init__(self, inside: Inside, render: Callable[[Mapping[str, object]], str]) -> None:
+    def __init__(self, inside: Inside, render: Callable[[Mapping[str, object]], bytes]) -> None:
         self._inside = inside
         self._render = render
 
@@ -47,15 +48,16 @@ class _InsideLines:
         found = {}
         for index in batch.carriers():
             if carried := self._inside.look(batch[index]):
-                found[index] = self._render(carried).encode()
+                found[index] = self._render(carried)
         return found
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+def _members(carried: Mapping[str, object]) -> bytes:
+    return orjson.dumps(carried)[1:-1]
 
 
-def _members(carried: Mapping[str, object]) -> str:
-    return _encode(carried)[1:-1]
+def _phrase(carried: Mapping[str, object]) -> bytes:
+    return brief(dict(carried)).encode()
 
 
 class JsonSink:
@@ -81,7 +83,7 @@ class TextSink:
         self._out = out
         self._color = color
         self._start_ns: int | None = None
-        self._lines = _InsideLines(Inside(), lambda carried: brief(dict(carried)))
+        self._lines = _InsideLines(Inside(), _phrase)
 
     def write(self, batch: Batch) -> None:
         if self._start_ns is None and len(batch):
