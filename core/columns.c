@@ -32,7 +32,8 @@ struct ldma_columns *ldma_columns_create(uint32_t capacity)
 	capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
 	for (int i = 0; ok && i < LDMA_COLUMN_COUNT; i++) {
 		const struct ldma_column_info *info = &ldma_column_infos[i];
-		size_t bytes = info->bytes ? (size_t)capacity * info->bytes : bitmap_bytes(capacity);
+		size_t bytes =
+			info->bytes ? (size_t)capacity * info->bytes : bitmap_bytes(capacity);
 
 		ok = (columns->values[i] = calloc(1, bytes));
 		if (ok && info->nullable)
@@ -165,7 +166,8 @@ static uint32_t append_errors(struct ldma_columns *columns, const struct ldma_pa
 }
 
 /* One block of at most 64 packets into every plain column. */
-static void append_block(struct ldma_columns *columns, const struct ldma_packet *packets, uint32_t n)
+static void append_block(struct ldma_columns *columns, const struct ldma_packet *packets,
+			 uint32_t n)
 {
 	uint32_t row = columns->rows;
 #define GROUP(name, present) uint64_t has_##name = 0;

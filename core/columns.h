@@ -45,7 +45,7 @@ struct ldma_columns {
 	struct ldma_address addresses[LDMA_ADDRESSES_MAX];
 	uint32_t address_count;
 	uint16_t address_slots[2 * LDMA_ADDRESSES_MAX]; /* hash table: index + 1 */
-	int32_t *error_offsets; /* rows + 1 of them, into error_text */
+	int32_t *error_offsets;                         /* rows + 1 of them, into error_text */
 	uint8_t *error_validity;
 	char *error_text;
 	size_t error_size;

@@ -334,8 +334,7 @@ static bool decode_grh(struct ldma_packet *packet, uint32_t pos)
 	if (p[0] >> 4 != 6)
 		return fail(packet, LDMA_PACKET_IP_VERSION, pos, "GRH", p[0] >> 4, 6);
 	if (p[6] != NEXT_HEADER_BTH)
-		return fail(packet, LDMA_PACKET_NEXT_HEADER, pos + 6, "GRH", p[6],
-			    NEXT_HEADER_BTH);
+		return fail(packet, LDMA_PACKET_NEXT_HEADER, pos + 6, "GRH", p[6], NEXT_HEADER_BTH);
 	if (end > packet->length)
 		return fail(packet, LDMA_PACKET_IP_LENGTH, pos + 4, "GRH", get16(p + 4),
 			    packet->length - pos - IPV6_BYTES);
@@ -409,10 +408,9 @@ bool ldma_packet_decode(uint32_t link, const uint8_t *frame, uint32_t captured, 
 
 size_t ldma_packet_error_text(const struct ldma_packet *packet, char *buf, size_t size)
 {
-	static const char *const texts[] = {
-		"%s%.0u%.0u",
+	static const char *const texts[] = {"%s%.0u%.0u",
 #define X(name, text) [LDMA_PACKET_##name] = text,
-		LDMA_PACKET_ERRORS(X)
+					    LDMA_PACKET_ERRORS(X)
 #undef X
 	};
 	char what[160];
@@ -449,8 +447,8 @@ const char *ldma_nak_reason(uint8_t syndrome)
 uint32_t ldma_rnr_timer_us(uint8_t syndrome)
 {
 	static const uint32_t us[32] = {
-		655360, 10,   20,   30,   40,    60,    80,    120,   160,    240,    320,
-		480,    640,  960,  1280, 1920,  2560,  3840,  5120,  7680,   10240,  15360,
+		655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,    320,
+		480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240,  15360,
 		20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
 	};
 

@@ -76,20 +76,20 @@ enum ldma_packet_error {
 
 /* One packet. Multi-byte fields are in host order; addresses are as on the wire, IPv4 in the first four bytes. */
 struct ldma_packet {
-	uint64_t time_ns;      /* set by the caller, as is direction */
-	const uint8_t *frame;  /* the captured bytes; owned by the caller */
-	uint32_t captured;     /* bytes at frame */
-	uint32_t length;       /* bytes on the wire */
-	uint32_t l3_offset;    /* of the IP header or GRH in the frame */
-	uint32_t bth_offset;   /* of the BTH in the frame */
+	uint64_t time_ns;     /* set by the caller, as is direction */
+	const uint8_t *frame; /* the captured bytes; owned by the caller */
+	uint32_t captured;    /* bytes at frame */
+	uint32_t length;      /* bytes on the wire */
+	uint32_t l3_offset;   /* of the IP header or GRH in the frame */
+	uint32_t bth_offset;  /* of the BTH in the frame */
 	uint32_t payload_offset;
 	uint32_t payload_length;   /* on the wire, without pad */
 	uint32_t payload_captured; /* of it, at frame + payload_offset */
 	uint32_t error_at;         /* byte of the frame */
 	uint32_t error_a, error_b;
 	const char *error_what;
-	uint8_t error; /* enum ldma_packet_error */
-	uint8_t seen;  /* enum ldma_seen */
+	uint8_t error;    /* enum ldma_packet_error */
+	uint8_t seen;     /* enum ldma_seen */
 	uint16_t headers; /* enum ldma_header_bit, those that were decoded */
 
 	uint8_t version;    /* 1: RoCEv1, 2: RoCEv2 */

@@ -125,7 +125,7 @@ size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 	size_t bth = l3 + (packet->version == 2 ? UDP_BYTES : 0);
 	size_t pad = -payload_length & 3, at = bth + LDMA_BTH_BYTES;
 	size_t covered, total;
-	enum ldma_l3 kind = packet->version == 1   ? LDMA_L3_GRH
+	enum ldma_l3 kind = packet->version == 1      ? LDMA_L3_GRH
 			    : packet->ip_version == 4 ? LDMA_L3_IPV4
 						      : LDMA_L3_IPV6;
 

@@ -4,7 +4,8 @@
 #include "print.h"
 
 #define FIELD(p, name, value) put_decimal(PUT(p, ",\"" name "\":"), (value))
-#define FLAG(p, name, value) ((value) ? PUT(p, ",\"" name "\":true") : PUT(p, ",\"" name "\":false"))
+#define FLAG(p, name, value)                                                                       \
+	((value) ? PUT(p, ",\"" name "\":true") : PUT(p, ",\"" name "\":false"))
 
 size_t ldma_print_address(const uint8_t *address, uint8_t ip_version, char *buf)
 {

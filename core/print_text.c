@@ -17,12 +17,13 @@ static char *paint(char *p, const struct ldma_text_style *style, const char *col
 	return style->color ? put_string(p, color) : p;
 }
 
-static char *put_time(char *p, const struct ldma_packet *packet, const struct ldma_text_style *style)
+static char *put_time(char *p, const struct ldma_packet *packet,
+		      const struct ldma_text_style *style)
 {
 	char text[32], *end = text;
 	bool before = packet->time_ns < style->start_ns;
-	uint64_t ns = before ? style->start_ns - packet->time_ns
-			     : packet->time_ns - style->start_ns;
+	uint64_t ns =
+		before ? style->start_ns - packet->time_ns : packet->time_ns - style->start_ns;
 	uint64_t us = ns / 1000;
 
 	if (before)
@@ -192,7 +193,8 @@ size_t ldma_print_text(const struct ldma_packet *packet, const struct ldma_text_
 	else if (packet->icrc_state == LDMA_ICRC_BAD)
 		p = paint(PUT(paint(p, style, BOLD_RED), "  ICRC BAD"), style, RESET);
 	if (packet->error) {
-		p = PUT(paint(p, style, packet->error == LDMA_PACKET_CAPTURE ? DIM : BOLD_RED), "  ! ");
+		p = PUT(paint(p, style, packet->error == LDMA_PACKET_CAPTURE ? DIM : BOLD_RED),
+			"  ! ");
 		p += ldma_packet_error_text(packet, p, 256);
 		p = paint(p, style, RESET);
 	}

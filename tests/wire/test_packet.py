@@ -625,7 +625,6 @@ def test_every_kind_of_error_is_provoked() -> None:
     assert set(kinds) == {kind for kind, *_ in ERRORS}
 
 
-
 def test_read_requests_and_unpadded_middles_are_fine() -> None:
     """The rules that the errors above enforce, met."""
     for transport in (

@@ -1,6 +1,9 @@
 """Capture files as streams of batches: pcap and pcapng in, pcapng out."""
 import os
+import stat
 from collections import namedtuple
+from queue import Empty, Queue
+from threading import Thread
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -62,6 +65,55 @@ cdef class _Buffer:
 
 
 @cython.final
+cdef class _ReadAhead:
+    """Reads a regular file into buffers, a few ahead of whoever takes them, in a thread of its own."""
+
+    cdef int fd
+    cdef bint stopped
+    cdef object filled, thread
+
+    def __cinit__(self, int fd):
+        self.fd = fd
+        self.filled = Queue(maxsize=2)
+        self.thread = Thread(target=self.run, name="read file", daemon=True)
+        self.thread.start()
+
+    def run(self):
+        cdef list buffers = []
+        cdef _Buffer buffer
+        cdef ssize_t got = 1
+        cdef int error
+        while got > 0 and not self.stopped:
+            buffer = None
+            buffer = free_buffer(buffers)
+            with nogil:
+                got = read(self.fd, buffer.bytes + FRONT_BYTES, BUFFER_BYTES)
+                error = errno
+            self.filled.put((buffer, got, error))
+
+    def stop(self):
+        """Waits until the thread has left the descriptor alone."""
+        self.stopped = True
+        while self.thread.is_alive():
+            try:
+                self.filled.get(timeout=0.01)
+            except Empty:
+                pass
+
+
+cdef _Buffer free_buffer(list buffers):
+    """A buffer that only the list refers to; a new one if there is none."""
+    cdef PyObject *buffer
+    cdef Py_ssize_t i
+    for i in range(len(buffers)):
+        buffer = PyList_GET_ITEM(buffers, i)
+        if buffer.ob_refcnt == 1:
+            return <_Buffer>buffer
+    buffers.append(_Buffer())
+    return buffers[-1]
+
+
+@cython.final
 cdef class FileReader:
     """Reads a pcap or pcapng file, pipe or descriptor in bounded memory.
 
@@ -71,8 +123,9 @@ cdef class FileReader:
     cdef ldma_capfile c
     cdef int fd
     cdef bint owned, at_end, busy, done
-    cdef list buffers  # all there are; one that nobody else refers to is free
+    cdef list buffers
     cdef _Buffer buffer
+    cdef _ReadAhead ahead  # of regular files; others are read when their bytes are wanted
     cdef size_t start, end
 
     def __cinit__(self, source):
@@ -86,6 +139,8 @@ cdef class FileReader:
         else:
             self.fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
             self.owned = True
+        if stat.S_ISREG(os.fstat(self.fd).st_mode):
+            self.ahead = _ReadAhead(self.fd)
 
     def __dealloc__(self):
         ldma_capfile_destroy(&self.c)
@@ -95,6 +150,8 @@ cdef class FileReader:
 
     def close(self):
         """Closes what it opened. Batches stay valid."""
+        if self.ahead is not None:
+            self.ahead.stop()
         if self.owned and self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
@@ -123,8 +180,7 @@ cdef class FileReader:
     cdef bint advance(self, ldma_batch *batch) except -1:
         """Decodes what the buffer holds, or reads more if that is nothing. Returns whether the batch has packets."""
         cdef size_t consumed = 0
-        cdef ssize_t got = 0
-        cdef int step, error = 0
+        cdef int step
         cdef uint8_t *bytes = self.buffer.bytes
         with nogil:
             step = ldma_capfile_fill(&self.c, batch, bytes + self.start, self.end - self.start,
@@ -133,45 +189,44 @@ cdef class FileReader:
         if step == LDMA_CAPFILE_END or step == LDMA_CAPFILE_ERROR:
             self.done = True
         if step == LDMA_CAPFILE_NEED and batch.count == 0:
-            self.make_room()
+            self.refill()
+        return batch.count > 0
+
+    cdef int refill(self) except -1:
+        """Puts more of the file behind what is left, which is less than a block."""
+        cdef ssize_t got
+        cdef int error
+        cdef uint8_t *bytes
+        if self.ahead is not None:
+            buffer, got, error = self.ahead.filled.get()
+            self.move_to(buffer)
+        else:
+            if self.start == self.end or self.end == FRONT_BYTES + BUFFER_BYTES:
+                self.move_to(free_buffer(self.buffers))
             bytes = self.buffer.bytes
             with nogil:
                 got = read(self.fd, bytes + self.end, FRONT_BYTES + BUFFER_BYTES - self.end)
-                if got < 0:
-                    error = errno
+                error = errno
             PyErr_CheckSignals()
-            if got > 0:
-                self.end += got
-            elif got == 0:
-                self.at_end = True
-            elif error == EAGAIN:
-                wait_for(self.fd, POLLIN)
-            elif error != EINTR:
-                raise OSError(error, os.strerror(error))
-        return batch.count > 0
+        if got > 0:
+            self.end += got
+        elif got == 0:
+            self.at_end = True
+        elif error == EAGAIN:
+            wait_for(self.fd, POLLIN)
+        elif error != EINTR:
+            self.done = True
+            raise OSError(error, os.strerror(error))
+        return 0
 
-    cdef int make_room(self) except -1:
-        """Makes room for the next read behind what is left, which is less than a block."""
+    cdef int move_to(self, _Buffer buffer) except -1:
+        """Takes what is left to another buffer, in front of the place where reads go."""
         cdef size_t left = self.end - self.start
-        cdef _Buffer full = self.buffer
-        if left and self.end < FRONT_BYTES + BUFFER_BYTES:
-            return 0
-        self.buffer = self.free_buffer()
-        memmove(self.buffer.bytes + FRONT_BYTES - left, full.bytes + self.start, left)
+        memmove(buffer.bytes + FRONT_BYTES - left, self.buffer.bytes + self.start, left)
+        self.buffer = buffer
         self.start = FRONT_BYTES - left
         self.end = FRONT_BYTES
         return 0
-
-    cdef _Buffer free_buffer(self):
-        cdef PyObject *buffer
-        cdef Py_ssize_t i
-        self.buffer = None
-        for i in range(len(self.buffers)):
-            buffer = PyList_GET_ITEM(self.buffers, i)
-            if buffer.ob_refcnt == 1:
-                return <_Buffer>buffer
-        self.buffers.append(_Buffer())
-        return self.buffers[-1]
 
     @property
     def format(self):
