@@ -1,6 +1,6 @@
 # Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS := packet capfile
+FUZZ_TARGETS := packet capfile flow
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \

@@ -128,12 +128,44 @@ def file_seeds(frames: list[cb.Frame]) -> dict[str, bytes]:
     return {name: bytes([len(name)]) + data for name, data in seeds.items()}
 
 
+def flow_step(frame: bytes, first: bytes) -> bytes:
+    """An IPv4 frame as fuzz_flow.c takes packets: 16 bytes that name what matters of it."""
+    forward = frame[26:30] == first[26:30]
+    hosts = 0b00_01_00_0 if forward else 0b00_00_01_0  # dst and src: two bits each
+    bth, behind = frame[42:54], frame[54:58]
+    payload = max(0, len(frame) - 58)
+    return (
+        bytes([bth[0], hosts, bth[7] & 15 | bth[8] & 0x80])
+        + bth[9:12]
+        + bytes([behind[0], *behind[2:4]])
+        + payload.to_bytes(4, "big")[:3]
+        + bytes([5])
+        + payload.to_bytes(2, "big")
+        + bytes([4 if bth[0] == 0x64 else 0])
+    )
+
+
+def flow_seeds(paths: list[Path]) -> dict[str, bytes]:
+    """Small captures of IPv4, as sequences of packets."""
+    seeds = {}
+    for path in paths:
+        frames = [frame.data for frame in read_frames(path)[:64]]
+        if all((opcode_of(frame) or (6, 0))[0] == 4 for frame in frames):
+            seeds[path.stem] = b"".join(flow_step(frame, frames[0]) for frame in frames)
+    return seeds
+
+
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    chosen = choose([Path(path) for path in sys.argv[1:]])
+    paths = [Path(path) for path in sys.argv[1:]]
+    chosen = choose(paths)
     small = sorted(chosen.values(), key=lambda frame: len(frame.data))
-    for kind, seeds in (("packet", packet_seeds(chosen)), ("capfile", file_seeds(small))):
+    for kind, seeds in (
+        ("packet", packet_seeds(chosen)),
+        ("capfile", file_seeds(small)),
+        ("flow", flow_seeds(paths)),
+    ):
         folder = HERE / "corpus" / kind
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in seeds.items():
