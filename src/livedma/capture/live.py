@@ -90,7 +90,8 @@ class Capture:
     Iterating gives batches of packets as they arrive, and an empty one at least every `interval_s`,
     until `stop()` is called, `count` packets came or `seconds` have passed. It is one batch, filled
     again and again: use what is in it before asking for the next. What happens to the interface is
-    said through `say`.
+    said through `say`. The thread that iterates must stay in the network namespace that it was in
+    when the capture was made: that is where the name is looked up.
     """
 
     def __init__(
