@@ -4,20 +4,7 @@
 
 #include <linux/types.h>
 
-#include "opcode.h"
-
-/* The table's own words, so that its lines read without prefixes. */
-enum {
-#define HEADER(name, bytes) name = LDMA_HAS_##name,
-#include "opcode.def"
-	REQUEST = LDMA_ROLE_REQUEST,
-	RESPONSE = LDMA_ROLE_RESPONSE,
-	PAYLOAD = LDMA_ROLE_PAYLOAD,
-	FIRST = LDMA_ROLE_FIRST,
-	MIDDLE = LDMA_ROLE_MIDDLE,
-	LAST = LDMA_ROLE_LAST,
-	ONLY = LDMA_ROLE_ONLY,
-};
+#include "opcode_words.h"
 
 struct roce_opcode {
 	__u16 headers;  /* mask of ldma_header_bit */

@@ -1,19 +1,11 @@
 /* Reads any bytes as a capture file: whole, in pieces and into batches. All three must see the same. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "capfile.h"
+#include "check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);            \
-			abort();                                                                   \
-		}                                                                                  \
-	} while (0)
 
 /* What one reading saw. */
 struct seen {

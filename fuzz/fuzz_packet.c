@@ -1,9 +1,9 @@
 /* Decodes any bytes as a frame of any link type; what decodes cleanly must survive being built and decoded again. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bytes.h"
+#include "check.h"
 #include "packet.h"
 #include "print.h"
 
@@ -22,14 +22,6 @@ static const uint32_t links[] = {
 	LDMA_LINK_RAW_OPENBSD,
 	147, /* unknown */
 };
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);            \
-			abort();                                                                   \
-		}                                                                                  \
-	} while (0)
 
 #define SAME(field) CHECK(a->field == b->field)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_files import FRAMES, read_all, rows
 
-from livedma._native.files import PcapngWriter
+from livedma._native.pcapng import PcapngWriter
 from livedma._native.wire import Batch
 from livedma.capture.files import read
 

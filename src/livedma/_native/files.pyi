@@ -1,4 +1,3 @@
-from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import NamedTuple, Self, final
 
@@ -37,16 +36,3 @@ class FileReader:
     def link_types(self) -> list[int]: ...
     @property
     def warnings(self) -> list[str]: ...
-
-@final
-class PcapngWriter:
-    def __new__(
-        cls,
-        fd: int,
-        interfaces: Iterable[tuple[str, int, int]],
-        application: str = "livedma",
-        hardware: str | None = None,
-        os_name: str | None = None,
-    ) -> Self: ...
-    def write(self, batch: Batch, interface: int = 0) -> None: ...
-    def close(self, received: Sequence[int] = (), dropped: Sequence[int] = ()) -> None: ...

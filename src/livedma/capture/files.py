@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
 
 from livedma._native.files import FileReader, Interface
 from livedma._native.wire import Batch
@@ -79,12 +78,7 @@ class CaptureFile:
     def __enter__(self) -> CaptureFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

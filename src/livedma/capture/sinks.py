@@ -136,7 +136,7 @@ class PcapngSink:
     """The frames themselves, with interface, direction and drop counts: valid in Wireshark."""
 
     def __init__(self, out: BinaryIO, interface: str, snaplen: int) -> None:
-        from livedma._native.files import PcapngWriter
+        from livedma._native.pcapng import PcapngWriter
 
         self._out = out
         self._writer = PcapngWriter(out.fileno(), [(interface, 1, snaplen)], os_name=_os_name())

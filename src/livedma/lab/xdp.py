@@ -7,7 +7,6 @@ import os
 import socket
 import struct
 from functools import cache
-from types import TracebackType
 
 from livedma.lab.hosts import Host
 
@@ -98,12 +97,7 @@ class TinyXdp:
                 _check(result, "attaching an XDP program")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._link >= 0:
             os.close(self._link)
         else:
