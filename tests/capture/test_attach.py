@@ -21,6 +21,8 @@ from livedma.lab.traffic import packet_socket, udp_flow, udp_socket
 from livedma.lab.xdp import TinyXdp, attached_id, attached_tcx
 from livedma.wire.encode import encode, ethernet
 
+pytestmark = pytest.mark.slow
+
 
 def command(host: Host, *args: str) -> list[str]:
     return host.command(sys.executable, "-m", "livedma.cli", "capture", host.iface, *args)

@@ -14,6 +14,8 @@ from livedma.capture.files import read
 from livedma.lab.hosts import Host
 from livedma.lab.traffic import udp_flow, udp_socket
 
+pytestmark = pytest.mark.slow
+
 
 def capture(
     hosts: tuple[Host, Host], *args: str, count: int = 20

@@ -12,6 +12,8 @@ from livedma.lab.hosts import Host
 from livedma.lab.traffic import receiver_socket, udp_flow, udp_socket
 from livedma.wire.encode import encode
 
+pytestmark = pytest.mark.slow
+
 PAYLOAD = 64
 
 

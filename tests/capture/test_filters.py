@@ -13,6 +13,8 @@ from livedma.lab.hosts import Host
 from livedma.lab.traffic import packet_socket
 from livedma.wire.encode import encode, ethernet
 
+pytestmark = pytest.mark.slow
+
 HOOKS = pytest.mark.parametrize("hook", ["xdp", "tc"])
 
 

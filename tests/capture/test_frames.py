@@ -15,6 +15,8 @@ from livedma.lab.traffic import packet_socket, receiver_socket, udp_flow, udp_so
 from livedma.wire.encode import encode, ethernet
 from needs import needs
 
+pytestmark = pytest.mark.slow
+
 SEND = 0x04
 HOOKS = pytest.mark.parametrize("hook", ["xdp", "tc"])
 

@@ -13,6 +13,8 @@ from guard_lab import Lab, frame, inside, require_bpf
 from livedma.capture.guard import Guard
 from livedma.capture.guard_rule import Rule, parse_source
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:

@@ -16,6 +16,8 @@ from livedma import cli
 from livedma.capture.guard import Guard, Rule
 from livedma.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
