@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,19 +9,6 @@ import pytest
 from taps import Tap
 
 from livedma.lab.hosts import Host, two_hosts
-from needs import needs
-
-
-@pytest.fixture(scope="session")
-def bpf() -> None:
-    """Needs the privilege to load BPF programs and to make namespaces."""
-    needs(os.geteuid() == 0, "BPF programs and namespaces need root")
-    from livedma._native.bpf import CaptureSession
-
-    try:
-        CaptureSession(rx=True, tx=False).close()
-    except OSError as error:
-        needs(False, f"BPF programs cannot be loaded: {error}")
 
 
 @pytest.fixture

@@ -234,7 +234,11 @@ def run(args: argparse.Namespace) -> int:
     kind = args.format or ("json" if args.json else "text")
     tally, status = Tally(), _Status()
     start_s = time.monotonic()
-    with open_output(kind, args.write) as out, _start(args, status) as capture:
+    with (
+        open_output(kind, args.write) as out,
+        _start(args, status) as capture,
+        _ending_on_signals(capture),
+    ):
         status.say(f"{args.iface}: {capture.modes}; Ctrl-C ends it")
         if capture.outlives_kill:
             status.say("this kernel has no tcx: if livedma is killed, its tc filters stay")
@@ -246,14 +250,13 @@ def run(args: argparse.Namespace) -> int:
             snaplen=args.snaplen or 0,
         )
         try:
-            with _ending_on_signals(capture):
-                for batch in capture:
-                    if len(batch):
-                        status.before_output()
-                        sink.write(batch)
-                        out.flush()
-                        tally.add(batch)
-                    status.update(capture, tally.packets)
+            for batch in capture:
+                if len(batch):
+                    status.before_output()
+                    sink.write(batch)
+                    out.flush()
+                    tally.add(batch)
+                status.update(capture, tally.packets)
         finally:
             counters = capture.counters()
             sink.close(CaptureTotals(counters.matched, counters.ring_dropped))
