@@ -6,6 +6,7 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
+SOURCES = $(shell find src core bpf -type f -not -name '*.pyc')
 
 .PHONY: help setup demo test quick bench check fuzz sanitize lock format
 
@@ -14,15 +15,19 @@ help: ## this list
 
 setup: .venv/ready ## prepare .venv and build the package
 
-.venv/ready: requirements.txt packages.txt pyproject.toml
+.venv/packages: requirements.txt packages.txt
 	@missing=$$(for p in $$(grep -v '^#' packages.txt); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing:" $$missing; \
 	  SUDO=$$([ $$(id -u) = 0 ] || echo sudo); $$SUDO apt-get update -qq; \
 	  DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 	$(PYTHON) -m venv .venv
 	pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
-	CYTHON=$(CURDIR)/.venv/bin/cython pip install -q --disable-pip-version-check \
-	  --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# Installed, not editable: an editable package builds itself when it is imported, which only its owner may.
+.venv/ready: .venv/packages meson.build meson.options pyproject.toml $(SOURCES)
+	pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
+	  -Cbuild-dir=build/package .
 	@touch $@
 
 demo: setup ## two hosts on this machine, RoCEv2 between them, captured live
@@ -52,7 +57,7 @@ format: setup ## put all sources into the project's form
 	clang-format -i $(C_FILES)
 
 lock: setup ## resolve requirements.in into requirements.txt
-	pip install -q pip-tools
+	pip install -q --disable-pip-version-check pip-tools
 	pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --strip-extras --allow-unsafe --no-header requirements.in -o requirements.txt
 

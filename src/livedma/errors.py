@@ -11,3 +11,7 @@ class CaptureFileError(LivedmaError):
 
 class CaptureError(LivedmaError):
     """A live capture cannot start or go on."""
+
+
+class PrivilegeError(LivedmaError):
+    """Something needs root: the text says what; commands add the line that runs it again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,19 +185,12 @@ def test_tc_is_chosen_where_xdp_would_cost_offloads(hosts: tuple[Host, Host]) ->
 
 
 def test_without_root_one_sentence_and_the_command(bpf: None) -> None:
-    script = (
-        "import os, sys, livedma.capture.live, livedma.cli\n"
-        "os.setgid(65534); os.setuid(65534)\n"
-        "sys.argv = ['livedma', 'capture', 'lo', '--count', '1']\n"
-        "sys.exit(livedma.cli.main(sys.argv[1:]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    livedma = shutil.which("livedma")
+    command = [livedma, "capture", "lo", "--count", "1"]
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    done = subprocess.run([*nobody, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == (
-        "livedma: loading BPF programs needs root: sudo livedma capture lo --count 1\n"
-    )
+    assert done.stderr == f"livedma: loading BPF programs needs root: sudo {' '.join(command)}\n"
 
 
 def test_there_is_no_such_interface(bpf: None) -> None:

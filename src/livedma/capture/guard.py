@@ -23,7 +23,7 @@ from typing import NamedTuple
 from livedma._native import guard as native
 from livedma.capture.bpffs import find_bpffs, locked, remove_pins
 from livedma.capture.guard_rule import Rule
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PrivilegeError
 
 __all__ = ["Counters", "Guard", "GuardError", "Rule", "Status", "Xdp"]
 
@@ -260,8 +260,13 @@ def _require_privilege() -> None:
     status = Path("/proc/self/status").read_text()
     held = int(status.partition("CapEff:")[2].split()[0], 16)
     needed = 1 << _CAP_NET_ADMIN | 1 << _CAP_SYS_ADMIN
-    if held & needed != needed:
-        raise GuardError("guarding an interface takes root: run it with sudo")
+    if held & needed == needed:
+        return
+    if os.geteuid():
+        raise PrivilegeError("guarding an interface needs root")
+    raise GuardError(
+        "root lacks CAP_NET_ADMIN and CAP_SYS_ADMIN here: run it outside the container"
+    )
 
 
 def _sweep(home: Path, root: Path) -> None:

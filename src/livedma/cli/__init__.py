@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
 from livedma.cli import capture, decode, demo, guard
 from livedma.cli.output import drop_output
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PrivilegeError
 
 _COMMANDS = (demo, capture, decode, guard)
 
@@ -25,12 +27,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _as_root(argv: Sequence[str] | None) -> str:
+    """The command line that runs this again with sudo, which does not know our PATH."""
+    program = sys.argv[0]
+    if os.path.basename(program) == "livedma":
+        start = [os.path.abspath(program)]
+    else:
+        start = [sys.executable, "-m", __name__]
+    return shlex.join(["sudo", *start, *(sys.argv[1:] if argv is None else argv)])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Exit status: 0, 1 (it failed), 2 (wrong use)."""
     args = _parser().parse_args(argv)
     try:
         status: int = args.run(args)
         sys.stdout.flush()
+    except PrivilegeError as error:
+        print(f"livedma: {error}: {_as_root(argv)}", file=sys.stderr)
+        return 1
     except LivedmaError as error:
         print(f"livedma: {error}", file=sys.stderr)
         return 1

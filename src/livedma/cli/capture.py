@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from livedma.capture.sinks import FORMATS, CaptureTotals, open_sink
 from livedma.cli.output import Tally, colors_wanted, open_output
-from livedma.errors import CaptureError
+from livedma.errors import CaptureError, PrivilegeError
 from livedma.wire.words import amount
 
 if TYPE_CHECKING:
@@ -225,8 +224,7 @@ def _start(args: argparse.Namespace, status: _Status) -> Capture:
         )
     except CaptureError as error:
         if isinstance(error.__cause__, PermissionError) and os.geteuid():
-            command = shlex.join(["livedma", *sys.argv[1:]])
-            raise CaptureError(f"loading BPF programs needs root: sudo {command}") from None
+            raise PrivilegeError("loading BPF programs needs root") from None
         raise
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import threading
 import time
 from typing import Any
 
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PrivilegeError
 
 _BULK_PACKETS = 100_000
 _BULK_RATE = 50_000  # packets a second: what any machine keeps up with
@@ -117,10 +118,17 @@ def _bulk(server: Any, client: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if os.geteuid():
-        raise LivedmaError("making hosts and loading BPF programs needs root: sudo livedma demo")
+        raise PrivilegeError("making hosts and loading BPF programs needs root")
     from livedma.lab.hosts import two_hosts
 
-    with two_hosts() as (client, server):
+    with contextlib.ExitStack() as stack:
+        try:
+            client, server = stack.enter_context(two_hosts())
+        except PermissionError as error:
+            raise LivedmaError(
+                f"root may not make network namespaces here ({error.strerror}): "
+                "run it outside the container"
+            ) from None
         print(
             f"two hosts on this machine: client {client.ipv4}, server {server.ipv4}; "
             "RoCEv2 over veth, MTU 1500"
