@@ -27,7 +27,7 @@ setup: .venv/ready ## prepare .venv and build the package
 # Installed, not editable: an editable package builds itself when it is imported, which only its owner may.
 .venv/ready: .venv/packages meson.build meson.options pyproject.toml $(SOURCES)
 	pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
-	  -Cbuild-dir=build/package .
+	  --config-settings=build-dir=build/package .
 	@touch $@
 
 demo: setup ## two hosts on this machine, RoCEv2 between them, captured live
