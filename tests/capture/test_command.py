@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -12,27 +13,41 @@ import pytest
 
 from livedma.capture.files import read
 from livedma.lab.hosts import Host
-from livedma.lab.traffic import udp_flow, udp_socket
+from livedma.lab.traffic import receiver_socket, udp_flow, udp_socket
 
 pytestmark = pytest.mark.slow
 
 
 def capture(
-    hosts: tuple[Host, Host], *args: str, count: int = 20
+    hosts: tuple[Host, Host], *args: str, count: int = 20, is_stopped: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs the command on the second host while the first sends to it."""
+    """Runs the command on the second host while the first sends to it, until all has arrived.
+
+    is_stopped: the command gets no time to read while packets arrive.
+    """
     src, dst = hosts
     argv = dst.command(sys.executable, "-m", "livedma.cli", "capture", "eth0", *args)
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    said = b""
-    for line in process.stderr:
-        said += line
-        if b"Ctrl-C" in line:
-            with udp_socket(src) as sock:
-                udp_flow(src, dst).send(sock, count)
-            break
-    out, rest = process.communicate(timeout=30)
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        udp_socket(src) as sender,
+        receiver_socket(dst) as receiver,
+    ):
+        assert process.stderr is not None
+        said = b""
+        for line in process.stderr:
+            said += line
+            if b"Ctrl-C" in line:
+                break
+        if is_stopped:
+            process.send_signal(signal.SIGSTOP)
+        flow = udp_flow(src, dst)
+        flow.send(sender, count)
+        # What has come to a socket has passed the hooks.
+        assert flow.receive(receiver, count, idle_ms=10_000)["packets"] == count
+        process.send_signal(signal.SIGCONT)
+        if "--count" not in args:
+            process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=30)
     return subprocess.CompletedProcess(argv, process.returncode, out, said + rest)
 
 
@@ -49,7 +64,7 @@ def test_formats_for_people_and_programs(hosts: tuple[Host, Host], kind: str) ->
 
 def test_pcapng_to_a_file(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     path = tmp_path / "t.pcapng"
-    done = capture(hosts, "--format", "pcapng", "--write", str(path), "--seconds", "1")
+    done = capture(hosts, "--format", "pcapng", "--write", str(path))
     assert (done.returncode, done.stdout) == (0, b"")
     with read(path) as file:
         assert [packet.psn for batch in file for packet in batch] == list(range(20))
@@ -61,15 +76,15 @@ def test_pcapng_to_a_file(hosts: tuple[Host, Host], tmp_path: Path) -> None:
 def test_parquet_to_a_file(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "t.parquet"
-    done = capture(hosts, "--format", "parquet", "--write", str(path), "--seconds", "1")
+    done = capture(hosts, "--format", "parquet", "--write", str(path))
     assert done.returncode == 0
     assert parquet.read_table(path)["psn"].to_pylist() == list(range(20))
 
 
 def test_losses_are_said_and_written(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     path = tmp_path / "t.pcapng"
-    args = ("--ring", "4KiB", "--direction", "rx", "--seconds", "2")
-    done = capture(hosts, *args, "--format", "pcapng", "--write", str(path), count=30_000)
+    args = ("--ring", "4KiB", "--direction", "rx", "--format", "pcapng", "--write", str(path))
+    done = capture(hosts, *args, count=30_000, is_stopped=True)
     assert done.returncode == 0
     last = done.stderr.decode().splitlines()[-1]
     packets, lost = (int(part.split()[0].replace(",", "")) for part in last.split(", ")[::2])
