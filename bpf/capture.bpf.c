@@ -12,8 +12,8 @@
 #define TCX_NEXT (-1) /* also what a filter of clsact returns to have no say */
 #define TAG_BYTES 4
 #define SMALLEST 128 /* room for a frame in the smallest record */
-#define HEADERS_MAX                                                                                \
-	120 /* of a GSO train before its first BTH; fits the smallest record behind a tag */
+/* of a GSO train before its first BTH; fits the smallest record behind a tag */
+#define HEADERS_MAX 120
 
 const volatile struct ldma_capture_config config;
 

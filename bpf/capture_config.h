@@ -7,8 +7,8 @@
 #define LDMA_CAPTURE_PREFIXES 8
 #define LDMA_CAPTURE_QPS 16
 #define LDMA_CAPTURE_SNAPLEN_MIN 64
-#define LDMA_CAPTURE_SNAPLEN_MAX                                                                   \
-	9728 /* the largest record: a 9,600 byte MTU with all that may precede it */
+/* the largest record: a 9,600 byte MTU with all that may precede it */
+#define LDMA_CAPTURE_SNAPLEN_MAX 9728
 
 enum ldma_capture_side { LDMA_CAPTURE_SRC = 1, LDMA_CAPTURE_DST = 2, LDMA_CAPTURE_EITHER = 3 };
 

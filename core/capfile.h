@@ -14,8 +14,8 @@
 #include "batch.h"
 
 #define LDMA_CAPFILE_FRAME_MAX (256u << 10) /* what tcpdump and dumpcap capture at most */
-#define LDMA_CAPFILE_BLOCK_MAX                                                                     \
-	(512u << 10) /* of a block that must be seen whole: a frame and its options */
+/* of a block that must be seen whole: a frame and its options */
+#define LDMA_CAPFILE_BLOCK_MAX (512u << 10)
 #define LDMA_CAPFILE_INTERFACES_MAX 4096
 #define LDMA_CAPFILE_UNSAID UINT64_MAX /* a count that the file does not give */
 

@@ -61,12 +61,12 @@ struct ldma_flow {
 	uint64_t rnr_naks;
 
 	uint64_t retransmitted, duplicates;
-	uint64_t lost
-		[LDMA_OP_COUNT]; /* by the operation of the lost packet; UNKNOWN: never captured */
-	uint64_t missing;        /* PSNs missing in the capture whose fate is open */
-	uint64_t not_captured;   /* the same, but they arrived */
-	uint64_t lost_unclear;   /* of the lost: either the request or its response */
-	uint64_t crossed;        /* steps back that crossed the response: nothing was lost */
+	/* by the operation of the lost packet; UNKNOWN: never captured */
+	uint64_t lost[LDMA_OP_COUNT];
+	uint64_t missing;      /* PSNs missing in the capture whose fate is open */
+	uint64_t not_captured; /* the same, but they arrived */
+	uint64_t lost_unclear; /* of the lost: either the request or its response */
+	uint64_t crossed;      /* steps back that crossed the response: nothing was lost */
 	uint64_t recovered_by_nak, timeouts, restarts;
 	uint64_t timeout_ns; /* the longest wait before a request was sent again unasked */
 	uint32_t attempts;   /* the most often any one request was sent without progress */
