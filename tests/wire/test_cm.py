@@ -183,6 +183,7 @@ def test_short_mads_are_reported() -> None:
     found = cm.decode(mad(0x10, b"")[:255])["cm"]
     assert found == {
         "attribute": "REQ",
+        "attribute_id": 0x10,
         "transaction_id": "0x1122334455667788",
         "error": "CM message ends at byte 255",
     }

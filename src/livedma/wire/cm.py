@@ -209,7 +209,11 @@ def decode(payload: bytes, port: int | None = None) -> dict[str, dict[str, Any]]
     _, mad_class, _, method, status, _, tid, attribute, _, _ = _HEADER.unpack_from(payload)
     if mad_class != CM_CLASS or attribute not in ATTRIBUTES:
         return {"mad": {"class": mad_class, "method": method, "attribute": attribute}}
-    ret: dict[str, Any] = {"attribute": ATTRIBUTES[attribute], "transaction_id": f"{tid:#018x}"}
+    ret: dict[str, Any] = {
+        "attribute": ATTRIBUTES[attribute],
+        "attribute_id": attribute,
+        "transaction_id": f"{tid:#018x}",
+    }
     if status:
         ret["mad_status"] = status
     try:
@@ -266,9 +270,10 @@ def _gid(value: int) -> str:
 def encode(message: dict[str, Any]) -> bytes:
     """The 256 bytes of a MAD given as `decode` shows it under "cm"; the inverse of `decode`.
 
-    `attribute` must be there; other fields default to 0. Derived keys (`port_space`, `port`,
-    `reason_name`, decoded private data) are not read: `service_id` and `private_data` rule, and
-    `ip_cm` is put in front of `private_data`. Raises `ValueError` for what does not fit.
+    `attribute` must be there; other fields default to 0. Derived keys (`attribute_id`, `port`,
+    `port_space`, `reason_name`, decoded private data) are not read: `service_id` and
+    `private_data` rule, and `ip_cm` is put in front of `private_data`. Raises `ValueError` for
+    what does not fit.
     """
     name = message["attribute"]
     if name not in _ATTRIBUTE_IDS:
