@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-FUZZ_SECONDS ?= 60
+SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell find src core bpf -type f -not -name '*.pyc')
@@ -18,8 +18,8 @@ setup: .venv/ready ## prepare .venv and build the package
 .venv/packages: requirements.txt packages.txt
 	@missing=$$(for p in $$(grep -v '^#' packages.txt); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing:" $$missing; \
-	  SUDO=$$([ $$(id -u) = 0 ] || echo sudo); $$SUDO apt-get update -qq; \
-	  DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+	  $(SUDO) apt-get update -qq; \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 	$(PYTHON) -m venv .venv
 	pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
@@ -31,7 +31,7 @@ setup: .venv/ready ## prepare .venv and build the package
 	@touch $@
 
 demo: setup ## two hosts on this machine, RoCEv2 between them, captured live
-	livedma demo
+	$(SUDO) .venv/bin/livedma demo
 
 test: check sanitize ## everything that CI runs
 	pytest
