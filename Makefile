@@ -18,8 +18,8 @@ setup: .venv/ready ## prepare .venv and build the package
 .venv/packages: requirements.txt packages.txt
 	@missing=$$(for p in $$(grep -v '^#' packages.txt); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing:" $$missing; \
-	  $(SUDO) apt-get update -qq; \
-	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+	  $(SUDO) apt-get -o Acquire::Retries=3 update -qq; \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y -qq --no-install-recommends $$missing >/dev/null; fi
 	$(PYTHON) -m venv .venv
 	pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
