@@ -1,0 +1,179 @@
+"""Runs in a guest: commands come in through virtio-serial ports, output and exit status go back.
+
+Each port carries one command at a time, as lines of JSON. To the guest: {"id", "command",
+"terminal": null or [rows, columns]} starts one; then {"id", "in": base64}, {"id", "size": [rows,
+columns]}, {"id", "kill": signal}. From the guest: {"id", "out": base64} as often as there is output,
+and at last {"id", "status"}. A command whose host goes away is killed, with its process group.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from typing import Any
+
+CHUNK = 16384
+
+
+class Gone(Exception):
+    """The host closed its end."""
+
+
+class Port:
+    """Lines of JSON over one virtio-serial port, which never blocks for ever."""
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._pending = b""
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What has come in; raises Gone if nobody is at the other end."""
+        try:
+            data = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return []
+        if not data:
+            self._pending = b""
+            raise Gone
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # the rest of a line whose sender was killed
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    found.append(message)
+        return found
+
+    def send(self, **message: object) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        while data:
+            if any(events & select.POLLHUP for _, events in poll.poll()):
+                raise Gone
+            with contextlib.suppress(BlockingIOError):
+                data = data[os.write(self.fd, data) :]
+
+
+def resize(terminal: int, size: list[int]) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+
+
+class Command:
+    """One command of a port, in a session of its own, on a pipe or on a terminal."""
+
+    def __init__(self, port: Port, request: dict[str, Any]) -> None:
+        self.port, self.id = port, request["id"]
+        size = request.get("terminal")
+        if size:
+            self.out, inside = pty.openpty()
+            self.into: int | None = self.out
+            resize(self.out, size)
+            stdin = inside
+        else:
+            self.out, inside = os.pipe()
+            self.into = None
+            stdin = subprocess.DEVNULL
+        take_terminal = (lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if size else None
+        environment = dict(os.environ, TERM=request.get("term", "dumb"))
+        self.process = subprocess.Popen(
+            ["bash", "-c", request["command"]],
+            stdin=stdin,
+            stdout=inside,
+            stderr=inside,
+            cwd="/root",
+            env=environment,
+            start_new_session=True,
+            preexec_fn=take_terminal,
+        )
+        os.close(inside)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message.get("id") != self.id:
+            return
+        if "in" in message and self.into is not None:
+            os.write(self.into, base64.b64decode(message["in"]))
+        if "size" in message and self.into is not None:
+            resize(self.into, message["size"])
+        if "kill" in message:
+            self.kill(message["kill"])
+
+    def _forward(self) -> bool:
+        """Passes one piece of output on; False at its end."""
+        try:
+            data = os.read(self.out, CHUNK)
+        except OSError:  # EIO: nobody has the terminal open any more
+            data = b""
+        if data:
+            self.port.send(id=self.id, out=base64.b64encode(data).decode())
+        return bool(data)
+
+    def serve(self) -> None:
+        """Until the command has ended. Children that keep its output open do not hold it up."""
+        try:
+            poll = select.poll()
+            poll.register(self.port.fd, select.POLLIN)
+            poll.register(self.out, select.POLLIN)
+            is_open = True
+            while True:
+                ended = self.process.poll() is not None
+                ready = dict(poll.poll(0 if ended else 50))
+                if ready.get(self.port.fd):
+                    for message in self.port.messages():
+                        self._take(message)
+                if self.out in ready:
+                    if not self._forward():
+                        poll.unregister(self.out)
+                        is_open = False
+                elif ended:
+                    break
+                if ended and not is_open:
+                    break
+            status = self.process.returncode
+            self.port.send(id=self.id, status=128 - status if status < 0 else status)
+        except Gone:
+            self.kill()
+            self.process.wait()
+        finally:
+            os.close(self.out)
+
+
+def serve(path: str) -> None:
+    port = Port(path)
+    while True:
+        try:
+            select.select([port.fd], [], [], 1)
+            for message in port.messages():
+                if "command" in message:
+                    Command(port, message).serve()
+        except Gone:
+            time.sleep(0.05)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threads = [threading.Thread(target=serve, args=(path,)) for path in glob.glob("/dev/vport*")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
