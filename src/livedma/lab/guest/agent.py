@@ -1,9 +1,10 @@
 """Runs in a guest: commands come in through virtio-serial ports, output and exit status go back.
 
 Each port carries one command at a time, as lines of JSON. To the guest: {"id", "command",
-"terminal": null or [rows, columns]} starts one; then {"id", "in": base64}, {"id", "size": [rows,
-columns]}, {"id", "kill": signal}. From the guest: {"id", "out": base64} as often as there is output,
-and at last {"id", "status"}. A command whose host goes away is killed, with its process group.
+"terminal": null or [rows, columns], "term"} starts one; then {"id", "in": base64}, {"id", "size":
+[rows, columns]}, {"id", "kill": signal}. From the guest: {"id", "out": base64} as often as there is
+output, and at last {"id", "status"}. A command whose host goes away is killed, with its process
+group; one that comes before the other has ended takes its place.
 """
 
 from __future__ import annotations
@@ -22,39 +23,59 @@ import subprocess
 import termios
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 CHUNK = 16384
 
 
 class Gone(Exception):
-    """The host closed its end."""
+    """The host closed its end, or has begun something else."""
 
 
 class Port:
-    """Lines of JSON over one virtio-serial port, which never blocks for ever."""
+    """Lines of JSON over one virtio-serial port. Nothing here waits for a host that is away."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self.is_busy = False
         self._pending = b""
+        self._inbox: deque[dict[str, Any]] = deque()
 
-    def messages(self) -> list[dict[str, Any]]:
-        """What has come in; raises Gone if nobody is at the other end."""
+    def _read(self) -> None:
         try:
             data = os.read(self.fd, CHUNK)
         except BlockingIOError:
-            return []
+            return
         if not data:
             self._pending = b""
+            self._inbox.clear()
             raise Gone
         *lines, self._pending = (self._pending + data).split(b"\n")
-        found = []
         for line in lines:
             with contextlib.suppress(ValueError):  # the rest of a line whose sender was killed
                 message = json.loads(line)
                 if isinstance(message, dict):
-                    found.append(message)
-        return found
+                    self._inbox.append(message)
+
+    def request(self) -> dict[str, Any] | None:
+        """The next request for a command, if there is one; what belongs to older ones is lost."""
+        if not self._inbox:
+            self._read()
+        while self._inbox:
+            message = self._inbox.popleft()
+            if "command" in message:
+                return message
+        return None
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What has come in for the command that runs; raises Gone when it is to end."""
+        self._read()
+        while self._inbox:
+            if "command" in self._inbox[0]:
+                raise Gone
+            yield self._inbox.popleft()
 
     def send(self, **message: object) -> None:
         data = json.dumps(message).encode() + b"\n"
@@ -154,25 +175,24 @@ class Command:
             os.close(self.out)
 
 
-def serve(path: str) -> None:
-    port = Port(path)
-    while True:
-        try:
-            select.select([port.fd], [], [], 1)
-            for message in port.messages():
-                if "command" in message:
-                    Command(port, message).serve()
-        except Gone:
-            time.sleep(0.05)
+def serve(port: Port, request: dict[str, Any]) -> None:
+    try:
+        Command(port, request).serve()
+    finally:
+        port.is_busy = False
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threads = [threading.Thread(target=serve, args=(path,)) for path in glob.glob("/dev/vport*")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    ports = [Port(path) for path in glob.glob("/dev/vport*")]
+    # A port without a host is always ready to read its end: looking now and then costs less.
+    while True:
+        for port in ports:
+            with contextlib.suppress(Gone):
+                request = None if port.is_busy else port.request()
+                if request is not None:
+                    port.is_busy = True
+                    threading.Thread(target=serve, args=(port, request)).start()
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
