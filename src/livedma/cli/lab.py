@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -20,7 +21,6 @@ from livedma.errors import LabError, PrivilegeError
 if TYPE_CHECKING:
     from livedma.lab.channel import Command
 
-_NAME = "lab"
 _LEAVE = b"\x1d"  # Ctrl-]
 
 _EXAMPLES = """examples:
@@ -42,6 +42,7 @@ def register(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="say what is up as JSON")
+    parser.add_argument("--name", type=_name, default="lab", help="of the lab, if you want several")
     parser.set_defaults(run=run, act=_status, parser=parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     up = _action(actions, "up", _up, "start the guests and leave them running", "livedma lab up")
@@ -73,6 +74,12 @@ def _action(actions: Any, name: str, act: Any, text: str, example: str) -> argpa
     return parser
 
 
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: a-z, 0-9 and '-', 32 at most")
+    return text
+
+
 def _mtu(text: str) -> int:
     if not text.isdecimal() or not 1280 <= int(text) <= 9000:
         raise argparse.ArgumentTypeError(f"{text!r} is no MTU from 1280 to 9000")
@@ -86,7 +93,7 @@ def _say(sentence: str) -> None:
 def _status(args: argparse.Namespace) -> int:
     from livedma.lab.guest import running
 
-    guests = running(_NAME)
+    guests = running(args.name)
     if args.json:
         found = [
             {"name": guest.name, "pid": guest.pid(), "ipv4": guest.ipv4, "ipv6": guest.ipv6}
@@ -107,7 +114,7 @@ def _up(args: argparse.Namespace) -> int:
     from livedma.lab.guest import Lab
 
     start_s = time.monotonic()
-    Lab(_NAME, keep=True, mtu=args.mtu, snapshots=not args.boot, say=_say).start()
+    Lab(args.name, keep=True, mtu=args.mtu, snapshots=not args.boot, say=_say).start()
     _say(f"both guests are up ({time.monotonic() - start_s:.1f} s)")
     args.json = False
     return _status(args)
@@ -116,8 +123,8 @@ def _up(args: argparse.Namespace) -> int:
 def _down(args: argparse.Namespace) -> int:
     from livedma.lab.guest import LABS, remove
 
-    was_up = (LABS / _NAME).exists()
-    remove(LABS / _NAME)
+    was_up = (LABS / args.name).exists()
+    remove(LABS / args.name)
     print("the guests are down" if was_up else "no guests were up")
     return 0
 
@@ -127,9 +134,9 @@ def _host(args: argparse.Namespace) -> int:
 
     if not args.command:
         args.parser.error("a command is missing")
-    if not running(_NAME):
+    if not running(args.name):
         raise LabError("no guests are up: livedma lab up")
-    argv = Lab(_NAME).host.command(*args.command)
+    argv = Lab(args.name).host.command(*args.command)
     try:
         os.execvp(argv[0], argv)
     except OSError as error:
@@ -143,13 +150,15 @@ def _sh(args: argparse.Namespace) -> int:
     if args.command or not sys.stdin.isatty():
         given = args.command or [sys.stdin.read()]
         script = given[0] if len(given) == 1 else shlex.join(given)
-        with Command(LABS / _NAME, args.guest, script) as command:
+        with Command(LABS / args.name, args.guest, script) as command:
             return _pass_on(command)
     size = shutil.get_terminal_size()
     terminal = (size.lines, size.columns)
     term = os.environ.get("TERM", "linux")
     _say(f"a shell in guest {args.guest}; Ctrl-] leaves it")
-    with Command(LABS / _NAME, args.guest, "exec bash -i", terminal=terminal, term=term) as shell:
+    with Command(
+        LABS / args.name, args.guest, "exec bash -i", terminal=terminal, term=term
+    ) as shell:
         return _interact(shell)
 
 

@@ -111,7 +111,7 @@ class Command:
         self._send(kill=int(number))
 
     def read(self, timeout_s: float) -> bytes:
-        """The next piece of output; empty if none came in time and, with `status` set, at the end."""
+        """The next piece of output; empty if none came in time, or at the end (see `status`)."""
         end_s = time.monotonic() + timeout_s
         while self.status is None:
             while b"\n" in self._pending:

@@ -216,7 +216,8 @@ class _Build:
         self._add_modules(version, tree)
         lab = self._root / "lab"
         shutil.copytree(_GUEST_FILES, lab, ignore=shutil.ignore_patterns("__pycache__"))
-        (lab / "init").chmod(0o755)
+        for path in lab.iterdir():
+            path.chmod(0o755)
         self._make_initrd(version)
         shutil.copyfile(tree / "boot" / f"vmlinuz-{version}", self._work / "vmlinuz")
         self._make_disk()
