@@ -34,7 +34,7 @@ def test_the_host_is_reached_by_both(guests: Lab) -> None:
 
 def test_output_and_status_come_back(guests: Lab) -> None:
     done = guests.a.run("echo out; echo err >&2; exit 7")
-    assert (done.returncode, done.stdout) == (7, "out\nerr\n")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
     assert guests.a.run("kill -9 $$").returncode == 128 + 9
     # more than the port and its socket hold at once, and not text
     size = 2_000_000
@@ -182,4 +182,9 @@ def test_a_snapshot_brings_both_back(guests: Lab, tmp_path: Path) -> None:
     for guest in guests.guests:
         assert guest.run("cat /root/mark; rm /root/mark").stdout == f"{guest.name}\n"
         assert abs(float(guest.run("date +%s.%N").stdout) - time.time()) < 60
+    # The same memory, but not the same random numbers: connections get other PSNs and keys.
+    drawn = {guests.a.run("cat /proc/sys/kernel/random/uuid", check=True).stdout}
+    guests.restore(tmp_path / "marked")
+    drawn |= {guests.a.run("cat /proc/sys/kernel/random/uuid", check=True).stdout}
+    assert len(drawn) == 2
     assert guests.b.run(f"ping -c 1 -W 20 {guests.a.ipv4}", 40).returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def test_another_recipe_is_another_image(
     assert image.cached() is None
     assert image.build() != before
     assert fake.started == 2
+
+
+def test_images_that_nobody_uses_are_forgotten(fake: type[FakeBuild], cache: Path) -> None:
+    for name, age_days in (("guest-old", 15), ("guest-new", 13)):
+        (cache / name).mkdir(parents=True)
+        then_s = time.time() - age_days * 86400
+        os.utime(cache / name, (then_s, then_s))
+    image.build()
+    assert not (cache / "guest-old").exists()
+    assert (cache / "guest-new").exists()
 
 
 def test_two_builders_wait_for_each_other(fake: type[FakeBuild]) -> None:

@@ -165,8 +165,9 @@ def _sh(args: argparse.Namespace) -> int:
 def _pass_on(command: Command) -> int:
     """Prints the output as it comes; returns the command's status."""
     while command.status is None:
-        sys.stdout.buffer.write(command.read(1))
-        sys.stdout.buffer.flush()
+        for stream, data in zip((sys.stdout, sys.stderr), command.read(1), strict=True):
+            stream.buffer.write(data)
+            stream.flush()
     return command.status
 
 
@@ -189,7 +190,7 @@ def _interact(shell: Command) -> int:
                     return 0
                 shell.write(typed)
             if shell in ready:
-                sys.stdout.buffer.write(shell.read(0.01))
+                sys.stdout.buffer.write(shell.read(0.01)[0])
                 sys.stdout.buffer.flush()
         return shell.status
     finally:

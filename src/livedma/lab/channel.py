@@ -74,7 +74,7 @@ class Command:
     ) -> None:
         self.guest, self.command = guest, command
         self.status: int | None = None
-        self.output = b""  #: so far
+        self.output, self.errors = b"", b""  #: what it wrote so far
         self._pending = b""
         self._id = secrets.token_hex(6)
         self._socket, self._lock = _free_port(directory, guest)
@@ -110,15 +110,15 @@ class Command:
     def kill(self, number: int = signal.SIGTERM) -> None:
         self._send(kill=int(number))
 
-    def read(self, timeout_s: float) -> bytes:
-        """The next piece of output; empty if none came in time, or at the end (see `status`)."""
+    def read(self, timeout_s: float) -> tuple[bytes, bytes]:
+        """The next piece of output and of errors; none came in time, or `status` is set: empty."""
         end_s = time.monotonic() + timeout_s
         while self.status is None:
             while b"\n" in self._pending:
                 line, self._pending = self._pending.split(b"\n", 1)
-                data = self._take(line)
-                if data or self.status is not None:
-                    return data
+                pieces = self._take(line)
+                if any(pieces) or self.status is not None:
+                    return pieces
             left_s = end_s - time.monotonic()
             if left_s <= 0:
                 break
@@ -132,19 +132,20 @@ class Command:
             if not data:
                 raise LabError(f"guest {self.guest} ended while it ran: {self.command}")
             self._pending += data
-        return b""
+        return b"", b""
 
-    def _take(self, line: bytes) -> bytes:
+    def _take(self, line: bytes) -> tuple[bytes, bytes]:
         # An answer to a command before this one may still be on its way: it has another id.
         with contextlib.suppress(ValueError):
             message = json.loads(line)
             if message.get("id") == self._id:
                 if "status" in message:
                     self.status = message["status"]
-                data = base64.b64decode(message.get("out", ""))
-                self.output += data
-                return data
-        return b""
+                output, errors = (base64.b64decode(message.get(key, "")) for key in ("out", "err"))
+                self.output += output
+                self.errors += errors
+                return output, errors
+        return b"", b""
 
     def wait(self, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Waits for the end; LabError if it does not come in time, and the command is killed."""
@@ -157,10 +158,11 @@ class Command:
                     f"guest {self.guest}: not done after {timeout_s:g} s: {self.command}"
                     f"; the end of its output: {self.text[-500:]!r}"
                 )
-        return subprocess.CompletedProcess(self.command, self.status, self.text, "")
+        output, errors = (data.decode(errors="replace") for data in (self.output, self.errors))
+        return subprocess.CompletedProcess(self.command, self.status, output, errors)
 
     def wait_for(self, text: str, timeout_s: float = 30.0) -> None:
-        """Waits until the output has the text in it."""
+        """Waits until the output, or the errors, have the text in them."""
         end_s = time.monotonic() + timeout_s
         while text not in self.text:
             self.read(end_s - time.monotonic())
@@ -172,4 +174,5 @@ class Command:
 
     @property
     def text(self) -> str:
-        return self.output.decode(errors="replace")
+        """All that it wrote so far: output, then errors."""
+        return (self.output + self.errors).decode(errors="replace")

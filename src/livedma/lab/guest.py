@@ -87,6 +87,7 @@ class Guest:
         mac = f"52:54:00:77:00:{self.number:02x}"
         argv += ["-device", f"virtio-net-pci,netdev=net,mac={mac},romfile="]
         argv += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]
+        argv += ["-device", "vmgenid,guid=auto"]  # new random numbers after a snapshot
         for number in range(PORTS):
             path = port_path(self.directory, self.name, number)
             argv += ["-chardev", f"socket,id=port{number},path={path},server=on,wait=off"]
@@ -147,7 +148,7 @@ class Guest:
     def run(
         self, command: str, timeout_s: float = 60.0, *, check: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a bash command; stdout has its output and its errors. LabError if it takes too long.
+        """Runs a bash command. LabError if it takes too long: then it is killed.
 
         check: LabError, too, if its status is not 0.
         """
@@ -156,7 +157,7 @@ class Guest:
         if check and done.returncode:
             raise LabError(
                 f"guest {self.name}: status {done.returncode} from {command}: "
-                f"{done.stdout[-500:].strip()}"
+                f"{(done.stdout + done.stderr)[-500:].strip()}"
             )
         return done
 

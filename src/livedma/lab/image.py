@@ -56,6 +56,11 @@ _PACKAGE_OF = {
     "nsenter": "util-linux",
 }
 _BUILD_LIMIT_S = 900
+_ALONE = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"),
+)
+_UNUSED_S = 14 * 86400  # an image of another recipe goes when nobody has asked for it for so long
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _NEWEST_KERNEL = re.compile(r"linux-image-(6\.12\.(\d+)\+deb12-amd64)")
 
@@ -130,6 +135,8 @@ def build(say: Say = lambda sentence: None) -> Image:
     """The image of this recipe; builds it unless it is cached. Two builders wait for each other."""
     found = cached()
     if found is not None:
+        with contextlib.suppress(PermissionError):
+            os.utime(found.directory)
         return found
     if os.geteuid():
         raise PrivilegeError("building the guests' image needs root")
@@ -147,9 +154,16 @@ def build(say: Say = lambda sentence: None) -> Image:
         try:
             _Build(work, say).run()
             work.rename(final)
+            _forget_unused()
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return Image(final)
+
+
+def _forget_unused() -> None:
+    for path in cache_directory().glob("guest-*"):
+        if path.is_dir() and time.time() - path.stat().st_mtime > _UNUSED_S:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -253,7 +267,8 @@ class _Build:
         options = ["--variant=minbase", "--mode=root", "--format=directory", "--quiet"]
         options += ['--aptopt=Apt::Install-Recommends "false"', f"--include={','.join(PACKAGES)}"]
         options += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-        _output(tool("mmdebstrap"), *options, SUITE, self._root, *_sources())
+        # In namespaces of its own: if it is killed, its children and its mounts go, too.
+        _output(*_ALONE, tool("mmdebstrap"), *options, SUITE, self._root, *_sources())
 
     def _add_modules(self, version: str, tree: Path) -> None:
         source = next(p for p in tree.glob(f"**/modules/{version}") if p.is_dir())

@@ -2,9 +2,9 @@
 
 Each port carries one command at a time, as lines of JSON. To the guest: {"id", "command",
 "terminal": null or [rows, columns], "term"} starts one; then {"id", "in": base64}, {"id", "size":
-[rows, columns]}, {"id", "kill": signal}. From the guest: {"id", "out": base64} as often as there is
-output, and at last {"id", "status"}. A command whose host goes away is killed, with its process
-group; one that comes before the other has ended takes its place.
+[rows, columns]}, {"id", "kill": signal}. From the guest: {"id", "out" or "err": base64} as often as
+there is output, and at last {"id", "status"}. A command whose host goes away is killed, with its
+process group; one that comes before the other has ended takes its place.
 """
 
 from __future__ import annotations
@@ -98,28 +98,30 @@ class Command:
     def __init__(self, port: Port, request: dict[str, Any]) -> None:
         self.port, self.id = port, request["id"]
         size = request.get("terminal")
+        self.terminal: int | None = None
         if size:
-            self.out, inside = pty.openpty()
-            self.into: int | None = self.out
-            resize(self.out, size)
-            stdin = inside
+            self.terminal, inside = pty.openpty()
+            resize(self.terminal, size)
+            self.outputs = {self.terminal: "out"}
+            streams = [inside, inside, inside]
         else:
-            self.out, inside = os.pipe()
-            self.into = None
-            stdin = subprocess.DEVNULL
+            out, err = os.pipe(), os.pipe()
+            self.outputs = {out[0]: "out", err[0]: "err"}
+            streams = [os.open("/dev/null", os.O_RDONLY), out[1], err[1]]
         take_terminal = (lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if size else None
         environment = dict(os.environ, TERM=request.get("term", "dumb"))
         self.process = subprocess.Popen(
             ["bash", "-c", request["command"]],
-            stdin=stdin,
-            stdout=inside,
-            stderr=inside,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             cwd="/root",
             env=environment,
             start_new_session=True,
             preexec_fn=take_terminal,
         )
-        os.close(inside)
+        for stream in set(streams):
+            os.close(stream)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -128,43 +130,42 @@ class Command:
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("id") != self.id:
             return
-        if "in" in message and self.into is not None:
-            os.write(self.into, base64.b64decode(message["in"]))
-        if "size" in message and self.into is not None:
-            resize(self.into, message["size"])
+        if "in" in message and self.terminal is not None:
+            os.write(self.terminal, base64.b64decode(message["in"]))
+        if "size" in message and self.terminal is not None:
+            resize(self.terminal, message["size"])
         if "kill" in message:
             self.kill(message["kill"])
 
-    def _forward(self) -> bool:
+    def _forward(self, output: int) -> bool:
         """Passes one piece of output on; False at its end."""
         try:
-            data = os.read(self.out, CHUNK)
+            data = os.read(output, CHUNK)
         except OSError:  # EIO: nobody has the terminal open any more
             data = b""
         if data:
-            self.port.send(id=self.id, out=base64.b64encode(data).decode())
+            piece = {self.outputs[output]: base64.b64encode(data).decode()}
+            self.port.send(id=self.id, **piece)
         return bool(data)
 
     def serve(self) -> None:
         """Until the command has ended. Children that keep its output open do not hold it up."""
         try:
             poll = select.poll()
-            poll.register(self.port.fd, select.POLLIN)
-            poll.register(self.out, select.POLLIN)
-            is_open = True
+            is_open = dict.fromkeys(self.outputs, True)
+            for fd in (self.port.fd, *self.outputs):
+                poll.register(fd, select.POLLIN)
             while True:
-                ended = self.process.poll() is not None
-                ready = dict(poll.poll(0 if ended else 50))
-                if ready.get(self.port.fd):
+                has_ended = self.process.poll() is not None
+                ready = dict(poll.poll(0 if has_ended else 50))
+                if ready.pop(self.port.fd, 0):
                     for message in self.port.messages():
                         self._take(message)
-                if self.out in ready:
-                    if not self._forward():
-                        poll.unregister(self.out)
-                        is_open = False
-                elif ended:
-                    break
-                if ended and not is_open:
+                for output in ready:
+                    if not self._forward(output):
+                        poll.unregister(output)
+                        is_open[output] = False
+                if has_ended and not (ready and any(is_open.values())):
                     break
             status = self.process.returncode
             self.port.send(id=self.id, status=128 - status if status < 0 else status)
@@ -172,7 +173,8 @@ class Command:
             self.kill()
             self.process.wait()
         finally:
-            os.close(self.out)
+            for output in self.outputs:
+                os.close(output)
 
 
 def serve(port: Port, request: dict[str, Any]) -> None:
