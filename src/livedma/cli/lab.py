@@ -132,8 +132,6 @@ def _down(args: argparse.Namespace) -> int:
 def _host(args: argparse.Namespace) -> int:
     from livedma.lab.guest import Lab, running
 
-    if not args.command:
-        args.parser.error("a command is missing")
     if not running(args.name):
         raise LabError("no guests are up: livedma lab up")
     argv = Lab(args.name).host.command(*args.command)
@@ -200,6 +198,8 @@ def _interact(shell: Command) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.act is _host and not args.command:
+        args.parser.error("a command is missing")
     if os.geteuid():
         raise PrivilegeError("guests and their network need root")
     status: int = args.act(args)
