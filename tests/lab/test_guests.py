@@ -45,10 +45,10 @@ def test_output_and_status_come_back(guests: Lab) -> None:
 
 
 def test_what_takes_too_long_is_ended(guests: Lab) -> None:
-    before_s = time.monotonic()
-    with pytest.raises(LabError, match=r"not done after 0\.5 s: echo begun; .* 'begun\\n'"):
-        guests.b.run("echo begun; sleep 987", 0.5)
-    assert time.monotonic() - before_s < 30
+    with guests.b.command("echo begun; sleep 987") as command:
+        command.wait_for("begun")
+        with pytest.raises(LabError, match=r"not done after 0\.1 s: echo begun; .* 'begun\\n'"):
+            command.wait(0.1)
     guests.b.wait_until("! pgrep -f 'sleep 98[7]'")
 
 
@@ -80,6 +80,7 @@ def test_rping_is_captured_whole(bpf: None, guests: Lab, version: int, tmp_path:
     a, b = guests.guests
     server, client = (a.ipv6, b.ipv6) if version == 6 else (a.ipv4, b.ipv4)
     count, size = 20, 3000
+    b.run(f"ping -c 3 {server}", check=True)  # rping gives the neighbour two seconds to answer
     options = f"-a {server} -p 7200 -C {count} -S {size} -V -v"
     with (
         wiretap(guests, b, tmp_path / "rping.pcapng") as tap,
@@ -89,7 +90,7 @@ def test_rping_is_captured_whole(bpf: None, guests: Lab, version: int, tmp_path:
         a.wait_until("rdma resource show cm_id | grep -q 'LISTEN.*7200'")
         done = b.run(f"rping -c {options}", 120)
         served = serving.wait(60)
-    assert (done.returncode, served.returncode) == (0, 0)
+    assert (done.returncode, served.returncode) == (0, 0), (done.stderr, served.stderr)
     assert done.stdout.count("ping data: rdma-ping-") == count
     assert served.stdout.count("server ping data: rdma-ping-") == count
 

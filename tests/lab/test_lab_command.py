@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from wiretap import livedma
 
+from livedma.lab import image
 from livedma.lab.guest import LABS, Lab, remove, running
 
 pytestmark = pytest.mark.slow
@@ -85,8 +87,9 @@ def _use_a_shell(name: str) -> None:
         os.write(terminal, b"tty; echo $((6 * 7)).\n")
         wait_for(b"/dev/pts/")
         wait_for(b"42.")
-        os.write(terminal, b"echo waiting$((1 + 1)); sleep 987\n")
-        wait_for(b"waiting2")
+        os.write(terminal, b"tr a-z A-Z\n")
+        os.write(terminal, b"hello\n")
+        wait_for(b"HELLO")  # it runs for certain
         os.write(terminal, b"\x03")
         wait_for(b"# ")
         os.write(terminal, b"exit 9\n")
@@ -95,7 +98,8 @@ def _use_a_shell(name: str) -> None:
         os.close(terminal)
 
 
-def test_a_lab_goes_away_with_its_process(guests: Lab, name: str) -> None:
+@pytest.mark.parametrize("keeper", ["keeper lives", "keeper is killed, too"])
+def test_a_lab_goes_away_with_its_process(guests: Lab, name: str, keeper: str) -> None:
     program = "from livedma.lab.guest import Lab; import time\n"
     program += f"Lab({name!r}).start(); print('up', flush=True); time.sleep(600)"
     try:
@@ -103,7 +107,13 @@ def test_a_lab_goes_away_with_its_process(guests: Lab, name: str) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
             assert len(running(name)) == 2
+            if keeper != "keeper lives":
+                subprocess.run(["pkill", "-KILL", "-f", f"lab.keeper {LABS / name}$"], check=True)
             process.send_signal(signal.SIGKILL)
+        if keeper != "keeper lives":
+            assert len(running(name)) == 2
+            with Lab(name):  # whoever comes next cleans up
+                assert len(running(name)) == 2
         wait_gone(name)
     finally:
         remove(LABS / name)
@@ -120,4 +130,26 @@ def test_a_lab_that_fails_to_start_leaves_nothing(
     monkeypatch.setattr(Guest, "wait_ready", fail)
     with pytest.raises(KeyboardInterrupt), Lab(name):
         pass
+    wait_gone(name)
+
+
+def test_a_broken_snapshot_is_replaced(
+    guests: Lab, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = image.cached()
+    assert found is not None
+    snapshot = found.directory / "snapshots" / name
+    snapshot.mkdir(parents=True)
+    for guest in guests.guests:
+        (snapshot / f"{guest.name}.zst").write_bytes(b"nonsense")
+    monkeypatch.setattr(Lab, "_snapshot_key", lambda self, image: name)
+    said: list[str] = []
+    try:
+        with Lab(name, say=said.append) as fresh:
+            assert fresh.a.run("hostname", check=True).stdout == "a\n"
+        assert any("the snapshot is of no use" in sentence for sentence in said)
+        with Lab(name, say=said.append):
+            assert said[-1] == "starting the guests from their snapshot"
+    finally:
+        shutil.rmtree(snapshot, ignore_errors=True)
     wait_gone(name)

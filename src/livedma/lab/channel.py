@@ -23,7 +23,7 @@ from livedma.errors import LabError
 __all__ = ["PORTS", "Command", "port_path"]
 
 PORTS = 6  #: how many commands can run in a guest at once
-_FREE_PORT_LIMIT_S = 10.0
+_FREE_PORT_LIMIT_S = 60.0
 
 
 def port_path(directory: Path, guest: str, number: int) -> Path:

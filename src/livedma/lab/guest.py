@@ -100,6 +100,10 @@ class Guest:
         argv = [images.tool("qemu-system-x86_64"), *self.arguments(image), "-daemonize"]
         if snapshot is not None:
             argv += ["-incoming", "defer"]
+            # QEMU waits for the rest of a snapshot that breaks off: better to know before.
+            check = [images.tool("zstd"), "-q", "-t", str(snapshot)]
+            if subprocess.run(check, capture_output=True, timeout=60).returncode:
+                raise LabError(f"guest {self.name}: {snapshot} is damaged")
         try:
             done = subprocess.run(
                 host.command(*argv),

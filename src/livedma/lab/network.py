@@ -14,6 +14,7 @@ from livedma.lab.hosts import Host
 __all__ = ["make_network"]
 
 MTU = 9000  # of the bridge; the guests choose their own below it
+_QUEUE_PACKETS = 10_000  # emulated guests are slow to read: a burst has to wait, not to be dropped
 _MAC = "52:54:00:77:00:fe"  # the same each time: guests from a snapshot remember it
 _NO_DAD = 0x02
 _TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB
@@ -44,7 +45,8 @@ def make_network(host: Host, taps: list[str]) -> None:
             bridge = ip.link_lookup(ifname=host.iface)[0]
             for tap in taps:
                 index = ip.link_lookup(ifname=tap)[0]
-                ip.link("set", index=index, mtu=MTU, master=bridge, state="up")
+                ip.link("set", index=index, mtu=MTU, txqlen=_QUEUE_PACKETS)
+                ip.link("set", index=index, master=bridge, state="up")
             ip.link("set", index=bridge, kind="bridge", br_mcast_snooping=0)
             ip.link("set", index=bridge, address=_MAC, mtu=MTU, state="up")
             ip.addr("add", index=bridge, address=host.ipv4, prefixlen=24)
