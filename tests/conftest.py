@@ -1,11 +1,18 @@
 """What all tests share. The modules beside this file (captures, needs) import by their name."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from needs import needs
+
+if TYPE_CHECKING:
+    from livedma.lab.guest import Lab
 
 # Machines that run this are small and noisy: a slow example is no failure.
 settings.register_profile(
@@ -24,3 +31,23 @@ def bpf() -> None:
         CaptureSession(rx=True, tx=False).close()
     except OSError as error:
         needs(False, f"BPF programs cannot be loaded: {error}")
+
+
+@pytest.fixture(scope="session")
+def guests() -> Iterator[Lab]:
+    """Guests a and b with a real kernel, and the host between them; the first time takes a minute.
+
+    They are shared: a test leaves no servers, mounts or addresses behind that would hurt others.
+    """
+    needs(os.geteuid() == 0, "guests and their network need root")
+    from livedma.errors import LabError
+    from livedma.lab import image
+    from livedma.lab.guest import Lab
+
+    for name in ("qemu-system-x86_64", "zstd", *(() if image.cached() else ("mmdebstrap",))):
+        try:
+            image.tool(name)
+        except LabError as error:
+            needs(False, str(error))
+    with Lab(say=print) as lab:
+        yield lab

@@ -15,3 +15,7 @@ class CaptureError(LivedmaError):
 
 class PrivilegeError(LivedmaError):
     """Something needs root: the text says what; commands add the line that runs it again."""
+
+
+class LabError(LivedmaError):
+    """A guest cannot be built, started or talked to."""

@@ -8,11 +8,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import capture, decode, demo, guard
+from livedma.cli import capture, decode, demo, guard, lab
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError, PrivilegeError
 
-_COMMANDS = (demo, capture, decode, guard)
+_COMMANDS = (demo, capture, decode, guard, lab)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,178 @@
+"""Commands in a guest, through the virtio-serial ports that its agent serves (guest/agent.py).
+
+Each port carries one command at a time. Several processes may use a guest at once: a lock file per
+port says which ones are taken.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from livedma.errors import LabError
+
+__all__ = ["PORTS", "Command", "port_path"]
+
+PORTS = 6  #: how many commands can run in a guest at once
+_FREE_PORT_LIMIT_S = 60.0
+
+
+def port_path(directory: Path, guest: str, number: int) -> Path:
+    return directory / f"{guest}.port{number}"
+
+
+def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
+    """A connection to a port that nobody uses, and the lock that keeps it so."""
+    end_s = time.monotonic() + _FREE_PORT_LIMIT_S
+    while time.monotonic() < end_s:
+        for number in range(PORTS):
+            path = port_path(directory, guest, number)
+            try:
+                lock = path.with_suffix(path.suffix + ".lock").open("w")
+            except OSError:
+                raise LabError(f"guest {guest} is not running: livedma lab up") from None
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connection.connect(str(path))
+            except OSError:
+                connection.close()
+                lock.close()
+                raise LabError(f"guest {guest} is not running: livedma lab up") from None
+            return connection, lock
+        time.sleep(0.1)
+    raise LabError(f"guest {guest} runs {PORTS} commands already: wait for one to end")
+
+
+class Command:
+    """A command that runs in a guest; closing it ends it there, too.
+
+    terminal: rows and columns if it is to have one; otherwise its input is empty.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        guest: str,
+        command: str,
+        *,
+        terminal: tuple[int, int] | None = None,
+        term: str = "dumb",
+    ) -> None:
+        self.guest, self.command = guest, command
+        self.status: int | None = None
+        self.output, self.errors = b"", b""  #: what it wrote so far
+        self._pending = b""
+        self._id = secrets.token_hex(6)
+        self._socket, self._lock = _free_port(directory, guest)
+        self._send(command=command, terminal=terminal, term=term)
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._lock.close()
+
+    def fileno(self) -> int:
+        """Readable when there may be output: for select."""
+        return self._socket.fileno()
+
+    def _send(self, **message: Any) -> None:
+        self._socket.settimeout(10)
+        try:
+            self._socket.sendall(json.dumps({"id": self._id, **message}).encode() + b"\n")
+        except OSError as error:
+            raise LabError(f"guest {self.guest} does not listen: {error}") from None
+
+    def write(self, data: bytes) -> None:
+        self._send(**{"in": base64.b64encode(data).decode()})
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._send(size=(rows, columns))
+
+    def kill(self, number: int = signal.SIGTERM) -> None:
+        self._send(kill=int(number))
+
+    def read(self, timeout_s: float) -> tuple[bytes, bytes]:
+        """The next piece of output and of errors; none came in time, or `status` is set: empty."""
+        end_s = time.monotonic() + timeout_s
+        while self.status is None:
+            while b"\n" in self._pending:
+                line, self._pending = self._pending.split(b"\n", 1)
+                pieces = self._take(line)
+                if any(pieces) or self.status is not None:
+                    return pieces
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                break
+            self._socket.settimeout(left_s)
+            try:
+                data = self._socket.recv(65536)
+            except TimeoutError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                raise LabError(f"guest {self.guest} ended while it ran: {self.command}")
+            self._pending += data
+        return b"", b""
+
+    def _take(self, line: bytes) -> tuple[bytes, bytes]:
+        # An answer to a command before this one may still be on its way: it has another id.
+        with contextlib.suppress(ValueError):
+            message = json.loads(line)
+            if message.get("id") == self._id:
+                if "status" in message:
+                    self.status = message["status"]
+                output, errors = (base64.b64decode(message.get(key, "")) for key in ("out", "err"))
+                self.output += output
+                self.errors += errors
+                return output, errors
+        return b"", b""
+
+    def wait(self, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Waits for the end; LabError if it does not come in time, and the command is killed."""
+        end_s = time.monotonic() + timeout_s
+        while self.status is None:
+            self.read(end_s - time.monotonic())
+            if self.status is None and time.monotonic() >= end_s:
+                self.close()
+                raise LabError(
+                    f"guest {self.guest}: not done after {timeout_s:g} s: {self.command}"
+                    f"; the end of its output: {self.text[-500:]!r}"
+                )
+        output, errors = (data.decode(errors="replace") for data in (self.output, self.errors))
+        return subprocess.CompletedProcess(self.command, self.status, output, errors)
+
+    def wait_for(self, text: str, timeout_s: float = 30.0) -> None:
+        """Waits until the output, or the errors, have the text in them."""
+        end_s = time.monotonic() + timeout_s
+        while text not in self.text:
+            self.read(end_s - time.monotonic())
+            if text not in self.text and (self.status is not None or time.monotonic() >= end_s):
+                raise LabError(
+                    f"guest {self.guest}: no {text!r} from {self.command}"
+                    f"; the end of its output: {self.text[-500:]!r}"
+                )
+
+    @property
+    def text(self) -> str:
+        """All that it wrote so far: output, then errors."""
+        return (self.output + self.errors).decode(errors="replace")
