@@ -3,7 +3,7 @@
 #include "device.h"
 #include "requester.h"
 
-/* Something was acknowledged: counters, waits and the timer start anew (IBA 9.7.5.2.8). */
+/* Something was acknowledged: counters, waits and the timer start anew (IBA 9.9.2). */
 static void note_progress(struct ldma_qp *qp, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
@@ -67,7 +67,7 @@ static void wait_for_receiver(struct ldma_qp *qp, uint8_t syndrome, uint64_t now
 		ldma_qp_fail_send(qp, LDMA_WC_RNR_RETRY_EXC_ERR);
 		return;
 	}
-	if (qp->attr.rnr_retry != 7) /* IBA C9-139: 7 has no limit */
+	if (qp->attr.rnr_retry != 7) /* IBA 9.7.5.2.8: 7 has no limit */
 		req->rnr_left--;
 	ldma_requester_rewind(qp);
 	req->is_rnr_waiting = true;
@@ -107,7 +107,7 @@ static void take_acknowledge(struct ldma_qp *qp, const struct ldma_packet *packe
 		return;
 	}
 	acknowledge(qp, end, now_ns);
-	if (qp->req.una < end) /* a response before it was lost (IBA 9.7.5.2.2) */
+	if (qp->req.una < end) /* a response before it was lost (IBA 9.7.5.2) */
 		go_back(qp, now_ns);
 	else if (kind == LDMA_AETH_RNR_NAK)
 		wait_for_receiver(qp, packet->syndrome, now_ns);
@@ -142,7 +142,7 @@ static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
 	const struct ldma_send_wqe *wqe;
 
 	acknowledge(qp, psn, now_ns);
-	if (req->una < psn) { /* responses before it are missing (IBA 9.7.5.2.2) */
+	if (req->una < psn) { /* responses before it are missing (IBA 9.7.5.2) */
 		go_back(qp, now_ns);
 		return;
 	}

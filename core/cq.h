@@ -67,7 +67,7 @@ struct ldma_cq *ldma_cq_create(uint32_t capacity);
 int ldma_cq_destroy(struct ldma_cq *cq);
 
 /* Adds a completion. On a full ring it is lost and counted: a queue must be as large as all that may complete to it
- * (IBA 11.2.8.1 leaves an overrun queue unusable; here the losses are visible in lost). */
+ * (an overrun is an error of the queue; lost shows it). */
 void ldma_cq_push(struct ldma_cq *cq, const struct ldma_wc *wc);
 
 /* Takes up to count completions in their order. Returns how many. */

@@ -155,11 +155,11 @@ static bool is_from_peer(const struct ldma_qp *qp, const struct ldma_packet *pac
 
 	if (info->transport != transports[qp->type] || packet->version != 2)
 		return false;
-	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* C9-42; one of both is a full member */
+	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* equal, and one of both is a full member */
 		return false;
 	if (!((packet->pkey | qp->attr.pkey) & 0x8000))
 		return false;
-	if (ldma_qp_is_datagram(qp)) /* C9-46 */
+	if (ldma_qp_is_datagram(qp))
 		return packet->qkey == qp->attr.qkey;
 	return packet->ip_version == path->ip_version && !memcmp(packet->src, path->dst, 16) &&
 	       !memcmp(packet->dst, path->src, 16);

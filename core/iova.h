@@ -42,7 +42,7 @@ void ldma_iova_destroy(struct ldma_iova *iova);
 /* Makes length bytes at memory a region that starts at va. The key is the caller's 32 random bits, all of them, so that
  * no peer can guess one. The memory must stay until ldma_iova_deregister.
  * 0; -EEXIST: that key is in use or is 0, come with others; -ENOMEM: all regions are in use; -EINVAL: rights that do
- * not exist, remote writing without local writing (IBA 10.6.3.1), or a range beyond the address space. */
+ * not exist, remote writing without local writing (IBA 10.6.3), or a range beyond the address space. */
 int ldma_iova_register(struct ldma_iova *iova, uint32_t pd, void *memory, uint64_t va,
 		       uint64_t length, uint32_t access, uint32_t random_key);
 
@@ -55,7 +55,7 @@ bool ldma_iova_may_invalidate(const struct ldma_iova *iova, uint32_t pd, uint32_
 void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key);
 
 /* Where the bytes va .. va + length - 1 are, all of them in one piece, or NULL if the key, the protection domain, the
- * range or the rights (all of access) do not allow it (IBA C10-56, C10-57). */
+ * range or the rights (all of access) do not allow it (IBA 9.7.4.1.5, 10.6.3). */
 void *ldma_iova_translate(const struct ldma_iova *iova, uint32_t pd, uint32_t key, uint64_t va,
 			  uint64_t length, uint32_t access);
 

@@ -228,7 +228,7 @@ static void flush_receives(struct ldma_qp *qp)
 
 		if (qp->resp.has_recv)
 			ldma_qp_complete_recv(qp, &wc);
-		/* A shared queue's Receives belong to the others, too (IBA 10.2.9.3). */
+		/* A shared queue's Receives belong to the others, too (IBA 10.2.9). */
 		if (qp->rq == &qp->own_rq)
 			qp->resp.has_recv = ldma_rq_take(qp->rq, &qp->resp.recv);
 	} while (qp->resp.has_recv);
@@ -273,7 +273,7 @@ void ldma_qp_start_packet(const struct ldma_qp *qp, const struct ldma_path *path
 		.dport = LDMA_ROCE2_PORT,
 		.ip_id = qp->device->ip_id,
 		.opcode = opcode,
-		.flags = 0x40, /* migrated: the only state without path migration (IBA C9-2) */
+		.flags = 0x40, /* migrated: the only state without path migration (IBA 17.2.8) */
 		.pkey = qp->attr.pkey,
 		.dest_qp = qp->attr.dest_qp,
 		.psn = psn & LDMA_PSN_MASK,

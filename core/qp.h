@@ -15,7 +15,7 @@
 #define LDMA_MAX_SGE 16
 #define LDMA_MAX_INLINE 1024
 #define LDMA_MAX_RD_ATOMIC 16
-#define LDMA_MAX_MESSAGE 0x80000000u /* 2 GiB (IBA C9-8) */
+#define LDMA_MAX_MESSAGE 0x80000000u /* 2 GiB, the largest of IBA 9.4 */
 #define LDMA_GRH_BYTES 40
 #define LDMA_GSI_QP 1
 #define LDMA_GSI_QKEY 0x80010000u
@@ -106,7 +106,7 @@ struct ldma_rq {
 	uint32_t mask, head, tail, max_sge, pd, users;
 };
 
-/* What the responder keeps to answer a READ or atomic again (IBA 9.7.5.1.4, C9-150). */
+/* What the responder keeps to answer a READ or atomic again (IBA 9.7.5.1.4). */
 struct ldma_resource {
 	uint32_t first_psn, count; /* of the original request */
 	uint64_t va;
@@ -214,7 +214,7 @@ void ldma_qp_destroy(struct ldma_qp *qp);
 int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr);
 
 /* 0; -EINVAL: not in this state, for this type or beyond its limits; -ENOMEM: the ring is full.
- * In SQE and ERR a request completes as flushed at once (IBA C10-40, C10-42). */
+ * In SQE and ERR a request completes as flushed at once (IBA 10.3.1.6, 10.3.1.7). */
 int ldma_qp_post_send(struct ldma_qp *qp, const struct ldma_send_wr *wr);
 int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr);
 
@@ -247,7 +247,7 @@ void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc);
  * (IBA 10.3.1.6). */
 void ldma_qp_fail_send(struct ldma_qp *qp, enum ldma_wc_status status);
 
-/* To ERR: flushes sends and the queue pair's own Receives in their order (IBA C10-42). */
+/* To ERR: flushes sends and the queue pair's own Receives in their order (IBA 10.3.1.7). */
 void ldma_qp_enter_error(struct ldma_qp *qp);
 
 /* Fills what all packets of the queue pair have in common. */

@@ -44,7 +44,7 @@ static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 	/* A fence waits for the READs and atomics before it (IBA 10.8.3.3). */
 	if ((wqe->flags & LDMA_SEND_FENCE) && req->rd_outstanding)
 		return false;
-	if (ldma_wqe_needs_response(wqe)) /* at most half of all PSNs in flight (IBA C9-34) */
+	if (ldma_wqe_needs_response(wqe)) /* at most half of all PSNs in flight (IBA 9.7.2) */
 		return req->rd_outstanding < qp->attr.max_rd_atomic &&
 		       wqe->end_psn - req->una <= LDMA_PSN_HALF;
 	return req->next - req->una < qp->device->config.window_packets;
@@ -80,7 +80,7 @@ static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *w
 	if (ldma_qp_is_datagram(qp)) {
 		packet->dest_qp = wqe->remote_qp;
 		packet->src_qp = qp->number;
-		/* The high bit stands for the queue pair's own key (IBA C10-15). */
+		/* The high bit stands for the queue pair's own key (IBA 11.4.1.1). */
 		packet->qkey = wqe->remote_qkey >> 31 ? qp->attr.qkey : wqe->remote_qkey;
 	}
 }
@@ -133,7 +133,7 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 		length = wqe->length - offset < qp->attr.mtu ? wqe->length - offset : qp->attr.mtu;
 		payload = gather(qp, wqe, &packet, offset, length, buf);
 		if (!payload) {
-			/* Requests complete in order: those before it first (IBA C10-100). */
+			/* Requests complete in order: those before it first (IBA 10.8.3). */
 			wqe->status = LDMA_WC_LOC_PROT_ERR;
 			if (req->cursor == req->head)
 				ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
@@ -179,7 +179,7 @@ void ldma_requester_expire(struct ldma_qp *qp)
 		return;
 	}
 	LDMA_COUNT(qp, ack_timeout);
-	if (!req->retry_left) { /* IBA C9-141 */
+	if (!req->retry_left) { /* IBA 9.9.2 */
 		LDMA_COUNT(qp, retry_exceeded_err);
 		ldma_qp_fail_send(qp, LDMA_WC_RETRY_EXC_ERR);
 		return;

@@ -50,7 +50,7 @@ static enum step check_psn(struct request *r)
 	if (ldma_qp_is_datagram(r->qp))
 		return CHECK_OPCODE;
 	if (r->qp->type == LDMA_QP_UC) {
-		if (ahead) { /* lost: the rest of that message is of no use (IBA C9-180) */
+		if (ahead) { /* lost: the rest of that message is of no use (IBA 9.8.2) */
 			abandon_message(r->qp);
 			LDMA_COUNT(r->qp, out_of_seq_request);
 			resp->epsn = r->packet->psn;
@@ -67,7 +67,7 @@ static enum step check_psn(struct request *r)
 		return DONE;
 	}
 	LDMA_COUNT(r->qp, out_of_seq_request);
-	if (!resp->has_nak_sent) { /* one NAK, then silence until the expected one comes (IBA C9-114) */
+	if (!resp->has_nak_sent) { /* one NAK, then silence until the expected one comes (IBA 9.7.4.1) */
 		resp->has_nak_sent = true;
 		LDMA_COUNT(r->qp, sent_seq_err);
 		ldma_responder_acknowledge(r->qp, resp->epsn, LDMA_SYNDROME_NAK_SEQUENCE);
@@ -75,7 +75,7 @@ static enum step check_psn(struct request *r)
 	return DONE;
 }
 
-/* IBA 9.7.4.1.2 (C9-81 to C9-83): operations and their parts in the right order, and enabled. */
+/* IBA 9.7.4.1.2: operations and their parts in the right order, and enabled. */
 static enum step check_opcode(struct request *r)
 {
 	struct ldma_qp *qp = r->qp;
@@ -123,12 +123,12 @@ static enum step check_length(struct request *r)
 		if (role & LDMA_ROLE_LAST ? length != left : length >= left)
 			return REFUSE_INVALID;
 	}
-	if (is_atomic(r) && r->packet->va & 7) /* C9-121 */
+	if (is_atomic(r) && r->packet->va & 7) /* IBA 9.4.5 */
 		return REFUSE_INVALID;
 	return CHECK_RIGHTS;
 }
 
-/* IBA C9-88, C9-89: the whole range is checked before the first byte moves; one of no bytes is not checked. */
+/* IBA 9.7.4.1.5: the whole range is checked before the first byte moves; one of no bytes is not checked. */
 static enum step check_rights(struct request *r)
 {
 	static const uint32_t rights[LDMA_OP_COUNT] = {
@@ -185,7 +185,7 @@ static enum step execute_send(struct request *r)
 	uint32_t length = r->packet->payload_length;
 
 	if (ldma_qp_is_datagram(r->qp)) {
-		/* The network header comes first (IBA C10-65, A17.4.4): IPv4's in the second half. */
+		/* The network header comes first (IBA A17.4): IPv4's in the second half. */
 		const uint8_t *l3 = r->packet->frame + r->packet->l3_offset;
 		uint8_t grh[LDMA_GRH_BYTES] = {0};
 
@@ -201,7 +201,7 @@ static enum step execute_send(struct request *r)
 			return fail_receive(r, LDMA_WC_LOC_PROT_ERR, REFUSE_OPERATION);
 		resp->recv_offset = LDMA_GRH_BYTES;
 	}
-	if (length > resp->recv.length - resp->recv_offset) /* C9-91 */
+	if (length > resp->recv.length - resp->recv_offset) /* IBA 9.7.4.1.6 */
 		return fail_receive(r, LDMA_WC_LOC_LEN_ERR, REFUSE_INVALID);
 	if (!ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count,
 			      resp->recv_offset, length, r->payload))

@@ -32,7 +32,7 @@ struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ld
 	if (!qp->attr.max_dest_rd_atomic)
 		return NULL;
 	resource = &resp->resources[resp->newest];
-	/* More at a time than agreed (IBA C9-93). A second answer does not count: who asks for more has had the first. */
+	/* More at a time than agreed (IBA 9.7.4.1). A second answer does not count: who asks for more has had the first. */
 	if (resource->is_pending && !resource->was_answered)
 		return NULL;
 	if (resource->is_pending)
@@ -82,7 +82,7 @@ static uint32_t acknowledged(const struct ldma_qp *qp, uint32_t psn)
 	return (psn + reach) & LDMA_PSN_MASK;
 }
 
-/* A READ may be repeated from any of its responses on, with the rest of its length (IBA C9-110). */
+/* A READ may be repeated from any of its responses on, with the rest of its length (IBA 9.7.5.1.4). */
 static void repeat_read(struct ldma_qp *qp, const struct ldma_packet *packet)
 {
 	struct ldma_resource *resource = find(qp, packet->psn, LDMA_OP_READ);
@@ -119,7 +119,7 @@ void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 		repeat_read(qp, packet);
 		break;
 	case LDMA_OP_COMPARE_SWAP:
-	case LDMA_OP_FETCH_ADD: /* the result of the first time: atomics happen once (IBA C9-150) */
+	case LDMA_OP_FETCH_ADD: /* the result of the first time: atomics happen once (IBA 9.4.5) */
 		resource = find(qp, packet->psn, info->operation);
 		if (resource && resource->va == packet->va && resource->rkey == packet->rkey)
 			set_pending(qp, resource, packet->psn, packet->va, 0);

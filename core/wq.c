@@ -74,7 +74,7 @@ int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr)
 	return error;
 }
 
-/* Which transports carry an operation (IBA table 36). */
+/* Which transports carry an operation (IBA 9.4). */
 static bool is_supported(const struct ldma_qp *qp, uint8_t opcode)
 {
 	switch (opcode) {
@@ -107,7 +107,7 @@ static bool is_postable(const struct ldma_qp *qp, const struct ldma_send_wr *wr,
 	} else if (wr->sge_count > qp->req.max_sge) {
 		return false;
 	}
-	if (is_atomic && (length != 8 || wr->remote_va & 7)) /* IBA C9-121 */
+	if (is_atomic && (length != 8 || wr->remote_va & 7)) /* IBA 9.4.5 */
 		return false;
 	if (ldma_qp_is_datagram(qp))
 		return wr->path && (wr->path->ip_version == 4 || wr->path->ip_version == 6) &&
@@ -150,7 +150,7 @@ int ldma_qp_post_send(struct ldma_qp *qp, const struct ldma_send_wr *wr)
 		wqe->remote_qp = wr->remote_qp;
 		wqe->remote_qkey = wr->remote_qkey;
 	}
-	/* A READ takes the PSNs of its responses, an empty message one (IBA 9.7.2.1). A queue pair that failed before
+	/* A READ takes the PSNs of its responses, an empty message one (IBA 9.7.2). A queue pair that failed before
 	 * it was ready to send has no MTU: there the request is flushed below. */
 	wqe->end_psn = wqe->first_psn + 1;
 	if (length > qp->attr.mtu && qp->attr.mtu)
