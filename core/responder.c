@@ -160,10 +160,9 @@ static enum step take_receive(struct request *r)
 		r->info->operation == LDMA_OP_SEND ||
 		(r->info->operation == LDMA_OP_WRITE && (r->info->headers & LDMA_HAS_IMMDT));
 
-	if (!is_needed || resp->has_recv)
-		return EXECUTE;
-	resp->has_recv = ldma_rq_take(r->qp->rq, &resp->recv);
-	return resp->has_recv ? EXECUTE : NOT_READY;
+	if (is_needed && !resp->has_recv)
+		resp->has_recv = ldma_rq_take(r->qp->rq, &resp->recv);
+	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
 /* The Receive cannot take the message: it completes with an error, and so does the connection. */

@@ -17,7 +17,7 @@ PROTECTED = ("read",)
 OPEN = ("write", "read", "atomic")
 
 payloads = {"first": [256, 252], "middle": [256, 0], "last": [1, 256, 7, 0, 260]}
-modes = st.sampled_from(["follow"] * 12 + ["again"] * 4 + ["skip"] * 2 + ["any"])
+modes = st.sampled_from(["follow"] * 12 + ["again"] * 6 + ["skip"] * 2 + ["any"])
 
 
 @st.composite
@@ -43,8 +43,9 @@ def following(model: Reference, r: Request, choice: int) -> Request:
         if code in (0x00, 0x06):
             size = MTU
         length = {0x06: 300 + size, 0x0C: 1 + choice % 1200}.get(code, size)
-        va = VA + choice % 300 * 8
-        return replace(r, opcode=code, psn=0, payload=bytes(size), va=va, key=1, length=length)
+        va = VA + (choice // 9 % 2 * 8 if code > 0x0C else choice % 300 * 8)
+        payload = bytes(size) if code < 0x0C else b""
+        return replace(r, opcode=code, psn=0, payload=payload, va=va, key=1, length=length)
     base = 0x00 if model.operation == "send" else 0x06
     if model.operation == "write":
         size = min(model.left, MTU)
@@ -58,8 +59,8 @@ def following(model: Reference, r: Request, choice: int) -> Request:
 
 def again(model: Reference, past: list[Request], choice: int) -> Request:
     """An earlier request, or the rest of an earlier READ. PSNs are relative."""
-    r = past[-1 - choice % min(len(past), 6)]
-    skip = choice // 6 % 3
+    r = past[-1 - choice % min(len(past), 4)]
+    skip = choice // 4 % 3
     if r.opcode == 0x0C and r.length > skip * MTU:
         rest = {"va": r.va + skip * MTU, "length": r.length - skip * MTU}
         r = replace(r, psn=(r.psn + skip) & 0xFFFFFF, **rest)
@@ -110,7 +111,7 @@ def frame_of(r: Request, qp: int) -> bytes | None:
 
 @settings(max_examples=SCHEDULES)
 @given(
-    stream=st.lists(st.tuples(modes, anything(), st.integers(0, 10**6)), min_size=1, max_size=40),
+    stream=st.lists(st.tuples(modes, anything(), st.integers(0, 10**6)), min_size=12, max_size=50),
     receives=st.lists(st.sampled_from([256, 600, 4096, 8192]), max_size=12),
     start=st.sampled_from([0, 0xFFFFFE, 0xFFFFF0, 12345]),
 )
