@@ -159,6 +159,9 @@ size_t ldma_packet_error_text(const struct ldma_packet *packet, char *buf, size_
 size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 			  size_t payload_length, uint8_t *buf, size_t capacity);
 
+/* Where ldma_packet_encode puts the payload in buf. A payload that is already there is not copied. */
+size_t ldma_packet_payload_offset(const struct ldma_packet *packet);
+
 enum ldma_aeth_kind { LDMA_AETH_ACK, LDMA_AETH_RNR_NAK, LDMA_AETH_RESERVED, LDMA_AETH_NAK };
 
 static inline enum ldma_aeth_kind ldma_aeth_kind(uint8_t syndrome)

@@ -117,11 +117,22 @@ static uint16_t udp6_checksum(const uint8_t *ip, const uint8_t *udp, size_t leng
 	return checksum ? checksum : 0xffff;
 }
 
+static size_t l3_bytes(const struct ldma_packet *packet)
+{
+	return packet->version == 2 && packet->ip_version == 4 ? IPV4_BYTES : IPV6_BYTES;
+}
+
+size_t ldma_packet_payload_offset(const struct ldma_packet *packet)
+{
+	return l3_bytes(packet) + (packet->version == 2 ? UDP_BYTES : 0) + LDMA_BTH_BYTES +
+	       ldma_opcodes[packet->opcode].headers_bytes;
+}
+
 size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 			  size_t payload_length, uint8_t *buf, size_t capacity)
 {
 	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
-	size_t l3 = packet->version == 2 && packet->ip_version == 4 ? IPV4_BYTES : IPV6_BYTES;
+	size_t l3 = l3_bytes(packet);
 	size_t bth = l3 + (packet->version == 2 ? UDP_BYTES : 0);
 	size_t pad = -payload_length & 3, at = bth + LDMA_BTH_BYTES;
 	size_t covered, total;
@@ -157,7 +168,7 @@ size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 		encode_header(packet, header, buf + at);
 		at += ldma_header_bytes[header];
 	}
-	if (payload_length)
+	if (payload_length && payload != buf + at)
 		memcpy(buf + at, payload, payload_length);
 	memset(buf + at + payload_length, 0, pad);
 	put32le(buf + covered, ldma_icrc(kind, buf, (uint32_t)bth, (uint32_t)covered));

@@ -1,12 +1,12 @@
 # Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS := packet capfile flow
+FUZZ_TARGETS := packet capfile flow device
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
-fuzz: setup build-fuzz/build.ninja ## fuzz the packet decoder and the file reader (FUZZ_SECONDS=60 each)
+fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=60 each)
 	ninja --quiet -C build-fuzz
 	@for t in $(FUZZ_TARGETS); do mkdir -p build-fuzz/found/$$t; echo "fuzzing $$t for $(FUZZ_SECONDS) s"; \
 	  build-fuzz/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -print_final_stats=1 \

@@ -1,0 +1,82 @@
+/* Completion queues: a ring of work completions, and the arming of its event. */
+#ifndef LDMA_CQ_H
+#define LDMA_CQ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Names and numbers of ibv_wc_status. */
+#define LDMA_WC_STATUSES(X)                                                                        \
+	X(SUCCESS, 0)                                                                              \
+	X(LOC_LEN_ERR, 1)                                                                          \
+	X(LOC_QP_OP_ERR, 2)                                                                        \
+	X(LOC_PROT_ERR, 4)                                                                         \
+	X(WR_FLUSH_ERR, 5)                                                                         \
+	X(BAD_RESP_ERR, 7)                                                                         \
+	X(LOC_ACCESS_ERR, 8)                                                                       \
+	X(REM_INV_REQ_ERR, 9)                                                                      \
+	X(REM_ACCESS_ERR, 10)                                                                      \
+	X(REM_OP_ERR, 11)                                                                          \
+	X(RETRY_EXC_ERR, 12)                                                                       \
+	X(RNR_RETRY_EXC_ERR, 13)
+
+enum ldma_wc_status {
+#define X(name, value) LDMA_WC_##name = (value),
+	LDMA_WC_STATUSES(X)
+#undef X
+};
+
+/* What completed, as in ibv_wc_opcode. */
+enum ldma_wc_opcode {
+	LDMA_WC_SEND = 0,
+	LDMA_WC_RDMA_WRITE = 1,
+	LDMA_WC_RDMA_READ = 2,
+	LDMA_WC_COMP_SWAP = 3,
+	LDMA_WC_FETCH_ADD = 4,
+	LDMA_WC_RECV = 128,
+	LDMA_WC_RECV_RDMA_WITH_IMM = 129,
+};
+
+/* As in ibv_wc_flags. */
+enum ldma_wc_flag { LDMA_WC_GRH = 1, LDMA_WC_WITH_IMM = 2, LDMA_WC_WITH_INV = 8 };
+
+struct ldma_wc {
+	uint64_t wr_id;
+	uint32_t byte_length; /* of what was received, read or fetched */
+	uint32_t qp_num, src_qp;
+	uint32_t imm; /* immediate data, or the invalidated key */
+	uint8_t status, opcode, flags;
+	bool is_solicited;
+};
+
+enum ldma_cq_arm { LDMA_CQ_NOT_ARMED, LDMA_CQ_ARMED_SOLICITED, LDMA_CQ_ARMED_ANY };
+
+struct ldma_cq {
+	struct ldma_wc *ring;
+	uint32_t mask, head, tail;
+	uint32_t users;     /* queue pairs that complete here */
+	uint32_t lost;      /* completions that found the ring full */
+	uint8_t armed;      /* enum ldma_cq_arm */
+	bool event_pending; /* an armed queue got what it was armed for */
+};
+
+/* capacity is rounded up to a power of two. Returns NULL without memory. */
+struct ldma_cq *ldma_cq_create(uint32_t capacity);
+
+/* 0, or -EBUSY while queue pairs use it. NULL is accepted. */
+int ldma_cq_destroy(struct ldma_cq *cq);
+
+/* Adds a completion. On a full ring it is lost and counted: a queue must be as large as all that may complete to it
+ * (an overrun is an error of the queue; lost shows it). */
+void ldma_cq_push(struct ldma_cq *cq, const struct ldma_wc *wc);
+
+/* Takes up to count completions in their order. Returns how many. */
+uint32_t ldma_cq_poll(struct ldma_cq *cq, struct ldma_wc *ret, uint32_t count);
+
+/* Asks for one event at the next completion, or the next that is solicited or failed (IBA 11.4.2.2). */
+void ldma_cq_arm(struct ldma_cq *cq, enum ldma_cq_arm what);
+
+/* Whether the event came since the queue was armed; disarms the answer. */
+bool ldma_cq_take_event(struct ldma_cq *cq);
+
+#endif

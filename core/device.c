@@ -1,0 +1,251 @@
+#include "device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "completer.h"
+#include "requester.h"
+#include "responder.h"
+
+#define FIRST_QP 16 /* the numbers below have meanings of their own */
+
+struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
+{
+	struct ldma_device *device = calloc(1, sizeof(*device));
+	uint32_t size = 1;
+
+	if (!device)
+		return NULL;
+	while (size < config->max_qp && size < 1u << 20)
+		size *= 2;
+	device->config = *config;
+	if (!device->config.window_packets)
+		device->config.window_packets = 256;
+	if (!device->config.burst_packets)
+		device->config.burst_packets = 16;
+	device->qp_mask = size - 1;
+	device->next_qp = FIRST_QP;
+	device->qps = calloc(size, sizeof(struct ldma_qp *));
+	if (!device->qps || ldma_iova_init(&device->iova, config->max_region) ||
+	    ldma_timers_init(&device->timers, size)) {
+		ldma_device_destroy(device);
+		return NULL;
+	}
+	return device;
+}
+
+void ldma_device_destroy(struct ldma_device *device)
+{
+	if (!device)
+		return;
+	for (uint32_t i = 0; device->qps && i <= device->qp_mask; i++)
+		if (device->qps[i])
+			ldma_device_destroy_qp(device->qps[i]);
+	free(device->qps);
+	ldma_timers_destroy(&device->timers);
+	ldma_iova_destroy(&device->iova);
+	free(device);
+}
+
+/* A free number, or 0. */
+static uint32_t choose_number(struct ldma_device *device, uint8_t type)
+{
+	if (type == LDMA_QP_GSI)
+		return device->qps[LDMA_GSI_QP & device->qp_mask] ? 0 : LDMA_GSI_QP;
+	for (uint32_t tries = 0; tries <= device->qp_mask; tries++) {
+		uint32_t number = device->next_qp++;
+
+		if (device->next_qp > LDMA_PSN_MASK - 1) /* all ones is multicast's */
+			device->next_qp = FIRST_QP;
+		if (!device->qps[number & device->qp_mask])
+			return number;
+	}
+	return 0;
+}
+
+int ldma_device_create_qp(struct ldma_device *device, const struct ldma_qp_init *init,
+			  struct ldma_qp **ret)
+{
+	uint32_t number = choose_number(device, init->type);
+	struct ldma_qp *qp;
+	int error;
+
+	if (!number)
+		return -EBUSY;
+	qp = malloc(sizeof(*qp));
+	if (!qp)
+		return -ENOMEM;
+	error = ldma_qp_init(qp, device, number, init);
+	if (error) {
+		free(qp);
+		return error;
+	}
+	device->qps[number & device->qp_mask] = qp;
+	device->qp_count++;
+	*ret = qp;
+	return 0;
+}
+
+static void unschedule(struct ldma_qp *qp)
+{
+	struct ldma_device *device = qp->device;
+	struct ldma_qp *before = NULL;
+
+	if (!qp->is_ready)
+		return;
+	for (struct ldma_qp *at = device->ready; at != qp; at = at->next_ready)
+		before = at;
+	if (before)
+		before->next_ready = qp->next_ready;
+	else
+		device->ready = qp->next_ready;
+	if (device->ready_last == qp)
+		device->ready_last = before;
+	qp->is_ready = false;
+}
+
+void ldma_device_schedule(struct ldma_qp *qp)
+{
+	struct ldma_device *device = qp->device;
+
+	if (qp->is_ready)
+		return;
+	qp->is_ready = true;
+	qp->next_ready = NULL;
+	if (device->ready) {
+		device->ready_last->next_ready = qp;
+	} else {
+		device->ready = qp;
+		device->burst_left = device->config.burst_packets;
+	}
+	device->ready_last = qp;
+}
+
+void ldma_device_destroy_qp(struct ldma_qp *qp)
+{
+	struct ldma_device *device = qp->device;
+
+	unschedule(qp);
+	ldma_timer_remove(&device->timers, &qp->timer);
+	device->qps[qp->number & device->qp_mask] = NULL;
+	device->qp_count--;
+	ldma_qp_destroy(qp);
+	free(qp);
+}
+
+struct ldma_qp *ldma_device_find_qp(const struct ldma_device *device, uint32_t number)
+{
+	struct ldma_qp *qp = device->qps[number & device->qp_mask];
+
+	return qp && qp->number == number ? qp : NULL;
+}
+
+/* IBA 9.6.1: the packet is of the queue pair's transport, from its peer and for its partition. */
+static bool is_from_peer(const struct ldma_qp *qp, const struct ldma_packet *packet,
+			 const struct ldma_opcode_info *info)
+{
+	static const uint8_t transports[] = {
+		[LDMA_QP_GSI] = LDMA_TRANSPORT_UD,
+		[LDMA_QP_RC] = LDMA_TRANSPORT_RC,
+		[LDMA_QP_UC] = LDMA_TRANSPORT_UC,
+		[LDMA_QP_UD] = LDMA_TRANSPORT_UD,
+	};
+	const struct ldma_path *path = &qp->attr.path;
+
+	if (info->transport != transports[qp->type] || packet->version != 2)
+		return false;
+	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* equal, and one of both is a full member */
+		return false;
+	if (!((packet->pkey | qp->attr.pkey) & 0x8000))
+		return false;
+	if (ldma_qp_is_datagram(qp))
+		return packet->qkey == qp->attr.qkey;
+	return packet->ip_version == path->ip_version && !memcmp(packet->src, path->dst, 16) &&
+	       !memcmp(packet->dst, path->src, 16);
+}
+
+void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *packet,
+			 uint64_t now_ns)
+{
+	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
+	struct ldma_qp *qp;
+
+	device->counters.rcvd_pkts++;
+	if (packet->icrc_state != LDMA_ICRC_OK) {
+		device->counters.dropped_icrc++;
+		return;
+	}
+	/* A WRITE whose lengths contradict each other is for the responder to refuse. */
+	if ((packet->error && packet->error != LDMA_PACKET_WRITE_LENGTH) ||
+	    !(packet->seen & LDMA_SEEN_PAYLOAD)) {
+		device->counters.dropped_malformed++;
+		return;
+	}
+	qp = ldma_device_find_qp(device, packet->dest_qp);
+	if (!qp || qp->state < LDMA_QP_RTR || qp->state == LDMA_QP_ERR) {
+		device->counters.dropped_no_qp++;
+		return;
+	}
+	if (!is_from_peer(qp, packet, info)) {
+		LDMA_COUNT(qp, dropped_not_peer);
+		return;
+	}
+	qp->counters.rcvd_pkts++;
+	LDMA_COUNT_BY(qp, rcvd_bytes, packet->payload_length);
+	if (info->role & LDMA_ROLE_RESPONSE)
+		ldma_completer_receive(qp, packet, now_ns);
+	else
+		ldma_responder_receive(qp, packet);
+	ldma_device_schedule(qp);
+}
+
+/* One packet of the queue pair. Responses and requests alternate: neither direction may starve the other. */
+static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
+{
+	size_t length = 0;
+
+	for (int tries = 0; tries < 2 && !length; tries++) {
+		if (qp->prefers_requests)
+			length = ldma_requester_transmit(qp, buf, now_ns);
+		else
+			length = ldma_responder_transmit(qp, buf);
+		qp->prefers_requests = !qp->prefers_requests;
+	}
+	return length;
+}
+
+size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t now_ns,
+			    struct ldma_qp **ret_qp)
+{
+	struct ldma_timer *timer;
+
+	while ((timer = ldma_timers_pop(&device->timers, now_ns)))
+		ldma_requester_expire(
+			(struct ldma_qp *)((char *)timer - offsetof(struct ldma_qp, timer)));
+	while (device->ready) {
+		struct ldma_qp *qp = device->ready;
+		size_t length = transmit(qp, buf, now_ns);
+
+		if (length && --device->burst_left) {
+			/* it keeps its turn */
+		} else {
+			unschedule(qp);
+			device->burst_left = device->config.burst_packets;
+			if (length)
+				ldma_device_schedule(qp);
+		}
+		if (length) {
+			LDMA_COUNT(qp, sent_pkts);
+			if (ret_qp)
+				*ret_qp = qp;
+			return length;
+		}
+	}
+	return 0;
+}
+
+uint64_t ldma_device_next_timer(struct ldma_device *device)
+{
+	return ldma_timers_next(&device->timers);
+}

@@ -1,0 +1,56 @@
+/* The device: queue pairs and regions behind one address, packets and time in, packets, completions and the next timer
+ * out. It has no socket, no thread and no clock, and allocates only when something is created. */
+#ifndef LDMA_DEVICE_H
+#define LDMA_DEVICE_H
+
+#include "qp.h"
+
+struct ldma_device_config {
+	uint32_t max_qp, max_region;
+	uint32_t window_packets; /* requests of one queue pair in flight; 0: 256 */
+	uint32_t burst_packets;  /* of one queue pair in a row, while others wait; 0: 16 */
+};
+
+struct ldma_device {
+	struct ldma_device_config config;
+	struct ldma_iova iova;
+	struct ldma_timers timers;
+	struct ldma_counters counters;
+	struct ldma_qp **qps; /* by number & qp_mask */
+	uint32_t qp_mask, qp_count, next_qp;
+	struct ldma_qp *ready, *ready_last;
+	uint32_t burst_left;
+	uint16_t ip_id; /* of the next packet: set by a port whose packets do not have 0 */
+};
+
+/* Returns NULL without memory. */
+struct ldma_device *ldma_device_create(const struct ldma_device_config *config);
+
+/* Also destroys its queue pairs and regions; completion queues and shared receive queues are the caller's. */
+void ldma_device_destroy(struct ldma_device *device);
+
+/* 0 and the queue pair, in RESET; -EINVAL, -ENOMEM or (too many; a second GSI) -EBUSY.
+ * A number is not used again before many others were, so that late packets find nobody. */
+int ldma_device_create_qp(struct ldma_device *device, const struct ldma_qp_init *init,
+			  struct ldma_qp **ret);
+void ldma_device_destroy_qp(struct ldma_qp *qp);
+
+/* NULL if there is no such queue pair. */
+struct ldma_qp *ldma_device_find_qp(const struct ldma_device *device, uint32_t number);
+
+/* Takes one packet. Nothing of it is needed afterwards. A packet with an ICRC that is not LDMA_ICRC_OK is dropped. */
+void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *packet,
+			 uint64_t now_ns);
+
+/* Writes the next packet, from its IP header to its ICRC, to buf of LDMA_PACKET_MAX bytes, and returns its length; 0
+ * if nothing is to be sent now. Queue pairs take turns. Timers that are due run first. ret_qp may be NULL. */
+size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t now_ns,
+			    struct ldma_qp **ret_qp);
+
+/* When to call ldma_device_transmit even if nothing else happens, or LDMA_NEVER. */
+uint64_t ldma_device_next_timer(struct ldma_device *device);
+
+/* The queue pair may have something to send. */
+void ldma_device_schedule(struct ldma_qp *qp);
+
+#endif

@@ -1,0 +1,283 @@
+#include "qp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number,
+		 const struct ldma_qp_init *init)
+{
+	uint32_t size = 1;
+	int error;
+
+	if (init->type < LDMA_QP_GSI || init->type > LDMA_QP_UD || !init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	if (init->max_send_sge > LDMA_MAX_SGE || init->max_inline > LDMA_MAX_INLINE ||
+	    init->max_send < 1 || init->max_send > 1u << 16)
+		return -EINVAL;
+	*qp = (struct ldma_qp){
+		.device = device,
+		.number = number,
+		.pd = init->pd,
+		.type = init->type,
+		.signals_all = init->signals_all,
+		.send_cq = init->send_cq,
+		.recv_cq = init->recv_cq,
+		.rq = init->srq ? init->srq : &qp->own_rq,
+		.timer.deadline_ns = LDMA_NEVER,
+	};
+	while (size < init->max_send)
+		size *= 2;
+	qp->req.mask = size - 1;
+	qp->req.max_sge = init->max_send_sge;
+	qp->req.max_inline = init->max_inline;
+	qp->req.stride = init->max_send_sge * sizeof(struct ldma_sge);
+	if (qp->req.stride < init->max_inline)
+		qp->req.stride = init->max_inline;
+	qp->req.stride = (qp->req.stride + sizeof(struct ldma_send_wqe) + 7) & ~(size_t)7;
+	if (!init->srq) {
+		error = ldma_rq_init(&qp->own_rq, init->pd, init->max_recv, init->max_recv_sge);
+		if (error)
+			return error;
+	}
+	qp->req.ring = calloc(size, qp->req.stride);
+	if (!qp->req.ring) {
+		ldma_rq_destroy(&qp->own_rq);
+		return -ENOMEM;
+	}
+	qp->rq->users++;
+	qp->send_cq->users++;
+	qp->recv_cq->users++;
+	return 0;
+}
+
+void ldma_qp_destroy(struct ldma_qp *qp)
+{
+	qp->rq->users--;
+	qp->send_cq->users--;
+	qp->recv_cq->users--;
+	ldma_rq_destroy(&qp->own_rq);
+	free(qp->req.ring);
+	qp->req.ring = NULL;
+}
+
+/* Puts the queues back to what they were when the queue pair was made (IBA 10.3.1.1). */
+static void reset(struct ldma_qp *qp)
+{
+	struct ldma_requester *req = &qp->req;
+
+	req->head = req->cursor = req->tail = 0;
+	req->una = req->next = req->sent_end = req->post = 0;
+	req->rd_outstanding = 0;
+	req->is_rnr_waiting = req->has_rewound = false;
+	memset(&qp->resp, 0, sizeof(qp->resp));
+	qp->own_rq.head = qp->own_rq.tail = 0;
+	ldma_timer_set(&qp->device->timers, &qp->timer, LDMA_NEVER);
+}
+
+static int to_init(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
+{
+	uint32_t rights = LDMA_ACCESS_LOCAL_WRITE | LDMA_ACCESS_REMOTE_WRITE |
+			  LDMA_ACCESS_REMOTE_READ | LDMA_ACCESS_REMOTE_ATOMIC;
+
+	if (attr->access & ~rights)
+		return -EINVAL;
+	qp->attr = (struct ldma_qp_attr){
+		.access = attr->access,
+		.pkey = attr->pkey,
+		.qkey = qp->type == LDMA_QP_GSI ? LDMA_GSI_QKEY : attr->qkey,
+	};
+	return 0;
+}
+
+static int to_rtr(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
+{
+	if (attr->mtu < 256 || attr->mtu > 4096 || attr->mtu & (attr->mtu - 1))
+		return -EINVAL;
+	if (!ldma_qp_is_datagram(qp)) {
+		if (attr->max_dest_rd_atomic > LDMA_MAX_RD_ATOMIC || attr->min_rnr_timer > 31 ||
+		    attr->dest_qp > LDMA_PSN_MASK || attr->rq_psn > LDMA_PSN_MASK)
+			return -EINVAL;
+		if (attr->path.ip_version != 4 && attr->path.ip_version != 6)
+			return -EINVAL;
+		qp->attr.path = attr->path;
+		qp->attr.dest_qp = attr->dest_qp;
+		qp->attr.rq_psn = attr->rq_psn;
+		qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		qp->attr.min_rnr_timer = attr->min_rnr_timer;
+		qp->resp.epsn = attr->rq_psn;
+	}
+	qp->attr.mtu = attr->mtu;
+	return 0;
+}
+
+static int to_rts(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
+{
+	struct ldma_requester *req = &qp->req;
+
+	if (attr->sq_psn > LDMA_PSN_MASK || attr->max_rd_atomic > LDMA_MAX_RD_ATOMIC ||
+	    attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7)
+		return -EINVAL;
+	qp->attr.sq_psn = attr->sq_psn;
+	qp->attr.max_rd_atomic = attr->max_rd_atomic;
+	qp->attr.timeout = attr->timeout;
+	qp->attr.retry_count = attr->retry_count;
+	qp->attr.rnr_retry = attr->rnr_retry;
+	req->una = req->next = req->sent_end = req->post = attr->sq_psn;
+	req->retry_left = attr->retry_count;
+	req->rnr_left = attr->rnr_retry;
+	return 0;
+}
+
+int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr)
+{
+	enum ldma_qp_state from = (enum ldma_qp_state)qp->state;
+	int error = -EINVAL;
+
+	if (state == LDMA_QP_RESET) {
+		reset(qp);
+		error = 0;
+	} else if (state == LDMA_QP_ERR && from != LDMA_QP_RESET) {
+		qp->resp.is_ack_pending = false;
+		qp->resp.pending = 0;
+		ldma_qp_enter_error(qp);
+		error = 0;
+	} else if (from == LDMA_QP_RESET && state == LDMA_QP_INIT && attr) {
+		error = to_init(qp, attr);
+	} else if (from == LDMA_QP_INIT && state == LDMA_QP_RTR && attr) {
+		error = to_rtr(qp, attr);
+	} else if (from == LDMA_QP_RTR && state == LDMA_QP_RTS && attr) {
+		error = to_rts(qp, attr);
+	} else if (from == LDMA_QP_RTS && state == LDMA_QP_SQD) {
+		error = 0;
+	} else if ((from == LDMA_QP_SQD || from == LDMA_QP_SQE) && state == LDMA_QP_RTS) {
+		error = 0;
+	}
+	if (error)
+		return error;
+	qp->state = (uint8_t)state;
+	ldma_device_schedule(qp);
+	return 0;
+}
+
+static enum ldma_wc_opcode completion_opcode(const struct ldma_send_wqe *wqe)
+{
+	switch (wqe->opcode) {
+	case LDMA_WR_RDMA_WRITE:
+	case LDMA_WR_RDMA_WRITE_WITH_IMM:
+		return LDMA_WC_RDMA_WRITE;
+	case LDMA_WR_RDMA_READ:
+		return LDMA_WC_RDMA_READ;
+	case LDMA_WR_ATOMIC_CMP_AND_SWP:
+		return LDMA_WC_COMP_SWAP;
+	case LDMA_WR_ATOMIC_FETCH_AND_ADD:
+		return LDMA_WC_FETCH_ADD;
+	}
+	return LDMA_WC_SEND;
+}
+
+void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status)
+{
+	struct ldma_requester *req = &qp->req;
+	const struct ldma_send_wqe *wqe = ldma_qp_wqe(qp, req->head);
+	enum ldma_wc_opcode opcode = completion_opcode(wqe);
+
+	if (status != LDMA_WC_SUCCESS || qp->signals_all || (wqe->flags & LDMA_SEND_SIGNALED)) {
+		struct ldma_wc wc = {
+			.wr_id = wqe->wr_id,
+			.qp_num = qp->number,
+			.status = (uint8_t)status,
+			.opcode = (uint8_t)opcode,
+			.byte_length = wqe->length,
+		};
+
+		ldma_cq_push(qp->send_cq, &wc);
+	}
+	if (opcode >= LDMA_WC_RDMA_READ && req->head != req->cursor)
+		req->rd_outstanding--;
+	if (req->cursor == req->head)
+		req->cursor++;
+	req->head++;
+}
+
+void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc)
+{
+	wc->wr_id = qp->resp.recv.wr_id;
+	wc->qp_num = qp->number;
+	qp->resp.has_recv = false;
+	qp->resp.recv_offset = 0;
+	ldma_cq_push(qp->recv_cq, wc);
+}
+
+static void flush_sends(struct ldma_qp *qp)
+{
+	while (qp->req.head != qp->req.tail)
+		ldma_qp_complete_send(qp, LDMA_WC_WR_FLUSH_ERR);
+	qp->req.una = qp->req.next = qp->req.sent_end = qp->req.post;
+	qp->req.rd_outstanding = 0;
+	qp->req.is_rnr_waiting = false;
+	ldma_timer_set(&qp->device->timers, &qp->timer, LDMA_NEVER);
+}
+
+static void flush_receives(struct ldma_qp *qp)
+{
+	do {
+		struct ldma_wc wc = {.status = LDMA_WC_WR_FLUSH_ERR, .opcode = LDMA_WC_RECV};
+
+		if (qp->resp.has_recv)
+			ldma_qp_complete_recv(qp, &wc);
+		/* A shared queue's Receives belong to the others, too (IBA 10.2.9). */
+		if (qp->rq == &qp->own_rq)
+			qp->resp.has_recv = ldma_rq_take(qp->rq, &qp->resp.recv);
+	} while (qp->resp.has_recv);
+}
+
+void ldma_qp_enter_error(struct ldma_qp *qp)
+{
+	qp->state = LDMA_QP_ERR;
+	flush_sends(qp);
+	flush_receives(qp);
+	qp->resp.operation = LDMA_OP_UNKNOWN;
+}
+
+void ldma_qp_fail_send(struct ldma_qp *qp, enum ldma_wc_status status)
+{
+	LDMA_COUNT(qp, send_err);
+	ldma_qp_complete_send(qp, status);
+	if (qp->type == LDMA_QP_RC) {
+		ldma_qp_enter_error(qp);
+	} else {
+		qp->state = LDMA_QP_SQE;
+		flush_sends(qp);
+	}
+}
+
+bool ldma_qp_is_drained(const struct ldma_qp *qp)
+{
+	return qp->state == LDMA_QP_SQD &&
+	       (qp->req.head == qp->req.tail ||
+		ldma_qp_wqe(qp, qp->req.head)->first_psn >= qp->req.sent_end);
+}
+
+void ldma_qp_start_packet(const struct ldma_qp *qp, const struct ldma_path *path, uint8_t opcode,
+			  uint32_t psn, struct ldma_packet *ret)
+{
+	*ret = (struct ldma_packet){
+		.version = 2,
+		.ip_version = path->ip_version,
+		.tos = path->tos,
+		.ttl = path->ttl,
+		.sport = path->sport,
+		.dport = LDMA_ROCE2_PORT,
+		.ip_id = qp->device->ip_id,
+		.opcode = opcode,
+		.flags = 0x40, /* migrated: the only state without path migration (IBA 17.2.8) */
+		.pkey = qp->attr.pkey,
+		.dest_qp = qp->attr.dest_qp,
+		.psn = psn & LDMA_PSN_MASK,
+	};
+	memcpy(ret->src, path->src, 16);
+	memcpy(ret->dst, path->dst, 16);
+}

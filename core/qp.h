@@ -1,0 +1,257 @@
+/* Queue pairs: types, states, attributes, and the rings of work requests. All calls on one device and what belongs to
+ * it are made by one thread at a time. */
+#ifndef LDMA_QP_H
+#define LDMA_QP_H
+
+#include <stddef.h>
+
+#include "cq.h"
+#include "packet.h"
+#include "sgl.h"
+#include "timer.h"
+
+#define LDMA_PSN_MASK 0xffffffu
+#define LDMA_PSN_HALF 0x800000u
+#define LDMA_MAX_SGE 16
+#define LDMA_MAX_INLINE 1024
+#define LDMA_MAX_RD_ATOMIC 16
+#define LDMA_MAX_MESSAGE 0x80000000u /* 2 GiB, the largest of IBA 9.4 */
+#define LDMA_GRH_BYTES 40
+#define LDMA_GSI_QP 1
+#define LDMA_GSI_QKEY 0x80010000u
+#define LDMA_PACKET_MAX (40 + 8 + LDMA_BTH_BYTES + 32 + 4096 + LDMA_ICRC_BYTES)
+
+/* Numbers as in ib_qp_type. */
+enum ldma_qp_type { LDMA_QP_GSI = 1, LDMA_QP_RC = 2, LDMA_QP_UC = 3, LDMA_QP_UD = 4 };
+
+/* Numbers as in ibv_qp_state. */
+enum ldma_qp_state {
+	LDMA_QP_RESET,
+	LDMA_QP_INIT,
+	LDMA_QP_RTR,
+	LDMA_QP_RTS,
+	LDMA_QP_SQD,
+	LDMA_QP_SQE,
+	LDMA_QP_ERR,
+};
+
+/* Numbers as in ibv_wr_opcode. */
+enum ldma_wr_opcode {
+	LDMA_WR_RDMA_WRITE = 0,
+	LDMA_WR_RDMA_WRITE_WITH_IMM = 1,
+	LDMA_WR_SEND = 2,
+	LDMA_WR_SEND_WITH_IMM = 3,
+	LDMA_WR_RDMA_READ = 4,
+	LDMA_WR_ATOMIC_CMP_AND_SWP = 5,
+	LDMA_WR_ATOMIC_FETCH_AND_ADD = 6,
+	LDMA_WR_SEND_WITH_INV = 9,
+};
+
+/* As in ibv_send_flags. */
+enum ldma_send_flag {
+	LDMA_SEND_FENCE = 1,
+	LDMA_SEND_SIGNALED = 2,
+	LDMA_SEND_SOLICITED = 4,
+	LDMA_SEND_INLINE = 8,
+};
+
+/* The way to a peer. Addresses as in struct ldma_packet: IPv4 in the first four bytes, the rest 0. */
+struct ldma_path {
+	uint8_t ip_version; /* 4 or 6 */
+	uint8_t tos, ttl;
+	uint16_t sport;
+	uint8_t src[16], dst[16];
+};
+
+struct ldma_send_wr {
+	uint64_t wr_id;
+	const struct ldma_sge *sge;
+	const void *inline_data; /* with LDMA_SEND_INLINE, instead of sge */
+	uint32_t sge_count, inline_length;
+	uint8_t opcode, flags; /* enum ldma_wr_opcode, mask of enum ldma_send_flag */
+	uint32_t imm;          /* immediate data, or the key to invalidate */
+	uint64_t remote_va;
+	uint32_t rkey;
+	uint64_t compare, swap_add;
+	const struct ldma_path *path; /* UD and GSI only, as the next two */
+	uint32_t remote_qp, remote_qkey;
+};
+
+struct ldma_recv_wr {
+	uint64_t wr_id;
+	const struct ldma_sge *sge;
+	uint32_t sge_count;
+};
+
+/* A send request in its ring. PSNs count on from the first without wrapping: only the wire has 24 bits. */
+struct ldma_send_wqe {
+	uint64_t wr_id, remote_va, compare, swap_add;
+	uint64_t first_psn, end_psn; /* end: of the next request */
+	uint32_t length, rkey, imm, remote_qp, remote_qkey;
+	uint8_t opcode, flags, sge_count, status;
+	struct ldma_path path;
+	struct ldma_sge sge[]; /* or inline data */
+};
+
+struct ldma_recv_wqe {
+	uint64_t wr_id;
+	uint32_t length, sge_count;
+	struct ldma_sge sge[LDMA_MAX_SGE];
+};
+
+/* Receives of one queue pair, or shared by many (SRQ). */
+struct ldma_rq {
+	uint8_t *ring;
+	size_t stride;
+	uint32_t mask, head, tail, max_sge, pd, users;
+};
+
+/* What the responder keeps to answer a READ or atomic again (IBA 9.7.5.1.4). */
+struct ldma_resource {
+	uint32_t first_psn, count; /* of the original request */
+	uint64_t va;
+	uint32_t rkey, length;
+	uint64_t original;  /* of an atomic */
+	uint8_t operation;  /* enum ldma_operation; LDMA_OP_UNKNOWN: never used */
+	bool was_answered;  /* all responses went out once */
+	bool is_pending;    /* has responses to send: */
+	uint32_t psn, sent; /* first one, how many of them are out */
+	uint64_t from_va;
+	uint32_t from_length;
+};
+
+struct ldma_counters {
+#define COUNTER(name) uint64_t name;
+#include "counters.def"
+};
+
+struct ldma_requester {
+	uint8_t *ring;
+	size_t stride;
+	uint32_t mask, head, cursor, tail; /* cursor: whose packet is next */
+	uint32_t max_sge, max_inline;
+	uint64_t una, next, sent_end,
+		post; /* oldest unacknowledged, next, beyond all that went, of the next post */
+	uint32_t rd_outstanding;
+	uint8_t retry_left, rnr_left;
+	bool is_rnr_waiting, has_rewound; /* the latter: since una last moved */
+};
+
+struct ldma_responder {
+	uint32_t epsn, msn;
+	uint8_t operation; /* of the message in progress; LDMA_OP_UNKNOWN: none */
+	bool has_nak_sent, has_recv, is_ack_pending;
+	uint8_t ack_syndrome;
+	uint32_t ack_psn;
+	uint64_t write_va;
+	uint32_t write_rkey, write_left, write_length;
+	uint32_t recv_offset;
+	struct ldma_recv_wqe recv; /* taken for the message in progress */
+	struct ldma_resource resources[LDMA_MAX_RD_ATOMIC];
+	uint32_t newest,
+		pending; /* resources: the next to be used, how many have responses to send */
+};
+
+/* What a transition takes from it:
+ * INIT: access, qkey (UD; GSI has its own), pkey. RTR: mtu and, except for UD and GSI, path, dest_qp, rq_psn,
+ * max_dest_rd_atomic, min_rnr_timer. RTS from RTR: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic. */
+struct ldma_qp_attr {
+	uint32_t access, qkey;
+	uint16_t pkey;
+	uint32_t mtu; /* 256, 512, 1024, 2048 or 4096 */
+	struct ldma_path path;
+	uint32_t dest_qp, rq_psn, sq_psn;
+	uint8_t max_dest_rd_atomic, max_rd_atomic;
+	uint8_t min_rnr_timer; /* 5 bits, IBA table 45 */
+	uint8_t timeout;       /* 4.096 us * 2^timeout; 0: none */
+	uint8_t retry_count;   /* 0 to 7 */
+	uint8_t rnr_retry;     /* 0 to 6; 7: for ever */
+};
+
+struct ldma_qp_init {
+	uint8_t type;
+	bool signals_all; /* every send completes with an entry */
+	uint32_t pd;
+	struct ldma_cq *send_cq, *recv_cq;
+	struct ldma_rq *srq; /* or NULL */
+	uint32_t max_send, max_recv, max_send_sge, max_recv_sge, max_inline;
+};
+
+struct ldma_device;
+
+struct ldma_qp {
+	struct ldma_device *device;
+	uint32_t number, pd;
+	uint8_t type, state;
+	bool signals_all, is_ready, prefers_requests;
+	struct ldma_qp *next_ready;
+	struct ldma_timer timer;
+	struct ldma_cq *send_cq, *recv_cq;
+	struct ldma_rq *rq, own_rq;
+	struct ldma_qp_attr attr;
+	struct ldma_requester req;
+	struct ldma_responder resp;
+	struct ldma_counters counters;
+};
+
+/* 0, or -ENOMEM or -EINVAL (sge or depth of 0 or beyond the limits). */
+int ldma_rq_init(struct ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge);
+void ldma_rq_destroy(struct ldma_rq *rq);
+
+/* 0; -ENOMEM: the ring is full; -EINVAL: too many pieces. The bytes are looked at when they are needed. */
+int ldma_rq_post(struct ldma_rq *rq, const struct ldma_recv_wr *wr);
+
+/* Takes the oldest Receive. False if there is none. */
+bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret);
+
+/* A queue pair in RESET; 0, -EINVAL or -ENOMEM. number is the caller's to choose. */
+int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number,
+		 const struct ldma_qp_init *init);
+void ldma_qp_destroy(struct ldma_qp *qp);
+
+/* Moves to another state (IBA 10.3.1); attr may be NULL where nothing is taken from it. 0, or -EINVAL with nothing
+ * changed: no such transition, or an attribute out of range. Going to ERR flushes; going to RESET forgets. */
+int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr);
+
+/* 0; -EINVAL: not in this state, for this type or beyond its limits; -ENOMEM: the ring is full.
+ * In SQE and ERR a request completes as flushed at once (IBA 10.3.1.6, 10.3.1.7). */
+int ldma_qp_post_send(struct ldma_qp *qp, const struct ldma_send_wr *wr);
+int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr);
+
+/* In SQD: whether every request that had begun has completed (IBA 10.3.1.5). */
+bool ldma_qp_is_drained(const struct ldma_qp *qp);
+
+/* The roles' own: */
+
+static inline struct ldma_send_wqe *ldma_qp_wqe(const struct ldma_qp *qp, uint32_t index)
+{
+	return (struct ldma_send_wqe *)(qp->req.ring + qp->req.stride * (index & qp->req.mask));
+}
+
+static inline bool ldma_qp_is_datagram(const struct ldma_qp *qp)
+{
+	return qp->type == LDMA_QP_UD || qp->type == LDMA_QP_GSI;
+}
+
+/* Counts for the queue pair and its device. */
+#define LDMA_COUNT_BY(qp, name, n) ((qp)->counters.name += (n), (qp)->device->counters.name += (n))
+#define LDMA_COUNT(qp, name) LDMA_COUNT_BY(qp, name, 1)
+
+/* Completes the send request at the head and retires it; an entry is made if it failed or asked for one. */
+void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status);
+
+/* Completes the Receive of the message in progress. */
+void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc);
+
+/* Completes the request at the head with an error and flushes what follows: RC goes to ERR, the others to SQE
+ * (IBA 10.3.1.6). */
+void ldma_qp_fail_send(struct ldma_qp *qp, enum ldma_wc_status status);
+
+/* To ERR: flushes sends and the queue pair's own Receives in their order (IBA 10.3.1.7). */
+void ldma_qp_enter_error(struct ldma_qp *qp);
+
+/* Fills what all packets of the queue pair have in common. */
+void ldma_qp_start_packet(const struct ldma_qp *qp, const struct ldma_path *path, uint8_t opcode,
+			  uint32_t psn, struct ldma_packet *ret);
+
+#endif

@@ -1,0 +1,190 @@
+#include "requester.h"
+
+#include "device.h"
+
+#define ACK_INTERVAL 32 /* packets of a long message between requests for an ACK */
+
+/* Positions behind the transport's base code, indexed by is_last + 2 * is_first. */
+enum { MIDDLE, LAST, FIRST, ONLY };
+static const uint8_t opcodes[][4] = {
+	[LDMA_WR_SEND] = {0x01, 0x02, 0x00, 0x04},
+	[LDMA_WR_SEND_WITH_IMM] = {0x01, 0x03, 0x00, 0x05},
+	[LDMA_WR_SEND_WITH_INV] = {0x01, 0x16, 0x00, 0x17},
+	[LDMA_WR_RDMA_WRITE] = {0x07, 0x08, 0x06, 0x0a},
+	[LDMA_WR_RDMA_WRITE_WITH_IMM] = {0x07, 0x09, 0x06, 0x0b},
+	/* also when resumed in the middle */
+	[LDMA_WR_RDMA_READ] = {0x0c, 0x0c, 0x0c, 0x0c},
+	[LDMA_WR_ATOMIC_CMP_AND_SWP] = {[ONLY] = 0x13},
+	[LDMA_WR_ATOMIC_FETCH_AND_ADD] = {[ONLY] = 0x14},
+};
+
+static uint8_t wire_opcode(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe, bool is_first,
+			   bool is_last)
+{
+	static const uint8_t base[] = {
+		[LDMA_QP_GSI] = LDMA_TRANSPORT_UD << 5,
+		[LDMA_QP_RC] = LDMA_TRANSPORT_RC << 5,
+		[LDMA_QP_UC] = LDMA_TRANSPORT_UC << 5,
+		[LDMA_QP_UD] = LDMA_TRANSPORT_UD << 5,
+	};
+
+	return base[qp->type] | opcodes[wqe->opcode][is_last + 2 * is_first];
+}
+
+static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
+{
+	const struct ldma_requester *req = &qp->req;
+
+	/* A draining queue finishes what it began (IBA 10.3.1.5). */
+	if (qp->state != LDMA_QP_RTS &&
+	    !(qp->state == LDMA_QP_SQD && wqe->first_psn < req->sent_end))
+		return false;
+	if (req->is_rnr_waiting || wqe->status != LDMA_WC_SUCCESS)
+		return false;
+	/* A fence waits for the READs and atomics before it (IBA 10.8.3.3). */
+	if ((wqe->flags & LDMA_SEND_FENCE) && req->rd_outstanding)
+		return false;
+	if (ldma_wqe_needs_response(wqe)) /* at most half of all PSNs in flight (IBA 9.7.2) */
+		return req->rd_outstanding < qp->attr.max_rd_atomic &&
+		       wqe->end_psn - req->una <= LDMA_PSN_HALF;
+	return req->next - req->una < qp->device->config.window_packets;
+}
+
+/* Puts the packet's part of the message where the encoder expects it. NULL if it may not be read. */
+static const uint8_t *gather(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
+			     const struct ldma_packet *packet, uint32_t offset, uint32_t length,
+			     uint8_t *buf)
+{
+	uint8_t *payload = buf + ldma_packet_payload_offset(packet);
+
+	if (wqe->flags & LDMA_SEND_INLINE)
+		return (const uint8_t *)wqe->sge + offset;
+	if (!ldma_sgl_gather(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset, length,
+			     payload))
+		return NULL;
+	return payload;
+}
+
+static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint32_t offset,
+			 bool is_last, struct ldma_packet *packet)
+{
+	packet->va = wqe->remote_va + offset;
+	packet->rkey = wqe->rkey;
+	packet->dma_length = wqe->length - offset;
+	packet->compare = wqe->compare;
+	packet->swap_add = wqe->swap_add;
+	packet->imm = wqe->imm;
+	packet->inv_rkey = wqe->imm;
+	if (is_last && (wqe->flags & LDMA_SEND_SOLICITED))
+		packet->flags |= 0x80;
+	if (ldma_qp_is_datagram(qp)) {
+		packet->dest_qp = wqe->remote_qp;
+		packet->src_qp = qp->number;
+		/* The high bit stands for the queue pair's own key (IBA 11.4.1.1). */
+		packet->qkey = wqe->remote_qkey >> 31 ? qp->attr.qkey : wqe->remote_qkey;
+	}
+}
+
+/* The packet is out: PSNs, cursor, timer. */
+static void advance(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_t now_ns)
+{
+	struct ldma_requester *req = &qp->req;
+	bool needs_response = ldma_wqe_needs_response(wqe);
+	bool is_done;
+
+	req->next = needs_response ? wqe->end_psn : req->next + 1;
+	is_done = req->next == wqe->end_psn;
+	if (req->sent_end < req->next)
+		req->sent_end = req->next;
+	if (qp->type != LDMA_QP_RC) {
+		req->una = req->next;
+		if (is_done)
+			ldma_qp_complete_send(qp, LDMA_WC_SUCCESS);
+		return;
+	}
+	if (needs_response)
+		req->rd_outstanding++;
+	if (is_done)
+		req->cursor++;
+	if (qp->timer.deadline_ns == LDMA_NEVER)
+		ldma_requester_restart_timer(qp, now_ns);
+}
+
+size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
+{
+	struct ldma_requester *req = &qp->req;
+	struct ldma_send_wqe *wqe = ldma_qp_wqe(qp, req->cursor);
+	bool is_first, is_last, has_payload;
+	struct ldma_packet packet;
+	const uint8_t *payload = NULL;
+	uint32_t offset, length = 0;
+	size_t encoded;
+
+	if (req->cursor == req->tail || !may_send(qp, wqe))
+		return 0;
+	is_first = req->next == wqe->first_psn;
+	is_last = req->next + 1 == wqe->end_psn;
+	has_payload = !ldma_wqe_needs_response(wqe);
+	offset = (uint32_t)(req->next - wqe->first_psn) * qp->attr.mtu;
+	ldma_qp_start_packet(qp, ldma_qp_is_datagram(qp) ? &wqe->path : &qp->attr.path,
+			     wire_opcode(qp, wqe, is_first, is_last), (uint32_t)req->next, &packet);
+	fill_headers(qp, wqe, offset, is_last, &packet);
+	if (has_payload) {
+		length = wqe->length - offset < qp->attr.mtu ? wqe->length - offset : qp->attr.mtu;
+		payload = gather(qp, wqe, &packet, offset, length, buf);
+		if (!payload) {
+			/* Requests complete in order: those before it first (IBA 10.8.3). */
+			wqe->status = LDMA_WC_LOC_PROT_ERR;
+			if (req->cursor == req->head)
+				ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
+			return 0;
+		}
+		packet.ack_req = qp->type == LDMA_QP_RC &&
+				 (is_last || req->next % ACK_INTERVAL == 0 ||
+				  req->next + 1 - req->una >= qp->device->config.window_packets);
+	}
+	encoded = ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
+	LDMA_COUNT_BY(qp, sent_bytes, length);
+	if (is_first && has_payload && wqe->opcode >= LDMA_WR_SEND)
+		LDMA_COUNT(qp, rdma_sends);
+	advance(qp, wqe, now_ns);
+	return encoded;
+}
+
+void ldma_requester_rewind(struct ldma_qp *qp)
+{
+	qp->req.next = qp->req.una;
+	qp->req.cursor = qp->req.head;
+	qp->req.rd_outstanding = 0;
+	LDMA_COUNT(qp, completer_retry_err);
+	ldma_device_schedule(qp);
+}
+
+void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns)
+{
+	uint64_t deadline_ns = LDMA_NEVER;
+
+	if (qp->attr.timeout && qp->req.una < qp->req.next)
+		deadline_ns = now_ns + (UINT64_C(4096) << qp->attr.timeout);
+	ldma_timer_set(&qp->device->timers, &qp->timer, deadline_ns);
+}
+
+void ldma_requester_expire(struct ldma_qp *qp)
+{
+	struct ldma_requester *req = &qp->req;
+
+	if (req->is_rnr_waiting) {
+		req->is_rnr_waiting = false;
+		ldma_device_schedule(qp);
+		return;
+	}
+	LDMA_COUNT(qp, ack_timeout);
+	if (!req->retry_left) { /* IBA 9.9.2 */
+		LDMA_COUNT(qp, retry_exceeded_err);
+		ldma_qp_fail_send(qp, LDMA_WC_RETRY_EXC_ERR);
+		return;
+	}
+	req->retry_left--;
+	req->has_rewound = false;
+	ldma_requester_rewind(qp);
+}

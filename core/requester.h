@@ -1,0 +1,26 @@
+/* The requester: turns posted send requests into packets, and sends them again from the oldest unacknowledged one
+ * (go-back-N) when the completer or the timer says so. */
+#ifndef LDMA_REQUESTER_H
+#define LDMA_REQUESTER_H
+
+#include "qp.h"
+
+/* Writes the next request packet to buf (LDMA_PACKET_MAX bytes). 0 if none may go now: nothing posted, window or
+ * responder resources used up, a fence, an RNR wait, or a failed request that others must complete before. */
+size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns);
+
+/* Continues from the oldest unacknowledged PSN. */
+void ldma_requester_rewind(struct ldma_qp *qp);
+
+/* Starts the timer anew if anything is unacknowledged, else stops it (IBA 9.7.6.1.3). */
+void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns);
+
+/* The queue pair's timer has run out: the end of an RNR wait, or of waiting for an ACK. */
+void ldma_requester_expire(struct ldma_qp *qp);
+
+static inline bool ldma_wqe_needs_response(const struct ldma_send_wqe *wqe)
+{
+	return wqe->opcode >= LDMA_WR_RDMA_READ && wqe->opcode <= LDMA_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* The responder: a chain of checks that a request passes before it is executed, and the answers it gets. */
+#ifndef LDMA_RESPONDER_H
+#define LDMA_RESPONDER_H
+
+#include "qp.h"
+
+/* Syndromes of the AETH (IBA table 44 to 46). */
+enum ldma_syndrome {
+	LDMA_SYNDROME_ACK = 0x1f, /* without a limit of credits */
+	LDMA_SYNDROME_RNR = 0x20,
+	LDMA_SYNDROME_NAK_SEQUENCE = 0x60,
+	LDMA_SYNDROME_NAK_INVALID = 0x61,
+	LDMA_SYNDROME_NAK_ACCESS = 0x62,
+	LDMA_SYNDROME_NAK_OPERATION = 0x63,
+};
+
+/* packet is a request to a queue pair that may receive. */
+void ldma_responder_receive(struct ldma_qp *qp, const struct ldma_packet *packet);
+
+/* Writes the next response to buf (LDMA_PACKET_MAX bytes); 0 if there is none. Responses to READs and atomics go in
+ * the order of the requests, an ACK after those it covers. A queue pair in ERR still says why. */
+size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf);
+
+/* responder_reply.c: */
+
+/* An ACK or NAK of psn is to be sent, instead of one that is waiting. */
+void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome);
+
+/* Answers a request that was executed before (IBA 9.7.5.1.4). */
+void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
+			   const struct ldma_opcode_info *info);
+
+/* A resource for a READ or atomic with its first response pending; NULL if the requester exceeds what was agreed. */
+struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ldma_packet *packet,
+					     uint8_t operation, uint32_t count);
+
+#endif

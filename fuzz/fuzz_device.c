@@ -1,0 +1,227 @@
+/* A device with live queue pairs, driven by any bytes: packets with a good ICRC and any numbers in them, posts, time,
+ * errors, regions that go. Memory is allocated exactly, so that a byte too far is seen; what may not be written has
+ * to stay as it was. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "check.h"
+#include "device.h"
+
+#define REGION_BYTES 3000
+#define REGION_VA 0x10000
+#define QPS 3
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct input {
+	const uint8_t *at, *end;
+};
+
+static uint8_t next(struct input *input)
+{
+	return input->at < input->end ? *input->at++ : 0;
+}
+
+static uint32_t next32(struct input *input)
+{
+	uint32_t value = 0;
+
+	for (int i = 0; i < 4; i++)
+		value = value << 8 | next(input);
+	return value;
+}
+
+struct world {
+	struct ldma_device *device;
+	struct ldma_cq *cq;
+	struct ldma_qp *qps[QPS];
+	uint8_t *memory[2]; /* of keys 1 (all rights) and 2 (to be read only) */
+	uint64_t now_ns;
+};
+
+static const struct ldma_path path = {
+	.ip_version = 4, .ttl = 64, .sport = 49152, .src = {10, 0, 0, 2}, .dst = {10, 0, 0, 1}};
+
+static void connect(struct ldma_qp *qp)
+{
+	struct ldma_qp_attr attr = {
+		.access = LDMA_ACCESS_REMOTE_WRITE | LDMA_ACCESS_REMOTE_READ |
+			  LDMA_ACCESS_REMOTE_ATOMIC,
+		.pkey = 0xffff,
+		.qkey = 7,
+		.mtu = 256,
+		.path = path,
+		.dest_qp = 5,
+		.max_dest_rd_atomic = 3,
+		.max_rd_atomic = 3,
+		.timeout = 10,
+		.retry_count = 2,
+		.rnr_retry = 2,
+	};
+
+	CHECK(!ldma_qp_modify(qp, LDMA_QP_RESET, NULL));
+	CHECK(!ldma_qp_modify(qp, LDMA_QP_INIT, &attr));
+	CHECK(!ldma_qp_modify(qp, LDMA_QP_RTR, &attr));
+	CHECK(!ldma_qp_modify(qp, LDMA_QP_RTS, &attr));
+}
+
+static void create(struct world *world)
+{
+	static const uint8_t types[QPS] = {LDMA_QP_RC, LDMA_QP_UC, LDMA_QP_UD};
+	struct ldma_device_config config = {.max_qp = 4, .max_region = 4};
+	uint32_t all = LDMA_ACCESS_ALL;
+
+	*world = (struct world){.device = ldma_device_create(&config), .cq = ldma_cq_create(64)};
+	CHECK(world->device && world->cq);
+	for (int i = 0; i < 2; i++) {
+		world->memory[i] = calloc(1, REGION_BYTES);
+		CHECK(!ldma_iova_register(&world->device->iova, 0, world->memory[i], REGION_VA,
+					  REGION_BYTES, i ? LDMA_ACCESS_REMOTE_READ : all,
+					  (uint32_t)i + 1));
+	}
+	for (int i = 0; i < QPS; i++) {
+		struct ldma_qp_init init = {
+			.type = types[i],
+			.send_cq = world->cq,
+			.recv_cq = world->cq,
+			.max_send = 8,
+			.max_recv = 8,
+			.max_send_sge = 2,
+			.max_recv_sge = 2,
+			.max_inline = 32,
+		};
+
+		CHECK(!ldma_device_create_qp(world->device, &init, &world->qps[i]));
+		connect(world->qps[i]);
+	}
+}
+
+static void destroy(struct world *world)
+{
+	ldma_device_destroy(world->device);
+	CHECK(!ldma_cq_destroy(world->cq));
+	for (size_t i = 0; i < REGION_BYTES; i++)
+		CHECK(!world->memory[1][i]);
+	free(world->memory[0]);
+	free(world->memory[1]);
+}
+
+static void receive(struct world *world, struct input *input)
+{
+	static const uint8_t nothing[512] = {[0 ... 511] = 0xee};
+	struct ldma_qp *qp = world->qps[next(input) % QPS];
+	uint8_t buf[1024], choice = next(input);
+	uint32_t expected = choice & 1 ? (uint32_t)qp->req.una : qp->resp.epsn;
+	struct ldma_packet packet, decoded;
+	size_t payload = next(input) * 2u, length;
+	uint8_t *frame;
+
+	ldma_qp_start_packet(qp, &path, next(input), expected + (uint32_t)(int8_t)next(input),
+			     &packet);
+	memcpy(packet.src, path.dst, 16);
+	memcpy(packet.dst, path.src, 16);
+	packet.dest_qp = qp->number;
+	packet.ack_req = choice >> 1 & 1;
+	packet.syndrome = next(input);
+	packet.va = REGION_VA + (uint64_t)(int64_t)(int16_t)next32(input);
+	packet.rkey = packet.inv_rkey = next(input) & 3;
+	packet.dma_length = choice & 4 ? (uint32_t)payload : next32(input);
+	packet.swap_add = packet.compare = next(input);
+	packet.qkey = 7;
+	length = ldma_packet_encode(&packet, nothing, choice & 8 ? 256 : payload, buf, sizeof(buf));
+	if (!length)
+		return;
+	frame = malloc(length);
+	memcpy(frame, buf, length);
+	CHECK(ldma_packet_decode(LDMA_LINK_IPV4, frame, (uint32_t)length, (uint32_t)length,
+				 &decoded));
+	ldma_device_receive(world->device, &decoded, world->now_ns);
+	free(frame);
+}
+
+static void post(struct world *world, struct input *input)
+{
+	struct ldma_qp *qp = world->qps[next(input) % QPS];
+	struct ldma_sge sge[2];
+	struct ldma_send_wr send = {
+		.sge = sge,
+		.sge_count = next(input) % 3,
+		.opcode = next(input) % 10,
+		.flags = next(input) & 15,
+		.remote_va = next(input) * 8u,
+		.inline_data = sge,
+		.inline_length = next(input) % sizeof(sge),
+		.path = &path,
+	};
+	struct ldma_recv_wr recv = {.sge = sge, .sge_count = send.sge_count};
+
+	for (int i = 0; i < 2; i++) {
+		sge[i].va = REGION_VA + next(input) * 16u;
+		sge[i].length = next(input) * 8u;
+		sge[i].lkey = next(input) & 3;
+	}
+	if (next(input) & 1)
+		ldma_qp_post_send(qp, &send);
+	else
+		ldma_qp_post_recv(qp, &recv);
+}
+
+static void transmit(struct world *world, unsigned count)
+{
+	uint8_t *buf = malloc(LDMA_PACKET_MAX);
+	struct ldma_packet packet;
+
+	for (size_t length = 1; count && length; count--) {
+		length = ldma_device_transmit(world->device, buf, world->now_ns, NULL);
+		if (!length)
+			break;
+		CHECK(ldma_packet_decode(LDMA_LINK_IPV4, buf, (uint32_t)length, (uint32_t)length,
+					 &packet));
+		CHECK(!packet.error && packet.icrc_state == LDMA_ICRC_OK);
+	}
+	free(buf);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input input = {data, data + size};
+	struct ldma_wc wc[8];
+	struct world world;
+
+	create(&world);
+	while (input.at < input.end) {
+		uint8_t what = next(&input);
+
+		switch (what & 7) {
+		case 0:
+		case 1:
+		case 2:
+			receive(&world, &input);
+			break;
+		case 3:
+			post(&world, &input);
+			break;
+		case 4:
+			world.now_ns += (uint64_t)next(&input) << (what >> 3);
+			transmit(&world, next(&input));
+			break;
+		case 5:
+			ldma_cq_poll(world.cq, wc, 8);
+			break;
+		case 6:
+			if (what & 8)
+				connect(world.qps[next(&input) % QPS]);
+			else
+				ldma_qp_modify(world.qps[next(&input) % QPS],
+					       (enum ldma_qp_state)(what >> 4 & 7), NULL);
+			break;
+		case 7:
+			if (what == 255)
+				ldma_iova_deregister(&world.device->iova, 1);
+			break;
+		}
+	}
+	destroy(&world);
+	return 0;
+}

@@ -1,0 +1,344 @@
+"""The device's protocol core without a wire: engines that take and give packets as bytes, at times that the caller sets."""
+import os
+from ipaddress import ip_address
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.errno cimport EEXIST
+from libc.string cimport memcpy, memset
+
+from livedma._native.packet cimport (
+    LDMA_LINK_IPV4, LDMA_LINK_IPV6, ldma_packet, ldma_packet_decode,
+)
+from livedma._native.rdma cimport *
+
+TYPES = {"GSI": 1, "RC": 2, "UC": 3, "UD": 4}
+STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
+OPERATIONS = {
+    "WRITE": 0, "WRITE_WITH_IMM": 1, "SEND": 2, "SEND_WITH_IMM": 3, "READ": 4,
+    "COMPARE_SWAP": 5, "FETCH_ADD": 6, "SEND_WITH_INV": 9,
+}
+COMPLETED = {
+    0: "SEND", 1: "WRITE", 2: "READ", 3: "COMPARE_SWAP", 4: "FETCH_ADD", 128: "RECV",
+    129: "RECV_WRITE_WITH_IMM",
+}
+STATUSES = {
+    ldma_statuses[i].value: ldma_statuses[i].name.decode() for i in range(LDMA_STATUS_COUNT)
+}
+cdef dict FLAGS = {"fence": 1, "signaled": 2, "solicited": 4}
+cdef dict RIGHTS = {
+    "local_write": 1, "remote_write": 2, "remote_read": 4, "remote_atomic": 8,
+    "remote_invalidate": 1 << 16,
+}
+
+
+cdef int check(int result) except -1:
+    """The one gate: a negative result is the caller's mistake or the system's failure."""
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+cdef uint32_t rights(access) except? 0xffffffff:
+    cdef uint32_t mask = 0
+    for name in access:
+        mask |= RIGHTS[name]
+    return mask
+
+
+cdef dict counters(const ldma_counters *c):
+    cdef const char *base = <const char *>c
+    return {
+        ldma_counter_names[i].name.decode(): (<const uint64_t *>(base + ldma_counter_names[i].offset))[0]
+        for i in range(LDMA_COUNTER_COUNT)
+    }
+
+
+cdef int fill_path(ldma_path *path, src, dst, uint16_t sport) except -1:
+    cdef bytes a = ip_address(src).packed, b = ip_address(dst).packed
+    if len(a) != len(b):
+        raise ValueError("src and dst must both be IPv4 or both be IPv6")
+    memset(path, 0, sizeof(path[0]))
+    path.ip_version = 4 if len(a) == 4 else 6
+    path.ttl = 64
+    path.sport = sport
+    memcpy(path.src, PyBytes_AS_STRING(a), len(a))
+    memcpy(path.dst, PyBytes_AS_STRING(b), len(b))
+    return 0
+
+
+cdef class Completion:
+    """A work completion. status and operation are names."""
+
+    cdef readonly uint64_t wr_id
+    cdef readonly str status, operation
+    cdef readonly uint32_t length, qp, src_qp
+    cdef readonly object imm, invalidated
+    cdef readonly bint solicited
+
+    def __repr__(self):
+        return f"<{self.operation} {self.wr_id}: {self.status}, {self.length} bytes>"
+
+
+cdef class CompletionQueue:
+    cdef ldma_cq *c
+
+    def __cinit__(self, uint32_t capacity=1024):
+        self.c = ldma_cq_create(capacity)
+        if self.c == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        ldma_cq_destroy(self.c)
+
+    @property
+    def lost(self):
+        """Completions that found the queue full."""
+        return self.c.lost
+
+    def poll(self, uint32_t count=64):
+        """Up to count completions, in their order."""
+        cdef ldma_wc wc
+        cdef Completion one
+        cdef list found = []
+        while len(found) < count and ldma_cq_poll(self.c, &wc, 1):
+            one = Completion.__new__(Completion)
+            one.wr_id, one.length, one.qp, one.src_qp = wc.wr_id, wc.byte_length, wc.qp_num, wc.src_qp
+            one.status, one.operation = STATUSES[wc.status], COMPLETED[wc.opcode]
+            one.solicited = wc.is_solicited
+            one.imm = wc.imm if wc.flags & 2 else None
+            one.invalidated = wc.imm if wc.flags & 8 else None
+            found.append(one)
+        return found
+
+    def arm(self, bint solicited_only=False):
+        """Asks for one event at the next completion, or the next that is solicited or failed."""
+        ldma_cq_arm(self.c, 1 if solicited_only else 2)
+
+    def take_event(self):
+        return bool(ldma_cq_take_event(self.c))
+
+
+@cython.no_gc_clear  # what it holds must outlive it
+cdef class Region:
+    """A buffer that the engine and, as far as access says, peers may use. Holds the buffer until closed."""
+
+    cdef Engine engine
+    cdef Py_buffer view
+    cdef readonly uint32_t key
+    cdef readonly uint64_t va, length
+
+    def __dealloc__(self):
+        if self.engine is not None:
+            ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
+            PyBuffer_Release(&self.view)
+
+    def close(self):
+        if self.engine is not None:
+            ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
+            PyBuffer_Release(&self.view)
+            self.engine = None
+
+
+cdef class SharedReceives:
+    """A shared receive queue."""
+
+    cdef ldma_rq c
+
+    def __cinit__(self, uint32_t depth=128, uint32_t max_sge=4, uint32_t pd=0):
+        check(ldma_rq_init(&self.c, pd, depth, max_sge))
+
+    def __dealloc__(self):
+        ldma_rq_destroy(&self.c)
+
+    def post_recv(self, uint64_t wr_id, sges=()):
+        cdef ldma_sge sge[16]
+        cdef ldma_recv_wr wr
+        wr.wr_id, wr.sge, wr.sge_count = wr_id, sge, fill_sges(sge, sges)
+        check(ldma_rq_post(&self.c, &wr))
+
+
+cdef uint32_t fill_sges(ldma_sge *sge, sges) except? 0xffffffff:
+    cdef uint32_t n = 0
+    if len(sges) > LDMA_MAX_SGE:
+        raise ValueError(f"at most {LDMA_MAX_SGE} pieces")
+    for key, va, length in sges:
+        sge[n].lkey, sge[n].va, sge[n].length = key, va, length
+        n += 1
+    return n
+
+
+@cython.no_gc_clear
+cdef class QueuePair:
+    """Made by Engine.create_qp. A piece of memory (sge) is (key, va, length)."""
+
+    cdef Engine engine
+    cdef ldma_qp *c
+    cdef readonly CompletionQueue send_cq, recv_cq
+    cdef readonly SharedReceives srq
+
+    def __dealloc__(self):
+        if self.c != NULL:
+            ldma_device_destroy_qp(self.c)
+
+    cdef ldma_qp *live(self) except NULL:
+        if self.c == NULL:
+            raise ValueError("the queue pair is closed")
+        return self.c
+
+    def close(self):
+        if self.c != NULL:
+            ldma_device_destroy_qp(self.c)
+            self.c = NULL
+
+    @property
+    def number(self):
+        return self.live().number
+
+    @property
+    def state(self):
+        return STATES[self.live().state]
+
+    @property
+    def drained(self):
+        return bool(ldma_qp_is_drained(self.live()))
+
+    @property
+    def counters(self):
+        return counters(ldma_qp_counters(self.live()))
+
+    def modify(self, state, *, access=(), uint32_t qkey=0, uint16_t pkey=0xffff, uint32_t mtu=1024,
+               src="10.0.0.1", dst="10.0.0.2", uint16_t sport=49152, uint32_t dest_qp=0,
+               uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
+               uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
+               uint8_t retry_count=7, uint8_t rnr_retry=7):
+        """To another state; which arguments count is said in core/qp.h."""
+        cdef ldma_qp_attr attr
+        memset(&attr, 0, sizeof(attr))
+        attr.access, attr.qkey, attr.pkey, attr.mtu = rights(access), qkey, pkey, mtu
+        fill_path(&attr.path, src, dst, sport)
+        attr.dest_qp, attr.rq_psn, attr.sq_psn = dest_qp, rq_psn, sq_psn
+        attr.max_dest_rd_atomic, attr.max_rd_atomic = max_dest_rd_atomic, max_rd_atomic
+        attr.min_rnr_timer, attr.timeout = min_rnr_timer, timeout
+        attr.retry_count, attr.rnr_retry = retry_count, rnr_retry
+        check(ldma_qp_modify(self.live(), <ldma_qp_state><int>STATES.index(state), &attr))
+
+    def post_recv(self, uint64_t wr_id, sges=()):
+        cdef ldma_sge sge[16]
+        cdef ldma_recv_wr wr
+        wr.wr_id, wr.sge, wr.sge_count = wr_id, sge, fill_sges(sge, sges)
+        check(ldma_qp_post_recv(self.live(), &wr))
+
+    def post_send(self, uint64_t wr_id, str operation, sges=(), *, bytes inline=None,
+                  flags=("signaled",), uint32_t imm=0, uint64_t remote_va=0, uint32_t rkey=0,
+                  uint64_t compare=0, uint64_t swap_add=0, src=None, dst=None,
+                  uint16_t sport=49152, uint32_t remote_qp=0, uint32_t remote_qkey=0):
+        """imm is the immediate, or the key to invalidate. src to remote_qkey are for datagrams."""
+        cdef ldma_sge sge[16]
+        cdef ldma_path path
+        cdef ldma_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        wr.wr_id, wr.opcode = wr_id, OPERATIONS[operation]
+        wr.sge, wr.sge_count = sge, fill_sges(sge, sges)
+        for flag in flags:
+            wr.flags |= <uint8_t>FLAGS[flag]
+        if inline is not None:
+            wr.flags |= 8
+            wr.inline_data, wr.inline_length = PyBytes_AS_STRING(inline), PyBytes_GET_SIZE(inline)
+        wr.imm, wr.remote_va, wr.rkey = imm, remote_va, rkey
+        wr.compare, wr.swap_add = compare, swap_add
+        if dst is not None:
+            fill_path(&path, src, dst, sport)
+            wr.path, wr.remote_qp, wr.remote_qkey = &path, remote_qp, remote_qkey
+        check(ldma_qp_post_send(self.live(), &wr))
+
+
+cdef class Engine:
+    """A device. It owns no wire and no clock: packets and now_ns go in, packets and the next timer come out."""
+
+    cdef ldma_device *c
+
+    def __cinit__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
+                  uint32_t burst_packets=0):
+        cdef ldma_device_config config
+        config.max_qp, config.max_region = max_qp, max_region
+        config.window_packets, config.burst_packets = window_packets, burst_packets
+        self.c = ldma_device_create(&config)
+        if self.c == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        ldma_device_destroy(self.c)
+
+    @property
+    def counters(self):
+        return counters(ldma_device_counters(self.c))
+
+    @property
+    def next_timer(self):
+        """When to call transmit even if nothing happens; None: not at all."""
+        cdef uint64_t at = ldma_device_next_timer(self.c)
+        return None if at == LDMA_NEVER else at
+
+    def register(self, buffer, access=(), *, va=None, uint32_t pd=0, uint32_t key=0):
+        """A region over a writable buffer, at va or where the buffer is. key: chosen at random if 0."""
+        cdef Region region = Region.__new__(Region)
+        cdef uint32_t random_key
+        cdef int result = -EEXIST
+        cdef uint32_t mask = rights(access)
+        PyObject_GetBuffer(buffer, &region.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        region.va = <uint64_t>region.view.buf if va is None else va
+        region.length = region.view.len
+        while result == -EEXIST:
+            random_key = key if key else int.from_bytes(os.urandom(4), "little")
+            result = ldma_iova_register(ldma_device_iova(self.c), pd, region.view.buf, region.va,
+                                        region.length, mask, random_key)
+            if key:
+                break
+        if result < 0:
+            PyBuffer_Release(&region.view)
+            check(result)
+        region.key = random_key
+        region.engine = self
+        return region
+
+    def create_qp(self, str type, CompletionQueue send_cq not None, CompletionQueue recv_cq not None,
+                  *, uint32_t pd=0, SharedReceives srq=None, bint signals_all=False,
+                  uint32_t max_send=64, uint32_t max_recv=64, uint32_t max_send_sge=4,
+                  uint32_t max_recv_sge=4, uint32_t max_inline=64):
+        cdef QueuePair qp = QueuePair.__new__(QueuePair)
+        cdef ldma_qp_init init
+        init.type, init.signals_all, init.pd = TYPES[type], signals_all, pd
+        init.send_cq, init.recv_cq = send_cq.c, recv_cq.c
+        init.srq = NULL if srq is None else &srq.c
+        init.max_send, init.max_recv, init.max_inline = max_send, max_recv, max_inline
+        init.max_send_sge, init.max_recv_sge = max_send_sge, max_recv_sge
+        check(ldma_device_create_qp(self.c, &init, &qp.c))
+        qp.engine, qp.send_cq, qp.recv_cq, qp.srq = self, send_cq, recv_cq, srq
+        return qp
+
+    def receive(self, bytes packet not None, uint64_t now_ns):
+        """One packet, from its IP header on. False if it is no RoCE at all."""
+        cdef ldma_packet decoded
+        cdef uint32_t size = <uint32_t>len(packet)
+        cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(packet)
+        cdef uint32_t link = LDMA_LINK_IPV6 if size and p[0] >> 4 == 6 else LDMA_LINK_IPV4
+        if not ldma_packet_decode(link, p, size, size, &decoded):
+            return False
+        ldma_device_receive(self.c, &decoded, now_ns)
+        return True
+
+    def transmit(self, uint64_t now_ns, uint32_t count=1):
+        """Up to count packets that are to be sent now."""
+        cdef uint8_t buf[4192]
+        cdef size_t n
+        cdef list packets = []
+        while len(packets) < count:
+            n = ldma_device_transmit(self.c, buf, now_ns, NULL)
+            if not n:
+                break
+            packets.append((<char *>buf)[:n])
+        return packets

@@ -1,0 +1,508 @@
+"""RC, rule by rule: each test provokes one."""
+
+import mmap
+
+import pytest
+from engines import ADDRESSES, Pair, connect, lose, opcode, psn
+
+from livedma._native.wire import encode
+
+RC_ACK, READ_REQUEST, ATOMIC_ACK = 0x11, 0x0C, 0x12
+NAK_SEQUENCE, NAK_INVALID, NAK_ACCESS, NAK_OPERATION = 0x60, 0x61, 0x62, 0x63
+
+
+def is_request(packet: bytes) -> bool:
+    return opcode(packet) not in range(0x0D, 0x13)
+
+
+def syndromes(pair: Pair) -> list[int]:
+    return [p[40] for p in pair.sent if opcode(p) == RC_ACK]
+
+
+def to_b(pair: Pair, code: int, **fields: object) -> bytes:
+    """A packet to b as a could have sent it."""
+    return encode(code, src=ADDRESSES[0], dst=ADDRESSES[1], dest_qp=pair.b.qp.number, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mtu", [256, 512, 1024, 2048, 4096])
+@pytest.mark.parametrize("length", [0, 1, 255, 256, 257, 4096, 4097, 20_001])
+def test_send(mtu, length):
+    pair = connect(mtu=mtu)
+    data = pair.a.fill(0, length)
+    pair.b.qp.post_recv(7, [pair.b.at(100, 30_000)])
+    pair.a.qp.post_send(3, "SEND", [pair.a.at(0, length)])
+    pair.run()
+    (sent,), (received,) = pair.completions()
+    assert (sent.wr_id, sent.status, sent.operation) == (3, "SUCCESS", "SEND")
+    assert (received.wr_id, received.status, received.length) == (7, "SUCCESS", length)
+    assert pair.b.data(100, length) == data
+    assert pair.b.data(100 + length, 64) == bytes(64)
+
+
+def test_over_ipv6():
+    pair = connect(addresses=("fd00::1", "fd00::2"))
+    data = pair.a.fill(0, 1000)
+    pair.b.qp.post_recv(1, [pair.b.at(0, 1000)])
+    pair.a.qp.post_send(1, "SEND", [pair.a.at(0, 1000)])
+    pair.run()
+    assert pair.b.data(0, 1000) == data
+    assert pair.a.statuses() == [(1, "SUCCESS")]
+
+
+def test_immediate_and_inline_and_solicited():
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 100)])
+    pair.b.qp.post_recv(2, [pair.b.at(100, 100)])
+    pair.b.cq.arm(solicited_only=True)
+    pair.a.qp.post_send(1, "SEND", inline=b"first")
+    pair.run()
+    assert not pair.b.cq.take_event()
+    pair.a.qp.post_send(2, "SEND_WITH_IMM", inline=b"second", imm=77, flags=["solicited"])
+    pair.run()
+    assert pair.b.cq.take_event()
+    assert not pair.b.cq.take_event()
+    sent, received = pair.completions()
+    assert [c.wr_id for c in sent] == [1]  # the other was not signaled
+    assert [(c.imm, c.solicited, c.length) for c in received] == [(None, False, 5), (77, True, 6)]
+    assert pair.b.data(0, 5) == b"first" and pair.b.data(100, 6) == b"second"
+
+
+def test_scatter_and_gather():
+    pair = connect()
+    data = pair.a.fill(0, 3000)
+    pieces = [pair.a.at(0, 300), pair.a.at(300, 1), pair.a.at(301, 0), pair.a.at(301, 2699)]
+    pair.b.qp.post_recv(1, [pair.b.at(0, 511), pair.b.at(511, 2), pair.b.at(10_000, 5000)])
+    pair.a.qp.post_send(1, "SEND", pieces)
+    pair.run()
+    assert pair.b.data(0, 513) + pair.b.data(10_000, 2487) == data
+
+
+@pytest.mark.parametrize("length", [0, 1, 256, 1000])
+def test_write(length):
+    pair = connect()
+    data = pair.a.fill(0, length)
+    pair.a.qp.post_send(
+        1, "WRITE", [pair.a.at(0, length)], remote_va=pair.b.va(5), rkey=pair.b.region.key
+    )
+    pair.run()
+    assert pair.completions()[1] == []
+    assert pair.b.data(0, length + 10) == bytes(5) + data + bytes(5)
+
+
+def test_write_with_immediate_takes_a_receive():
+    pair = connect()
+    data = pair.a.fill(0, 700)
+    pair.b.qp.post_recv(9)
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "WRITE_WITH_IMM", [pair.a.at(0, 700)], imm=5, **where)
+    pair.run()
+    (received,) = pair.completions()[1]
+    assert (received.operation, received.imm, received.length) == ("RECV_WRITE_WITH_IMM", 5, 700)
+    assert pair.b.data(0, 700) == data
+
+
+@pytest.mark.parametrize("length", [0, 1, 256, 257, 9999])
+def test_read(length):
+    pair = connect()
+    data = pair.b.fill(50, length)
+    where = {"remote_va": pair.b.va(50), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, length)], **where)
+    pair.run()
+    assert pair.a.statuses() == [(1, "SUCCESS")]
+    assert pair.a.data(0, length + 1) == data + b"\0"
+
+
+def test_a_read_resumes_in_the_middle():
+    responses = lose(7, count=lambda p: 0x0D <= opcode(p) <= 0x10)
+    pair = connect(fate=responses)
+    data = pair.b.fill(0, 20 * 256)
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, 20 * 256)], **where)
+    pair.run()
+    assert pair.a.data(0, 20 * 256) == data
+    assert pair.a.statuses() == [(1, "SUCCESS")]
+    assert [psn(p) for p in pair.sent if opcode(p) == READ_REQUEST] == [0, 7]
+
+
+def test_reads_keep_to_the_responders_resources():
+    pair = connect(max_rd_atomic=2, max_dest_rd_atomic=2)
+    data = pair.b.fill(0, 8000)
+    for i in range(8):
+        where = {"remote_va": pair.b.va(i * 1000), "rkey": pair.b.region.key}
+        pair.a.qp.post_send(i, "READ", [pair.a.at(i * 1000, 1000)], **where)
+    pair.run()
+    assert pair.a.data(0, 8000) == data
+    assert [s for _, s in pair.a.statuses()] == ["SUCCESS"] * 8
+
+
+def test_more_reads_than_agreed_are_refused():
+    pair = connect(max_rd_atomic=16, max_dest_rd_atomic=1, init={"burst_packets": 64})
+    for i in range(8):
+        where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+        pair.a.qp.post_send(i, "READ", [pair.a.at(i * 4000, 4000)], **where)
+    pair.run()
+    statuses = [s for _, s in pair.a.statuses()]
+    assert "REM_INV_REQ_ERR" in statuses and pair.b.qp.state == "ERR"
+
+
+def test_atomics_happen_once():
+    """Requests and responses are lost and come twice; the sum shows each addition once."""
+
+    def twice(packet):
+        count[0] += 1
+        return [] if count[0] % 5 == 0 else [(1000, packet), (5000, packet)]
+
+    count = [0]
+    pair = connect(fate=twice, max_rd_atomic=4)
+    where = {"remote_va": pair.b.va(8), "rkey": pair.b.region.key}
+    for i in range(20):
+        pair.a.qp.post_send(i, "FETCH_ADD", [pair.a.at(i * 8, 8)], swap_add=3, **where)
+    pair.run()
+    assert [s for _, s in pair.a.statuses()] == ["SUCCESS"] * 20
+    fetched = [int.from_bytes(pair.a.data(i * 8, 8), "little") for i in range(20)]
+    assert fetched == list(range(0, 60, 3))
+    assert int.from_bytes(pair.b.data(8, 8), "little") == 60
+
+
+def test_compare_and_swap():
+    pair = connect()
+    pair.b.memory[0:8] = (41).to_bytes(8, "little")
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    for compare, swap, after in ((40, 1, 41), (41, 2**64 - 1, 2**64 - 1)):
+        before = pair.b.data(0, 8)
+        arguments = {"compare": compare, "swap_add": swap, **where}
+        pair.a.qp.post_send(1, "COMPARE_SWAP", [pair.a.at(0, 8)], **arguments)
+        pair.run()
+        assert pair.a.data(0, 8) == before
+        assert pair.b.data(0, 8) == after.to_bytes(8, "little")
+
+
+def test_invalidate():
+    pair = connect()
+    ours = pair.b.engine.register(bytearray(64), ["remote_read", "remote_invalidate"])
+    pair.b.qp.post_recv(1, [pair.b.at(0, 10)])
+    pair.a.qp.post_send(1, "SEND_WITH_INV", inline=b"x", imm=ours.key)
+    pair.run()
+    assert pair.completions()[1][0].invalidated == ours.key
+    pair.a.qp.post_send(2, "READ", [pair.a.at(0, 8)], remote_va=ours.va, rkey=ours.key)
+    pair.run()
+    assert pair.a.statuses() == [(2, "REM_ACCESS_ERR")]
+
+
+def test_invalidating_what_is_not_offered_is_refused():
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 10)])
+    pair.a.qp.post_send(1, "SEND_WITH_INV", inline=b"x", imm=pair.b.region.key)
+    pair.run()
+    assert pair.a.statuses() == [(1, "REM_ACCESS_ERR")]
+    assert pair.b.statuses() == [(1, "WR_FLUSH_ERR")]
+
+
+def test_a_fence_waits_for_reads():
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(9000, 10)])
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, 2560)], **where)
+    pair.a.qp.post_send(2, "SEND", inline=b"x", flags=["fence", "signaled"])
+    pair.run()
+    order = [opcode(p) for p in pair.sent]
+    assert order.index(0x04) > order.index(0x0F)
+    assert pair.a.statuses() == [(1, "SUCCESS"), (2, "SUCCESS")]
+
+
+@pytest.mark.parametrize("lost", range(8))
+def test_go_back_n(lost):
+    pair = connect(psns=(0xFFFFFD, 0), fate=lose(lost, count=is_request))
+    data = pair.a.fill(0, 8 * 256)
+    pair.b.qp.post_recv(1, [pair.b.at(0, 8 * 256)])
+    pair.a.qp.post_send(1, "SEND", [pair.a.at(0, 8 * 256)])
+    pair.run()
+    assert pair.b.data(0, 8 * 256) == data
+    assert pair.a.statuses() == [(1, "SUCCESS")] and pair.b.statuses() == [(1, "SUCCESS")]
+    # the last one's loss shows by its time running out, the others' by one NAK
+    assert syndromes(pair).count(NAK_SEQUENCE) == (0 if lost == 7 else 1)
+    assert pair.a.qp.counters["ack_timeout"] == (1 if lost == 7 else 0)
+
+
+def test_a_lost_ack_is_repeated():
+    pair = connect(fate=lose(0, count=lambda p: opcode(p) == RC_ACK))
+    pair.b.qp.post_recv(1, [pair.b.at(0, 10)])
+    pair.b.qp.post_recv(2, [pair.b.at(10, 10)])
+    pair.a.qp.post_send(1, "SEND", inline=b"once")
+    pair.run()
+    assert pair.a.statuses() == [(1, "SUCCESS")] and pair.b.statuses() == [(1, "SUCCESS")]
+    assert pair.b.qp.counters["duplicate_request"] == 1
+
+
+def test_retry_exceeded_flushes_the_rest():
+    pair = connect(fate=lambda packet: [], retry_count=3, timeout=10)
+    for i in range(3):
+        pair.a.qp.post_send(i, "SEND", inline=b"lost", flags=[])
+    pair.a.qp.post_recv(9, [])
+    pair.run()
+    assert pair.a.statuses() == [
+        (0, "RETRY_EXC_ERR"), (1, "WR_FLUSH_ERR"), (2, "WR_FLUSH_ERR"), (9, "WR_FLUSH_ERR"),
+    ]  # fmt: skip
+    assert pair.a.qp.state == "ERR"
+    assert len(pair.sent) == 3 * 4
+    assert pair.now_ns == 4 * (4096 << 10)
+    pair.a.qp.post_send(4, "SEND", inline=b"late")
+    pair.a.qp.post_recv(5, [])
+    assert pair.a.statuses() == [(4, "WR_FLUSH_ERR"), (5, "WR_FLUSH_ERR")]
+
+
+def test_rnr_waits_and_recovers():
+    pair = connect(min_rnr_timer=14)  # 1.28 ms... until a Receive is there
+    pair.a.qp.post_send(1, "SEND", inline=b"patience")
+    for _ in range(20):
+        pair.step()
+    assert pair.a.qp.counters["rcvd_rnr_err"] > 1
+    pair.b.qp.post_recv(1, [pair.b.at(0, 10)])
+    pair.run()
+    assert pair.a.statuses() == [(1, "SUCCESS")] and pair.b.data(0, 8) == b"patience"
+
+
+@pytest.mark.parametrize("retries", [0, 1, 6])
+def test_rnr_exceeded(retries):
+    pair = connect(rnr_retry=retries)
+    pair.a.qp.post_send(1, "SEND", inline=b"patience")
+    pair.run()
+    assert pair.a.statuses() == [(1, "RNR_RETRY_EXC_ERR")]
+    assert pair.b.qp.counters["send_rnr_err"] == retries + 1
+    assert pair.b.qp.state == "RTS"
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "READ", "FETCH_ADD", "COMPARE_SWAP"])
+@pytest.mark.parametrize("wrong", ["key", "before", "behind", "rights", "domain"])
+def test_remote_access_error(operation, wrong):
+    pair = connect(region_access=ALL_LOCAL if wrong == "rights" else ALL_REMOTE)
+    key, va = pair.b.region.key, pair.b.va(0)
+    if wrong == "key":
+        key ^= 0x100
+    elif wrong == "before":
+        va -= 8
+    elif wrong == "behind":
+        va += len(pair.b.memory)
+    elif wrong == "domain":
+        other = pair.b.engine.register(bytearray(64), ALL_REMOTE, pd=1)
+        key, va = other.key, other.va
+    before = bytes(pair.b.memory)
+    pair.a.qp.post_send(1, operation, [pair.a.at(0, 8)], remote_va=va, rkey=key)
+    pair.a.qp.post_send(2, "SEND", inline=b"")
+    pair.b.qp.post_recv(3)
+    pair.run()
+    assert pair.a.statuses() == [(1, "REM_ACCESS_ERR"), (2, "WR_FLUSH_ERR")]
+    assert pair.b.statuses() == [(3, "WR_FLUSH_ERR")]
+    assert syndromes(pair) == [NAK_ACCESS]
+    assert bytes(pair.b.memory) == before
+
+
+ALL_LOCAL = ("local_write",)
+ALL_REMOTE = ("local_write", "remote_write", "remote_read", "remote_atomic")
+
+
+def test_an_error_leaves_what_came_before():
+    """Responses to a READ go out before the NAK of what follows it."""
+    pair = connect()
+    data = pair.b.fill(0, 2000)
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, 2000)], **where)
+    pair.a.qp.post_send(2, "WRITE", [pair.a.at(0, 8)], remote_va=0, rkey=1)
+    pair.run()
+    assert pair.a.statuses() == [(1, "SUCCESS"), (2, "REM_ACCESS_ERR")]
+    assert pair.a.data(0, 2000) == data
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "READ", "FETCH_ADD"])
+def test_an_operation_that_is_not_enabled_is_invalid(operation):
+    pair = connect(access=())
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, operation, [pair.a.at(0, 8)], **where)
+    pair.run()
+    assert pair.a.statuses() == [(1, "REM_INV_REQ_ERR")]
+
+
+def test_a_message_too_long_for_its_receive():
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 300)])
+    pair.a.qp.post_send(1, "SEND", [pair.a.at(0, 301)])
+    pair.run()
+    assert pair.b.statuses() == [(1, "LOC_LEN_ERR")]
+    assert pair.a.statuses() == [(1, "REM_INV_REQ_ERR")]
+    assert pair.b.data(300, 10) == bytes(10)
+
+
+def test_a_receive_into_memory_that_is_not_ours():
+    pair = connect()
+    pair.b.qp.post_recv(1, [(pair.b.region.key ^ 1, pair.b.va(0), 300)])
+    pair.a.qp.post_send(1, "SEND", [pair.a.at(0, 10)])
+    pair.run()
+    assert pair.b.statuses() == [(1, "LOC_PROT_ERR")]
+    assert pair.a.statuses() == [(1, "REM_OP_ERR")]
+
+
+def test_local_protection_error_waits_for_its_turn():
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 5000)])
+    pair.a.qp.post_send(1, "SEND", [pair.a.at(0, 5000)])
+    pair.a.qp.post_send(2, "SEND", [(1, 2, 3)], flags=[])
+    pair.a.qp.post_send(3, "SEND", inline=b"never")
+    pair.run()
+    assert pair.a.statuses() == [(1, "SUCCESS"), (2, "LOC_PROT_ERR"), (3, "WR_FLUSH_ERR")]
+    assert pair.b.statuses() == [(1, "SUCCESS")]
+
+
+def test_a_read_into_memory_that_may_not_be_written():
+    pair = connect()
+    mine = pair.a.engine.register(bytearray(64), [])
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [(mine.key, mine.va, 64)], **where)
+    pair.run()
+    assert pair.a.statuses() == [(1, "LOC_PROT_ERR")]
+
+
+def test_a_region_that_goes_while_it_is_read():
+    pair = connect()
+    other = pair.b.engine.register(bytearray(8192), ["remote_read"])
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, 8192)], remote_va=other.va, rkey=other.key)
+    for _ in range(3):
+        pair.step()
+    other.close()
+    pair.run()
+    assert pair.a.statuses() == [(1, "REM_ACCESS_ERR")]
+
+
+INVALID = {
+    "middle without first": [(0x01, {"payload": bytes(256)})],
+    "last without first": [(0x02, {"payload": b"x"})],
+    "first in a message": [(0x00, {"payload": bytes(256)}), (0x00, {"payload": bytes(256)})],
+    "another operation": [(0x00, {"payload": bytes(256)}), (0x08, {"payload": b"x"})],
+    "short first": [(0x00, {"payload": bytes(252)})],
+    "long only": [(0x04, {"payload": bytes(260)})],
+    "empty last": [(0x00, {"payload": bytes(256)}), (0x02, {})],
+    "not supported": [(0x1D, {"payload": bytes(8), "reth": {"va": 0, "rkey": 0, "length": 8}})],
+    "too long a read": [(0x0C, {"reth": {"va": 0, "rkey": 0, "length": 0x80000001}})],
+    "atomic that is not aligned": [
+        (0x14, {"atomic": {"va": 4, "rkey": 0, "swap_add": 1, "compare": 0}})
+    ],
+    "write longer than it said": [
+        (0x0A, {"payload": bytes(8), "reth": {"va": 0x10000, "rkey": 0, "length": 4}})
+    ],
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_request_ends_the_connection(name):
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 1000)])
+    for number, (code, fields) in enumerate(INVALID[name]):
+        assert pair.b.qp.state == "RTS"
+        pair.b.engine.receive(to_b(pair, code, psn=number, **fields), 0)
+    assert pair.b.qp.state == "ERR"
+    assert pair.b.statuses() == [(1, "WR_FLUSH_ERR")]
+    (nak,) = pair.b.engine.transmit(0, 10)
+    assert (opcode(nak), nak[40], psn(nak)) == (RC_ACK, NAK_INVALID, len(INVALID[name]) - 1)
+
+
+def test_nak_once_then_silence():
+    pair = connect()
+    for number in (5, 6, 7):
+        pair.b.engine.receive(to_b(pair, 0x04, psn=number), 0)
+    (nak,) = pair.b.engine.transmit(0, 10)
+    assert (nak[40], psn(nak)) == (NAK_SEQUENCE, 0)
+    assert pair.b.qp.counters["out_of_seq_request"] == 3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"pkey": 0x7FFE}, {"src": "10.0.0.3"}, {"dst": "10.0.0.3"}, {"code": 0x24}, {"code": 0x64}],
+)
+def test_strangers_are_not_heard(fields):
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 10)])
+    arguments = {"src": ADDRESSES[0], "dst": ADDRESSES[1], "dest_qp": pair.b.qp.number}
+    code = fields.get("code", 0x04)
+    rest = {k: v for k, v in fields.items() if k != "code"}
+    pair.b.engine.receive(encode(code, **{**arguments, **rest}), 0)
+    assert pair.b.engine.transmit(0) == [] and pair.b.statuses() == []
+    assert pair.b.engine.counters["dropped_not_peer"] == 1
+
+
+def test_a_bad_icrc_is_not_heard():
+    pair = connect()
+    packet = bytearray(to_b(pair, 0x04))
+    packet[-1] ^= 1
+    pair.b.engine.receive(bytes(packet), 0)
+    assert pair.b.engine.counters["dropped_icrc"] == 1
+    assert pair.b.engine.transmit(0) == []
+
+
+def test_ghosts_acknowledge_nothing():
+    pair = connect()
+    for number in (0, 1, 0xFFFFFF):
+        ack = {"syndrome": 0x1F, "msn": 0}
+        packet = encode(
+            RC_ACK, src=ADDRESSES[1], dst=ADDRESSES[0], dest_qp=pair.a.qp.number, psn=number,
+            aeth=ack,
+        )  # fmt: skip
+        pair.a.engine.receive(packet, 0)
+    assert pair.a.qp.counters["dropped_response"] == 3
+    assert pair.a.statuses() == []
+
+
+def test_acks_are_coalesced():
+    pair = connect()
+    for i in range(4):
+        pair.b.qp.post_recv(i, [pair.b.at(0, 10)])
+        pair.b.engine.receive(to_b(pair, 0x04, psn=i, ack_req=True), 0)
+    (ack,) = pair.b.engine.transmit(0, 10)
+    assert (psn(ack), int.from_bytes(ack[41:44], "big")) == (3, 4)
+    assert pair.b.qp.counters["ack_deferred"] == 3
+
+
+def test_draining():
+    pair = connect()
+    pair.b.qp.post_recv(1, [pair.b.at(0, 4000)])
+    pair.b.qp.post_recv(2, [pair.b.at(0, 4000)])
+    pair.a.qp.post_send(1, "SEND", [pair.a.at(0, 4000)])
+    pair.step()
+    pair.a.qp.post_send(2, "SEND", [pair.a.at(0, 4000)])
+    pair.a.qp.modify("SQD")
+    assert not pair.a.qp.drained
+    pair.run()
+    assert pair.a.qp.drained and pair.a.statuses() == [(1, "SUCCESS")]
+    pair.a.qp.modify("RTS")
+    pair.run()
+    assert pair.a.statuses() == [(2, "SUCCESS")]
+
+
+def test_the_longest_read_takes_half_of_all_psns():
+    pair = connect(psns=(0xFFFFF0, 0))
+    ours, theirs = mmap.mmap(-1, 1 << 31), mmap.mmap(-1, 1 << 31)
+    theirs[1000:1004] = b"data"
+    to = pair.a.engine.register(ours, ["local_write"])
+    source = pair.b.engine.register(theirs, ["remote_read"])
+    where = {"remote_va": source.va, "rkey": source.key}
+    pair.a.qp.post_send(1, "READ", [(to.key, to.va, 1 << 31)], **where)
+    pair.a.qp.post_send(2, "SEND", inline=b"x")
+    for _ in range(8):
+        pair.step()
+    assert ours[1000:1004] == b"data"
+    assert [psn(p) for p in pair.sent if is_request(p)] == [0xFFFFF0]  # the SEND has to wait
+    request = to_b(pair, 0x04, psn=(0xFFFFF0 + (1 << 23)) & 0xFFFFFF)
+    pair.b.qp.post_recv(1)
+    pair.b.engine.receive(request, pair.now_ns)
+    assert pair.b.statuses() == [(1, "SUCCESS")]  # that is the PSN behind it
+    to.close()
+    source.close()
+
+
+def test_both_ways_at_once():
+    pair = connect()
+    data = [side.fill(0, 50_000, seed) for seed, side in enumerate((pair.a, pair.b))]
+    for side in (pair.a, pair.b):
+        side.qp.post_recv(1, [side.at(100_000, 50_000)])
+        side.qp.post_send(2, "SEND", [side.at(0, 50_000)])
+    pair.run()
+    assert pair.a.data(100_000, 50_000) == data[1] and pair.b.data(100_000, 50_000) == data[0]
+    assert pair.a.qp.counters["completer_retry_err"] == 0
