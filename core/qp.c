@@ -36,6 +36,8 @@ int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number
 	qp->req.stride = init->max_send_sge * sizeof(struct ldma_sge);
 	if (qp->req.stride < init->max_inline)
 		qp->req.stride = init->max_inline;
+	if (ldma_qp_is_datagram(qp))
+		qp->req.stride += sizeof(struct ldma_path);
 	qp->req.stride = (qp->req.stride + sizeof(struct ldma_send_wqe) + 7) & ~(size_t)7;
 	if (!init->srq) {
 		error = ldma_rq_init(&qp->own_rq, init->pd, init->max_recv, init->max_recv_sge);

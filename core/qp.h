@@ -89,8 +89,8 @@ struct ldma_send_wqe {
 	uint64_t first_psn, end_psn; /* end: of the next request */
 	uint32_t length, rkey, imm, remote_qp, remote_qkey;
 	uint8_t opcode, flags, sge_count, status;
-	struct ldma_path path;
-	struct ldma_sge sge[]; /* or inline data */
+	struct ldma_sge
+		sge[]; /* or inline data; a datagram's path is at the end (ldma_qp_wqe_path) */
 };
 
 struct ldma_recv_wqe {
@@ -231,6 +231,13 @@ static inline struct ldma_send_wqe *ldma_qp_wqe(const struct ldma_qp *qp, uint32
 static inline bool ldma_qp_is_datagram(const struct ldma_qp *qp)
 {
 	return qp->type == LDMA_QP_UD || qp->type == LDMA_QP_GSI;
+}
+
+/* Where a datagram goes. Only those have it: rings of connected queue pairs are that much smaller. */
+static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint32_t index)
+{
+	return (struct ldma_path *)((uint8_t *)ldma_qp_wqe(qp, index) + qp->req.stride -
+				    sizeof(struct ldma_path));
 }
 
 /* Counts for the queue pair and its device. */

@@ -115,6 +115,7 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 	struct ldma_requester *req = &qp->req;
 	struct ldma_send_wqe *wqe = ldma_qp_wqe(qp, req->cursor);
 	bool is_first, is_last, has_payload;
+	const struct ldma_path *path;
 	struct ldma_packet packet;
 	const uint8_t *payload = NULL;
 	uint32_t offset, length = 0;
@@ -126,8 +127,9 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 	is_last = req->next + 1 == wqe->end_psn;
 	has_payload = !ldma_wqe_needs_response(wqe);
 	offset = (uint32_t)(req->next - wqe->first_psn) * qp->attr.mtu;
-	ldma_qp_start_packet(qp, ldma_qp_is_datagram(qp) ? &wqe->path : &qp->attr.path,
-			     wire_opcode(qp, wqe, is_first, is_last), (uint32_t)req->next, &packet);
+	path = ldma_qp_is_datagram(qp) ? ldma_qp_wqe_path(qp, req->cursor) : &qp->attr.path;
+	ldma_qp_start_packet(qp, path, wire_opcode(qp, wqe, is_first, is_last), (uint32_t)req->next,
+			     &packet);
 	fill_headers(qp, wqe, offset, is_last, &packet);
 	if (has_payload) {
 		length = wqe->length - offset < qp->attr.mtu ? wqe->length - offset : qp->attr.mtu;

@@ -146,7 +146,7 @@ int ldma_qp_post_send(struct ldma_qp *qp, const struct ldma_send_wr *wr)
 		memcpy(wqe->sge, wr->sge, wr->sge_count * sizeof(*wr->sge));
 	}
 	if (ldma_qp_is_datagram(qp)) {
-		wqe->path = *wr->path;
+		*ldma_qp_wqe_path(qp, req->tail) = *wr->path;
 		wqe->remote_qp = wr->remote_qp;
 		wqe->remote_qkey = wr->remote_qkey;
 	}

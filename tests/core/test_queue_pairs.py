@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import resource
 
 import pytest
 from engines import ADDRESSES, ALL, Pair, Side, connect, opcode
@@ -277,6 +278,25 @@ def test_closing_is_final_and_idempotent():
     pair.a.region.close()
     with pytest.raises(ValueError):
         pair.a.qp.post_recv(1)
+
+
+def test_an_idle_connection_is_small():
+    """With 64 sends and 64 Receives of 4 pieces each: under 16 KiB."""
+
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    engine, cq = Engine(max_qp=4096), CompletionQueue()
+    warm = [engine.create_qp("RC", cq, cq) for _ in range(100)]
+    before = resident()
+    qps = [engine.create_qp("RC", cq, cq) for _ in range(1000)]
+    for qp in qps:
+        qp.modify("INIT")
+        qp.modify("RTR")
+        qp.modify("RTS")
+    assert (resident() - before) / len(qps) < 16 * 1024
+    assert len(warm) == 100
 
 
 def test_lost_completions_are_counted():
