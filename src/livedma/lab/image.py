@@ -336,7 +336,7 @@ def _kernel_package() -> str | None:
 
 
 def _sources() -> list[str]:
-    """The files in which this machine's apt finds Debian, or Debian's own address."""
+    """The files in which this machine's apt finds Debian."""
     suites = {SUITE, f"{SUITE}-security", f"{SUITE}-updates"}
     apt = Path("/etc/apt")
     files = [apt / "sources.list", *sorted(apt.glob("sources.list.d/*"))]
@@ -347,7 +347,9 @@ def _sources() -> list[str]:
         and path.is_file()
         and suites & set(path.read_text().split())
     ]
-    return found or [f"deb http://deb.debian.org/debian {SUITE} main"]
+    if not found:
+        raise LabError(f"apt has no source of Debian {SUITE}: add one to /etc/apt/sources.list.d")
+    return found
 
 
 def _unpack(source: Path, target: Path) -> None:
