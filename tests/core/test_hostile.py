@@ -4,8 +4,6 @@ import random
 
 import pytest
 from engines import ADDRESSES, connect
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from livedma._native.wire import encode, opcode_table
 
@@ -51,10 +49,14 @@ def hostile(rng: random.Random, kind: str, qp: int, keys: list[int], va: int, ps
 
 
 @pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
-@settings(max_examples=25)
-@given(seed=st.integers(0, 2**32))
-def test_only_what_is_offered_changes(kind, seed):
-    rng = random.Random(seed)
+def test_only_what_is_offered_changes(kind):
+    changed = [attack(kind, random.Random(seed)) for seed in range(25)]
+    # the attacks are real ones: what is offered does change
+    assert kind == "UD" or any(changed)
+
+
+def attack(kind, rng):
+    """Sends hostile packets; returns whether any of them changed the memory that is offered."""
     pair = connect(kind, region_access=("local_write",), min_rnr_timer=1)
     b = pair.b
     # guard, writable, guard, readable, guard; all of it at neighbouring addresses
@@ -89,12 +91,11 @@ def test_only_what_is_offered_changes(kind, seed):
         psn += -1 if after["out_of_seq_request"] > before["out_of_seq_request"] else 1
         if after["send_rnr_err"] > before["send_rnr_err"]:
             psn -= 1
-    # the attack is a real one: what is offered does change
-    assert kind == "UD" or any(memory[open_at : open_at + SIZE])
     assert bytes(memory[:open_at]) == bytes(open_at)
     assert not any(memory[open_at + SIZE :])
     own = bytes(b.memory)
     assert not any(own[1024:RECEIVE_AT]) and not any(own[RECEIVE_AT + 512 :])
+    return any(memory[open_at : open_at + SIZE])
 
 
 def test_strangers_do_not_disturb_a_live_connection():
