@@ -14,9 +14,14 @@ from needs import needs
 if TYPE_CHECKING:
     from livedma.lab.guest import Lab
 
-# Machines that run this are small and noisy: a slow example is no failure.
+# Machines that run this are small and noisy: a slow example is no failure. CI tries the same
+# examples each time, so that a change is judged by what it changes; elsewhere they are new ones.
 settings.register_profile(
-    "livedma", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "livedma",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=os.environ.get("CI") == "true",
 )
 settings.load_profile("livedma")
 
