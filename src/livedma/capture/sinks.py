@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
@@ -139,7 +138,7 @@ class PcapngSink:
         from livedma._native.pcapng import PcapngWriter
 
         self._out = out
-        self._writer = PcapngWriter(out.fileno(), [(interface, 1, snaplen)], os_name=_os_name())
+        self._writer = PcapngWriter(out.fileno(), [(interface, 1, snaplen)])
 
     def write(self, batch: Batch) -> None:
         self._writer.write(batch)
@@ -149,11 +148,6 @@ class PcapngSink:
             self._writer.close()
         else:
             self._writer.close([totals.received], [totals.dropped])
-
-
-def _os_name() -> str:
-    system = os.uname()
-    return f"{system.sysname} {system.release}"
 
 
 def open_sink(

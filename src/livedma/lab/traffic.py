@@ -7,6 +7,7 @@ from typing import Any
 
 from livedma._native.traffic import Flow
 from livedma.lab.hosts import Host
+from livedma.wire.encode import vlan_tags
 
 __all__ = ["Flow", "frame_flow", "packet_socket", "receiver_socket", "udp_flow", "udp_socket"]
 
@@ -77,11 +78,6 @@ def frame_flow(
     **shape: Any,
 ) -> Flow:
     """The same for a packet socket: whole frames, behind up to two VLAN tags (outer first)."""
-    tags = b"".join(
-        (0x88A8 if len(vlan) == 2 and i == 0 else 0x8100).to_bytes(2, "big")
-        + tag.to_bytes(2, "big")
-        for i, tag in enumerate(vlan)
-    )
     ethertype = 0x8915 if roce1 else _ETHERTYPES[6 if ipv6 else 4]
-    link = dst.mac + src.mac + tags + ethertype.to_bytes(2, "big")
+    link = dst.mac + src.mac + vlan_tags(vlan) + ethertype.to_bytes(2, "big")
     return udp_flow(src, dst, ipv6=ipv6 or roce1, roce1=roce1, link=link, **shape)

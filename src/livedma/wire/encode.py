@@ -8,7 +8,7 @@ from typing import Any
 from livedma._native.wire import encode as _encode
 from livedma.wire.opcodes import opcode_code
 
-__all__ = ["encode", "ethernet"]
+__all__ = ["encode", "ethernet", "vlan_tags"]
 
 #: Keys of the JSON form that are computed, or say where and how a packet was seen.
 _DERIVED = (
@@ -31,6 +31,14 @@ def encode(opcode: int | str, *, payload: bytes = b"", **fields: Any) -> bytes:
     return _encode(opcode_code(opcode), payload=bytes(payload), **given)
 
 
+def vlan_tags(vlan: Sequence[int]) -> bytes:
+    """At most two tags, outer first, as they stand between the addresses and the Ethertype."""
+    return b"".join(
+        (0x88A8 if outer else 0x8100).to_bytes(2, "big") + tag.to_bytes(2, "big")
+        for tag, outer in zip(vlan, (len(vlan) == 2, False), strict=False)
+    )
+
+
 def ethernet(
     packet: bytes,
     *,
@@ -40,11 +48,7 @@ def ethernet(
     version: str = "roce2",
 ) -> bytes:
     """The packet in an Ethernet frame, behind at most two VLAN tags (outer first)."""
-    tags = b"".join(
-        (0x88A8 if outer else 0x8100).to_bytes(2, "big") + tag.to_bytes(2, "big")
-        for tag, outer in zip(vlan, (len(vlan) == 2, False), strict=False)
-    )
     ip_type = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
     ethertype = 0x8915 if version == "roce1" else ip_type
     addresses = bytes.fromhex(dst.replace(":", "") + src.replace(":", ""))
-    return addresses + tags + ethertype.to_bytes(2, "big") + packet
+    return addresses + vlan_tags(vlan) + ethertype.to_bytes(2, "big") + packet
