@@ -67,7 +67,9 @@ cdef extern from "device.h" nogil:
         bint is_solicited
     struct ldma_cq:
         uint32_t lost
-    ldma_cq *ldma_cq_create(uint32_t capacity)
+    struct ldma_cq_channel:
+        pass
+    ldma_cq *ldma_cq_create(uint32_t capacity, ldma_cq_channel *channel)
     int ldma_cq_destroy(ldma_cq *cq)
     uint32_t ldma_cq_poll(ldma_cq *cq, ldma_wc *ret, uint32_t count)
     void ldma_cq_arm(ldma_cq *cq, int what)

@@ -87,7 +87,7 @@ cdef class CompletionQueue:
     cdef ldma_cq *c
 
     def __cinit__(self, uint32_t capacity=1024):
-        self.c = ldma_cq_create(capacity)
+        self.c = ldma_cq_create(capacity, NULL)
         if self.c == NULL:
             raise MemoryError
 
