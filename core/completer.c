@@ -121,16 +121,21 @@ static bool is_expected(const struct ldma_qp *qp, const struct ldma_send_wqe *wq
 			uint64_t psn)
 {
 	uint32_t left = wqe->length - (uint32_t)(psn - wqe->first_psn) * qp->attr.mtu;
-	bool is_last = psn + 1 == wqe->end_psn;
+	bool is_first, is_last;
 
 	if (!ldma_wqe_needs_response(wqe) || psn < wqe->first_psn)
 		return false;
+	is_first = psn == wqe->first_psn || psn == ldma_response_end(qp, wqe, psn - 1);
+	is_last = psn + 1 == ldma_response_end(qp, wqe, psn);
 	if ((info->headers & LDMA_HAS_AETH) && ldma_aeth_kind(packet->syndrome) != LDMA_AETH_ACK)
 		return false;
 	if (info->operation == LDMA_OP_ATOMIC_ACK)
 		return wqe->opcode != LDMA_WR_RDMA_READ;
+	/* In the middle a repetition may begin with FIRST, and rxe's does not. */
+	if (is_first && !(info->role & LDMA_ROLE_FIRST))
+		return false;
 	return wqe->opcode == LDMA_WR_RDMA_READ && is_last == !!(info->role & LDMA_ROLE_LAST) &&
-	       packet->payload_length == (is_last ? left : qp->attr.mtu);
+	       packet->payload_length == (left < qp->attr.mtu ? left : qp->attr.mtu);
 }
 
 static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
@@ -161,6 +166,8 @@ static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
 		return;
 	}
 	req->una = psn + 1;
+	if (req->una == ldma_response_end(qp, wqe, psn) && req->una <= req->next)
+		req->rd_outstanding--;
 	if (req->una == wqe->end_psn)
 		ldma_qp_complete_send(qp, LDMA_WC_SUCCESS);
 	note_progress(qp, now_ns);

@@ -197,8 +197,6 @@ void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status)
 
 		ldma_cq_push(qp->send_cq, &wc);
 	}
-	if (opcode >= LDMA_WC_RDMA_READ && req->head != req->cursor)
-		req->rd_outstanding--;
 	if (req->cursor == req->head)
 		req->cursor++;
 	req->head++;

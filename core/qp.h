@@ -132,7 +132,7 @@ struct ldma_requester {
 	uint32_t max_sge, max_inline;
 	uint64_t una, next, sent_end,
 		post; /* oldest unacknowledged, next, beyond all that went, of the next post */
-	uint32_t rd_outstanding;
+	uint32_t rd_outstanding; /* READ and atomic requests that end behind una and before next */
 	uint8_t retry_left, rnr_left;
 	bool is_rnr_waiting, has_rewound; /* the latter: since una last moved */
 };

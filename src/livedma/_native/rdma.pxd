@@ -151,6 +151,7 @@ cdef extern from "device.h" nogil:
         uint32_t max_qp
         uint32_t max_region
         uint32_t window_packets
+        uint32_t read_packets
         uint32_t burst_packets
     struct ldma_device:
         pass

@@ -112,6 +112,7 @@ class Engine:
         max_qp: int = 64,
         max_region: int = 256,
         window_packets: int = 0,
+        read_packets: int = 0,
         burst_packets: int = 0,
     ) -> None: ...
     @property
