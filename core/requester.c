@@ -2,7 +2,7 @@
 
 #include "device.h"
 
-#define ACK_INTERVAL 32 /* packets of a long message between requests for an ACK */
+#define ACK_INTERVAL 16 /* packets of a long message between requests for an ACK, at most */
 
 /* Positions behind the transport's base code, indexed by is_last + 2 * is_first. */
 enum { MIDDLE, LAST, FIRST, ONLY };
@@ -32,8 +32,8 @@ static uint8_t wire_opcode(const struct ldma_qp *qp, const struct ldma_send_wqe 
 
 static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 {
-	uint32_t window = qp->device->config.window_packets;
 	const struct ldma_requester *req = &qp->req;
+	uint32_t window = req->window.packets;
 
 	/* A draining queue finishes what it began (IBA 10.3.1.5). */
 	if (qp->state != LDMA_QP_RTS &&
@@ -49,7 +49,17 @@ static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 		return req->rd_outstanding < qp->attr.max_rd_atomic &&
 		       (req->next == req->una ||
 			ldma_response_end(qp, wqe, req->next) - req->una <= window);
-	return req->next - req->una < window;
+	/* A full window moves when an answer comes: one that has shrunk may be full of what nobody will answer. */
+	return req->next - req->una < window || req->asked <= req->una;
+}
+
+/* At a message's end, and before half of the window is in flight without: the other half goes while the ACK comes. */
+static bool asks_for_ack(const struct ldma_qp *qp, uint64_t end, bool is_last)
+{
+	uint64_t unasked = end - qp->req.asked;
+
+	return qp->type == LDMA_QP_RC &&
+	       (is_last || unasked >= ACK_INTERVAL || unasked * 2 >= qp->req.window.packets);
 }
 
 /* Puts the packet's part of the message where the encoder expects it. NULL if it may not be read. */
@@ -149,10 +159,10 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 				ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
 			return 0;
 		}
-		packet.ack_req = qp->type == LDMA_QP_RC &&
-				 (is_last || req->next % ACK_INTERVAL == 0 ||
-				  req->next + 1 - req->una >= qp->device->config.window_packets);
+		packet.ack_req = asks_for_ack(qp, end, is_last);
 	}
+	if (!has_payload || packet.ack_req)
+		req->asked = end;
 	encoded = ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
 	LDMA_COUNT_BY(qp, sent_bytes, length);
 	if (is_first && has_payload && wqe->opcode >= LDMA_WR_SEND)
@@ -166,6 +176,7 @@ void ldma_requester_rewind(struct ldma_qp *qp)
 	qp->req.next = qp->req.una;
 	qp->req.cursor = qp->req.head;
 	qp->req.rd_outstanding = 0;
+	qp->req.asked = qp->req.una;
 	LDMA_COUNT(qp, completer_retry_err);
 	ldma_device_schedule(qp);
 }
@@ -196,5 +207,7 @@ void ldma_requester_expire(struct ldma_qp *qp)
 	}
 	req->retry_left--;
 	req->has_rewound = false;
+	LDMA_COUNT(qp, window_reduced);
+	ldma_window_collapse(&req->window, req->sent_end);
 	ldma_requester_rewind(qp);
 }

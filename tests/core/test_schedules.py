@@ -170,7 +170,7 @@ def run(pair: Pair, plans: list[Plan], late_receives: bool) -> None:
 @given(
     first=operations, second=operations, fates=fates, psns=st.tuples(psns, psns),
     mtu=st.sampled_from([256, 512, 1024]), then_dead=st.booleans(), late_receives=st.booleans(),
-    rd_atomic=st.integers(1, 4), window=st.sampled_from([1, 2, 5, 256]),
+    rd_atomic=st.integers(1, 4), window=st.sampled_from([1, 2, 5, 12, 256]),
     read_packets=st.sampled_from([1, 2, 4, 32]),
 )  # fmt: skip
 def test_each_message_once_or_reported(

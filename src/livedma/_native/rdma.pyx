@@ -207,6 +207,11 @@ cdef class QueuePair:
         return bool(ldma_qp_is_drained(self.live()))
 
     @property
+    def window(self):
+        """PSNs that may be in flight now."""
+        return ldma_qp_window(self.live())
+
+    @property
     def counters(self):
         return counters(ldma_qp_counters(self.live()))
 
