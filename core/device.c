@@ -10,6 +10,24 @@
 
 #define FIRST_QP 16 /* the numbers below have meanings of their own */
 
+static void set_config(struct ldma_device_config *config, const struct ldma_device_config *wanted)
+{
+	uint32_t read_packets = 1;
+
+	*config = *wanted;
+	if (!config->window_packets)
+		config->window_packets = 256;
+	if (config->window_packets > LDMA_PSN_HALF) /* IBA 9.7.2 */
+		config->window_packets = LDMA_PSN_HALF;
+	if (!config->read_packets)
+		config->read_packets = 32;
+	while (read_packets < config->read_packets && read_packets < LDMA_PSN_HALF)
+		read_packets *= 2;
+	config->read_packets = read_packets;
+	if (!config->burst_packets)
+		config->burst_packets = 16;
+}
+
 struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 {
 	struct ldma_device *device = calloc(1, sizeof(*device));
@@ -19,11 +37,7 @@ struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 		return NULL;
 	while (size < config->max_qp && size < 1u << 20)
 		size *= 2;
-	device->config = *config;
-	if (!device->config.window_packets)
-		device->config.window_packets = 256;
-	if (!device->config.burst_packets)
-		device->config.burst_packets = 16;
+	set_config(&device->config, config);
 	device->qp_mask = size - 1;
 	device->next_qp = FIRST_QP;
 	device->qps = calloc(size, sizeof(struct ldma_qp *));

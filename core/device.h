@@ -7,8 +7,10 @@
 
 struct ldma_device_config {
 	uint32_t max_qp, max_region;
-	uint32_t window_packets; /* requests of one queue pair in flight; 0: 256 */
-	uint32_t burst_packets;  /* of one queue pair in a row, while others wait; 0: 16 */
+	uint32_t window_packets; /* PSNs of one queue pair in flight at most; 0: 256 */
+	uint32_t read_packets;  /* responses that one READ request asks for at most, rounded up to a
+				  * power of two: longer READs are several; 0: 32 */
+	uint32_t burst_packets; /* of one queue pair in a row, while others wait; 0: 16 */
 };
 
 struct ldma_device {

@@ -71,7 +71,7 @@ static void reset(struct ldma_qp *qp)
 	struct ldma_requester *req = &qp->req;
 
 	req->head = req->cursor = req->tail = 0;
-	req->una = req->next = req->sent_end = req->post = 0;
+	req->una = req->next = req->sent_end = req->asked = req->post = 0;
 	req->rd_outstanding = 0;
 	req->is_rnr_waiting = req->has_rewound = false;
 	memset(&qp->resp, 0, sizeof(qp->resp));
@@ -127,9 +127,10 @@ static int to_rts(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
 	qp->attr.timeout = attr->timeout;
 	qp->attr.retry_count = attr->retry_count;
 	qp->attr.rnr_retry = attr->rnr_retry;
-	req->una = req->next = req->sent_end = req->post = attr->sq_psn;
+	req->una = req->next = req->sent_end = req->asked = req->post = attr->sq_psn;
 	req->retry_left = attr->retry_count;
 	req->rnr_left = attr->rnr_retry;
+	ldma_window_init(&req->window, qp->device->config.window_packets);
 	return 0;
 }
 
@@ -197,8 +198,6 @@ void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status)
 
 		ldma_cq_push(qp->send_cq, &wc);
 	}
-	if (opcode >= LDMA_WC_RDMA_READ && req->head != req->cursor)
-		req->rd_outstanding--;
 	if (req->cursor == req->head)
 		req->cursor++;
 	req->head++;

@@ -9,6 +9,7 @@
 #include "packet.h"
 #include "sgl.h"
 #include "timer.h"
+#include "window.h"
 
 #define LDMA_PSN_MASK 0xffffffu
 #define LDMA_PSN_HALF 0x800000u
@@ -132,9 +133,11 @@ struct ldma_requester {
 	uint32_t max_sge, max_inline;
 	uint64_t una, next, sent_end,
 		post; /* oldest unacknowledged, next, beyond all that went, of the next post */
-	uint32_t rd_outstanding;
+	uint32_t rd_outstanding; /* READ and atomic requests that end behind una and before next */
 	uint8_t retry_left, rnr_left;
 	bool is_rnr_waiting, has_rewound; /* the latter: since una last moved */
+	uint64_t asked; /* behind the last PSN whose arrival will be told by an ACK or a response */
+	struct ldma_window window;
 };
 
 struct ldma_responder {

@@ -29,6 +29,10 @@ cdef extern from *:
     {
         return &device->iova;
     }
+    static uint32_t ldma_qp_window(const struct ldma_qp *qp)
+    {
+        return qp->req.window.packets;
+    }
     """
     struct counter_name:
         const char *name
@@ -42,6 +46,7 @@ cdef extern from *:
     const ldma_counters *ldma_qp_counters(const ldma_qp *qp)
     const ldma_counters *ldma_device_counters(const ldma_device *device)
     ldma_iova *ldma_device_iova(ldma_device *device)
+    uint32_t ldma_qp_window(const ldma_qp *qp)
 
 cdef extern from "device.h" nogil:
     int LDMA_PACKET_MAX, LDMA_MAX_SGE
@@ -153,6 +158,7 @@ cdef extern from "device.h" nogil:
         uint32_t max_qp
         uint32_t max_region
         uint32_t window_packets
+        uint32_t read_packets
         uint32_t burst_packets
     struct ldma_device:
         pass

@@ -112,6 +112,8 @@ class QueuePair:
     @property
     def drained(self) -> bool: ...
     @property
+    def window(self) -> int: ...
+    @property
     def counters(self) -> dict[str, int]: ...
     def close(self) -> None: ...
     def modify(
@@ -166,6 +168,7 @@ class Engine:
         max_qp: int = 64,
         max_region: int = 256,
         window_packets: int = 0,
+        read_packets: int = 0,
         burst_packets: int = 0,
     ) -> None: ...
     @property

@@ -338,6 +338,11 @@ cdef class QueuePair:
         return bool(ldma_qp_is_drained(self.live()))
 
     @property
+    def window(self):
+        """PSNs that may be in flight now."""
+        return ldma_qp_window(self.live())
+
+    @property
     def counters(self):
         cdef ldma_qp *c = self.live()
         self.engine.acquire()
@@ -422,10 +427,11 @@ cdef class Engine:
         self.children, self.queues = weakref.WeakSet(), weakref.WeakValueDictionary()
 
     def __init__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
-                 uint32_t burst_packets=0):
+                 uint32_t read_packets=0, uint32_t burst_packets=0):
         cdef ldma_device_config config
         config.max_qp, config.max_region = max_qp, max_region
-        config.window_packets, config.burst_packets = window_packets, burst_packets
+        config.window_packets, config.read_packets = window_packets, read_packets
+        config.burst_packets = burst_packets
         self.c = ldma_device_create(&config)
         if self.c == NULL:
             raise MemoryError
