@@ -13,6 +13,8 @@
 struct ldma_port {
 	struct ldma_device *device;
 	struct ldma_socket socket;
+	int packet_fd;    /* receives in the socket's place; -1: the socket does */
+	int packet_error; /* why there is none, or 0 */
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
 	uint64_t spin_ns;
@@ -38,6 +40,9 @@ uint64_t ldma_port_now(void);
 
 /* Receives and sends a batch; whether there was anything to do. The caller owns the device. */
 bool ldma_port_progress(struct ldma_port *port);
+
+/* Receives a packet or a train; whether there was one. */
+bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns);
 
 /* Sends what is due. */
 bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
