@@ -6,6 +6,8 @@ STATES: tuple[str, ...]
 OPERATIONS: dict[str, int]
 COMPLETED: dict[int, str]
 STATUSES: dict[int, str]
+EVENTS: dict[int, str]
+ATTRIBUTES: dict[str, int]
 
 class Completion:
     @property
@@ -47,6 +49,7 @@ class Region:
 class SharedReceives:
     def __init__(self, depth: int = 128, max_sge: int = 4, pd: int = 0) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
+    def set_limit(self, limit: int) -> None: ...
 
 class QueuePair:
     @property
@@ -86,6 +89,7 @@ class QueuePair:
         timeout: int = 14,
         retry_count: int = 7,
         rnr_retry: int = 7,
+        optional: Iterable[str] = (),
     ) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
     def post_send(
@@ -121,6 +125,7 @@ class Engine:
     def counters(self) -> dict[str, int]: ...
     @property
     def next_timer(self) -> int | None: ...
+    def poll_events(self) -> list[tuple[str, int]]: ...
     def register(
         self,
         buffer: Any,
