@@ -79,7 +79,9 @@ cdef extern from "device.h" nogil:
         bint is_solicited
     struct ldma_cq:
         uint32_t lost
-    ldma_cq *ldma_cq_create(uint32_t capacity)
+    struct ldma_cq_channel:
+        pass
+    ldma_cq *ldma_cq_create(uint32_t capacity, ldma_cq_channel *channel)
     int ldma_cq_destroy(ldma_cq *cq)
     uint32_t ldma_cq_poll(ldma_cq *cq, ldma_wc *ret, uint32_t count)
     void ldma_cq_arm(ldma_cq *cq, int what)
@@ -181,3 +183,59 @@ cdef extern from "device.h" nogil:
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,
                                 ldma_qp **ret_qp)
     uint64_t ldma_device_next_timer(ldma_device *device)
+
+
+cdef class Engine:
+    cdef ldma_device *c
+    cdef readonly str source
+    cdef readonly uint16_t sport
+    cdef object children
+    cdef object queues
+    cdef object __weakref__
+
+    cdef int acquire(self) except -1
+    cdef void release(self) noexcept
+    cdef ldma_cq *make_cq(self, uint32_t capacity) except? NULL
+    cdef int close_children(self) except -1
+
+
+cdef class CompletionQueue:
+    cdef ldma_cq *c
+    cdef Engine engine
+    cdef uint32_t waiting
+    cdef object __weakref__
+
+    cdef ldma_cq *live(self) except NULL
+    cdef int destroy(self) except -1
+
+
+cdef class Region:
+    cdef Engine engine
+    cdef Py_buffer view
+    cdef readonly uint32_t key
+    cdef readonly uint64_t va
+    cdef readonly uint64_t length
+    cdef object __weakref__
+
+    cdef int destroy(self) except -1
+
+
+cdef class SharedReceives:
+    cdef ldma_rq c
+    cdef Engine engine
+
+
+cdef class QueuePair:
+    cdef Engine engine
+    cdef ldma_qp *c
+    cdef readonly CompletionQueue send_cq
+    cdef readonly CompletionQueue recv_cq
+    cdef readonly SharedReceives srq
+    cdef object __weakref__
+
+    cdef ldma_qp *live(self) except NULL
+    cdef int destroy(self) except -1
+
+
+cdef int check(int result) except -1
+cdef dict counters(const ldma_counters *c)
