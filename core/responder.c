@@ -345,6 +345,8 @@ static enum step complete(struct request *r)
 			r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT);
 		if (has_received)
 			complete_receive(r);
+		if (r->qp->has_overrun && r->qp->type == LDMA_QP_RC)
+			return REFUSE_OPERATION; /* nobody will hear of the message */
 		resp->operation = LDMA_OP_UNKNOWN;
 		resp->msn = (resp->msn + 1) & LDMA_PSN_MASK;
 	}
