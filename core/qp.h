@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "cnp.h"
 #include "cq.h"
 #include "event.h"
 #include "packet.h"
@@ -220,6 +221,7 @@ struct ldma_qp {
 	struct ldma_qp_attr attr;
 	struct ldma_requester req;
 	struct ldma_responder resp;
+	struct ldma_cnp cnp;
 	struct ldma_counters counters;
 };
 

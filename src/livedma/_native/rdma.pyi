@@ -138,6 +138,7 @@ class QueuePair:
         src: str | None = None,
         dst: str = "10.0.0.2",
         sport: int | None = None,
+        tos: int = 0,
         dest_qp: int = 0,
         rq_psn: int = 0,
         sq_psn: int = 0,

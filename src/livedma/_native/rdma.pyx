@@ -400,7 +400,7 @@ cdef class QueuePair:
             self.engine.release()
 
     def modify(self, state, *, access=(), uint32_t qkey=0, uint16_t pkey=0xffff, uint32_t mtu=1024,
-               src=None, dst="10.0.0.2", sport=None, uint32_t dest_qp=0,
+               src=None, dst="10.0.0.2", sport=None, uint8_t tos=0, uint32_t dest_qp=0,
                uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
                uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
                uint8_t retry_count=7, uint8_t rnr_retry=7, optional=()):
@@ -416,6 +416,7 @@ cdef class QueuePair:
         if state == "RTR" or "path" in optional:
             fill_path(&attr.path, self.engine.source if src is None else src, dst,
                       self.engine.sport if sport is None else sport)
+            attr.path.tos = tos
         attr.dest_qp, attr.rq_psn, attr.sq_psn = dest_qp, rq_psn, sq_psn
         attr.max_dest_rd_atomic, attr.max_rd_atomic = max_dest_rd_atomic, max_rd_atomic
         attr.min_rnr_timer, attr.timeout = min_rnr_timer, timeout
