@@ -10,6 +10,7 @@
 
 #define FIRST_QP 16 /* the numbers below have meanings of their own */
 #define EVENTS_MIN 64
+#define ECN_CE 3 /* RFC 3168 */
 
 static void set_config(struct ldma_device_config *config, const struct ldma_device_config *wanted)
 {
@@ -205,7 +206,9 @@ static bool is_from_peer(const struct ldma_qp *qp, const struct ldma_packet *pac
 	};
 	const struct ldma_path *path = &qp->attr.path;
 
-	if (info->transport != transports[qp->type] || packet->version != 2)
+	bool is_cnp = info->operation == LDMA_OP_CNP && !ldma_qp_is_datagram(qp);
+
+	if ((info->transport != transports[qp->type] && !is_cnp) || packet->version != 2)
 		return false;
 	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* equal, and one of both is a full member */
 		return false;
@@ -249,6 +252,12 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		qp->resp.is_established = true; /* IBA 11.6.3.2 */
 		ldma_qp_raise(qp, LDMA_EVENT_COMM_EST, qp);
 	}
+	if (info->operation == LDMA_OP_CNP) {
+		ldma_cnp_receive(qp);
+		return;
+	}
+	if ((packet->tos & ECN_CE) == ECN_CE && !ldma_qp_is_datagram(qp))
+		ldma_cnp_mark(qp, packet, now_ns);
 	if (info->role & LDMA_ROLE_RESPONSE)
 		ldma_completer_receive(qp, packet, now_ns);
 	else
@@ -266,6 +275,8 @@ static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 
 	if (qp->has_overrun)
 		ldma_qp_end_overrun(qp);
+	if (qp->cnp.is_pending && qp->state != LDMA_QP_ERR)
+		return ldma_cnp_transmit(qp, buf);
 	for (int tries = 0; tries < 2 && !length; tries++) {
 		if (qp->prefers_requests)
 			length = ldma_requester_transmit(qp, buf, now_ns);

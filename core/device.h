@@ -30,7 +30,8 @@ struct ldma_device {
 /* Returns NULL without memory. */
 struct ldma_device *ldma_device_create(const struct ldma_device_config *config);
 
-/* Also destroys its queue pairs and regions; completion queues and shared receive queues are the caller's. */
+/* Also destroys its queue pairs and regions; protection domains, completion queues and shared receive queues are
+ * the caller's. */
 void ldma_device_destroy(struct ldma_device *device);
 
 /* 0 and the queue pair, in RESET; -EINVAL, -ENOMEM or (too many; a second GSI) -EBUSY.
