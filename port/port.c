@@ -86,9 +86,9 @@ void ldma_port_unlock(struct ldma_port *port)
 
 	ldma_port_transmit(port, ldma_port_now());
 	ldma_port_publish(port);
-	is_rest = port->device->ready;
+	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
-	if (is_rest) /* more than one batch */
+	if (is_rest) /* more than one batch, or than the socket takes */
 		signal_fd(port->wake_fd);
 }
 
@@ -154,8 +154,9 @@ int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 	return 1;
 }
 
-/* Until something comes: a packet, a deadline, somebody's wish. aside: leaves the packets to who serves now. */
-static void block(struct ldma_port *port, bool aside)
+/* Until something comes: a packet, room to send, a deadline, somebody's wish. aside: leaves all but the last to who
+ * serves the port now. */
+static void block(struct ldma_port *port, bool aside, bool is_tx_blocked)
 {
 	struct pollfd fds[] = {
 		{.fd = port->wake_fd, .events = POLLIN},
@@ -164,7 +165,7 @@ static void block(struct ldma_port *port, bool aside)
 	};
 	struct timespec timeout = timespec_of(ASIDE_NS);
 
-	if (port->is_tx_blocked)
+	if (is_tx_blocked)
 		fds[2].events |= POLLOUT;
 	ppoll(fds, 3, aside ? &timeout : NULL, NULL);
 	if (fds[0].revents)
@@ -184,20 +185,21 @@ void *ldma_port_run(void *arg)
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool has_worked;
+		bool has_worked, is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
-			block(port, true);
+			block(port, true, false);
 			continue;
 		}
 		ldma_port_lock(port);
 		has_worked = serve(port);
+		is_tx_blocked = port->is_tx_blocked;
 		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
 		pthread_mutex_unlock(&port->owner);
 		if (has_worked)
 			worked_ns = now_ns;
 		else if (now_ns - worked_ns >= port->spin_ns)
-			block(port, false);
+			block(port, false, is_tx_blocked);
 	}
 	return NULL;
 }
