@@ -4,6 +4,8 @@
 
 #include "device.h"
 
+#define LAZY_ACKS 8 /* messages received before one ACK of them all has to go */
+
 /* What to do next with a request. */
 enum step {
 	CHECK_PSN,
@@ -156,12 +158,19 @@ static enum step check_rights(struct request *r)
 static enum step take_receive(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
+	struct ldma_rq *rq = r->qp->rq;
 	bool is_needed =
 		r->info->operation == LDMA_OP_SEND ||
 		(r->info->operation == LDMA_OP_WRITE && (r->info->headers & LDMA_HAS_IMMDT));
 
-	if (is_needed && !resp->has_recv)
-		resp->has_recv = ldma_rq_take(r->qp->rq, &resp->recv);
+	if (is_needed && !resp->has_recv) {
+		resp->has_recv = ldma_rq_take(rq, &resp->recv);
+		if (rq->tail - rq->head <
+		    rq->limit) { /* once, until it is set anew (IBA 10.2.9.2) */
+			rq->limit = 0;
+			ldma_qp_raise(r->qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
+		}
+	}
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
@@ -314,19 +323,35 @@ static void complete_receive(struct request *r)
 	ldma_qp_complete_recv(r->qp, &wc);
 }
 
+/* Who received the message is likely to answer it: the ACK waits a little, unless one before it is urgent or many have
+ * waited. */
+static void acknowledge(struct request *r, bool has_received)
+{
+	struct ldma_responder *resp = &r->qp->resp;
+	bool is_urgent = resp->is_ack_pending && !resp->is_ack_lazy;
+
+	ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
+	resp->is_ack_lazy = has_received && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+}
+
 static enum step complete(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
+	bool has_received = false;
 
 	resp->epsn = (r->packet->psn + r->count) & LDMA_PSN_MASK;
 	if (r->info->role & LDMA_ROLE_LAST) {
-		if (r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT))
+		has_received =
+			r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT);
+		if (has_received)
 			complete_receive(r);
+		if (r->qp->has_overrun && r->qp->type == LDMA_QP_RC)
+			return REFUSE_OPERATION; /* nobody will hear of the message */
 		resp->operation = LDMA_OP_UNKNOWN;
 		resp->msn = (resp->msn + 1) & LDMA_PSN_MASK;
 	}
 	if (r->qp->type == LDMA_QP_RC && (r->info->role & LDMA_ROLE_PAYLOAD) && r->packet->ack_req)
-		ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
+		acknowledge(r, has_received);
 	return DONE;
 }
 
@@ -343,8 +368,7 @@ static enum step refuse(struct request *r, uint8_t syndrome)
 {
 	if (r->qp->type != LDMA_QP_RC)
 		return DROP;
-	ldma_qp_enter_error(r->qp);
-	ldma_responder_acknowledge(r->qp, r->packet->psn, syndrome);
+	ldma_responder_refuse(r->qp, r->packet->psn, syndrome);
 	return DONE;
 }
 

@@ -14,6 +14,12 @@ fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (
 	    || { tail -n 40 build-fuzz/$$t.log; exit 1; }; \
 	  grep -E "^Done|number_of_executed" build-fuzz/$$t.log; done
 
-sanitize: setup build-fuzz/build.ninja ## the C tests and the fuzzers' corpus under ASan and UBSan
+build-threads/build.ninja:
+	CC=clang meson setup build-threads -Dpython=false -Dcore_tests=true \
+	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
+
+sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
+	ninja --quiet -C build-threads tests/port/test_threads
+	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads'
