@@ -5,6 +5,7 @@
 #include "icrc.h"
 #include "packet_socket.h"
 #include "port_internal.h"
+#include "stray.h"
 
 #define UDP_BYTES 8
 #define HEADERS_MAX (60 + UDP_BYTES) /* of IPv4 with options; IPv6 comes without extensions */
@@ -33,6 +34,26 @@ static bool decode(struct ldma_port *port, const uint8_t *l3, uint32_t length,
 		return true;
 	port->counters.foreign++;
 	return false;
+}
+
+/* A train comes to the owner of its first packet. The kernel may have merged packets for others into it: those are sent on,
+ * as are messages to QP 1, whose owner is not ours to find. */
+static bool is_stray(const struct ldma_port *port, const struct ldma_packet *packet, uint32_t i)
+{
+	return i && port->stray_fd >= 0 && packet->icrc_state == LDMA_ICRC_OK &&
+	       (packet->dest_qp == LDMA_GSI_QP || packet->dest_qp >> 16 != port->slot);
+}
+
+/* Packet i of a train. */
+static void receive(struct ldma_port *port, const struct ldma_packet *packet, uint32_t i,
+		    uint8_t *l3, uint64_t now_ns)
+{
+	if (is_stray(port, packet, i)) {
+		port->counters.strays++;
+		ldma_stray_send(port->stray_fd, l3, packet->length);
+	} else {
+		ldma_device_receive(port->device, packet, now_ns);
+	}
 }
 
 /* The headers that the system took off, without lengths and ID. */
@@ -101,7 +122,7 @@ static void receive_udp(struct ldma_port *port, const struct ldma_arrival *arriv
 		if (is_v4(port) && packet.icrc_state == LDMA_ICRC_BAD && !packet.error &&
 		    ldma_icrc_fits_some_id(&port->icrc, l3, length - LDMA_ICRC_BYTES, packet.icrc))
 			packet.icrc_state = LDMA_ICRC_OK;
-		ldma_device_receive(port->device, &packet, now_ns);
+		receive(port, &packet, i, l3, now_ns);
 	}
 }
 
@@ -134,7 +155,7 @@ static void receive_frame_train(struct ldma_port *port, const struct ldma_frame 
 			packet.ip_id = headers->id;
 			packet.icrc_state = LDMA_ICRC_OK;
 		}
-		ldma_device_receive(port->device, &packet, now_ns);
+		receive(port, &packet, i, l3, now_ns);
 	}
 }
 

@@ -1,10 +1,13 @@
 from livedma._native.rdma import CompletionQueue, Engine
+from livedma._native.share import ShareSession
 
 KINDS: dict[str, int]
 
 class Port(Engine):
     port_kind: str
     packet_errno: int
+    slot: int
+    is_shared: bool
     def __init__(
         self,
         address: str,
@@ -16,7 +19,7 @@ class Port(Engine):
         max_region: int = 65536,
         window_packets: int = 0,
         spin_us: int = 50,
-        shares: bool = False,
+        share: ShareSession | None = None,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

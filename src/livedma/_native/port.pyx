@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 from livedma._native.rdma cimport (
     CompletionQueue, Engine, check, ldma_cq, ldma_device, ldma_device_config,
 )
+from livedma._native.share cimport ShareSession
 
 cdef extern from "port.h" nogil:
     struct ldma_address:
@@ -19,25 +20,30 @@ cdef extern from "port.h" nogil:
         LDMA_PORT_AUTO
         LDMA_PORT_UDP
         LDMA_PORT_PACKET
+    struct ldma_share:
+        void *session
+        int (*join)(void *session, int socket_fd, int *ret_filter) noexcept
     struct ldma_port_config:
         ldma_device_config device
         ldma_address address
         uint32_t interface
         uint8_t kind
         uint32_t spin_us
-        bint shares
+        const ldma_share *share
     struct ldma_port_counters_t "ldma_port_counters":
         uint64_t received_trains
         uint64_t sent_trains
         uint64_t foreign
         uint64_t overruns
         uint64_t send_errors
+        uint64_t strays
         uint64_t sleeps
     struct ldma_port:
         pass
     int ldma_port_open(const ldma_port_config *config, ldma_port **ret)
     void ldma_port_close(ldma_port *port)
     ldma_port_kind_t ldma_port_kind(const ldma_port *port, int *ret_error)
+    uint32_t ldma_port_slot(const ldma_port *port)
     ldma_device *ldma_port_lock(ldma_port *port)
     void ldma_port_unlock(ldma_port *port)
     ldma_cq *ldma_port_create_cq(ldma_port *port, uint32_t capacity)
@@ -62,11 +68,14 @@ cdef class Port(Engine):
     cdef uint32_t users  # threads that are in the port without the interpreter's lock
     cdef bint closing
     cdef readonly str port_kind  # udp or packet
+    cdef readonly uint32_t slot  # among those who share the address
+    cdef readonly bint is_shared
     cdef readonly int packet_errno  # what made auto choose udp, or 0
 
     def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto", uint32_t max_qp=16384, uint32_t max_region=65536,
-                 uint32_t window_packets=0, uint32_t spin_us=50, bint shares=False):
+                 uint32_t window_packets=0, uint32_t spin_us=50, ShareSession share=None):
         cdef ldma_port_config config
+        cdef ldma_share sharing
         cdef bytes packed = ip_address(address).packed
         if self.port != NULL:
             raise ValueError("the port is open already")
@@ -77,13 +86,18 @@ cdef class Port(Engine):
         config.address.ip_version = 4 if len(packed) == 4 else 6
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
-        config.spin_us, config.shares = spin_us, shares
+        config.spin_us = spin_us
+        if share is not None:
+            sharing.session = share.session()
+            sharing.join = share.join
+            config.share = &sharing
         check(ldma_port_open(&config, &self.port))
         self.c = ldma_port_lock(self.port)
         ldma_port_unlock(self.port)
         self.port_kind = (
             "packet" if ldma_port_kind(self.port, &self.packet_errno) == LDMA_PORT_PACKET else "udp"
         )
+        self.slot, self.is_shared = ldma_port_slot(self.port), share is not None
         self.source, self.sport = str(ip_address(address)), 4791
 
     def __dealloc__(self):
@@ -182,5 +196,6 @@ cdef class Port(Engine):
         c = ldma_port_counters(self.port)
         return {
             "received_trains": c.received_trains, "sent_trains": c.sent_trains,
-            "foreign": c.foreign, "overruns": c.overruns, "send_errors": c.send_errors, "sleeps": c.sleeps,
+            "foreign": c.foreign, "overruns": c.overruns, "send_errors": c.send_errors,
+            "strays": c.strays, "sleeps": c.sleeps,
         }
