@@ -165,6 +165,7 @@ bool ldma_device_flush_acks(struct ldma_device *device)
 {
 	bool is_any = device->lazy;
 
+	device->is_ack_awaited = false;
 	for (struct ldma_qp *qp; (qp = device->lazy);) {
 		device->lazy = qp->next_lazy;
 		qp->is_lazy = qp->resp.is_ack_lazy = false;

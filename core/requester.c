@@ -181,12 +181,21 @@ void ldma_requester_rewind(struct ldma_qp *qp)
 	ldma_device_schedule(qp);
 }
 
+/* A peer that is silent for long is more likely to be busy than to have lost all of it: later timeouts are longer, up
+ * to the fourfold that IBA 9.7.6.1.3 allows. */
+static uint32_t backoff(const struct ldma_qp *qp)
+{
+	uint32_t used = (uint32_t)qp->attr.retry_count - qp->req.retry_left;
+
+	return used < 2 ? used : 2;
+}
+
 void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns)
 {
 	uint64_t deadline_ns = LDMA_NEVER;
 
 	if (qp->attr.timeout && qp->req.una < qp->req.next)
-		deadline_ns = now_ns + (UINT64_C(4096) << qp->attr.timeout);
+		deadline_ns = now_ns + (UINT64_C(4096) << (qp->attr.timeout + backoff(qp)));
 	ldma_timer_set(&qp->device->timers, &qp->timer, deadline_ns);
 }
 

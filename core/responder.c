@@ -323,15 +323,18 @@ static void complete_receive(struct request *r)
 	ldma_qp_complete_recv(r->qp, &wc);
 }
 
-/* Who received the message is likely to answer it: the ACK waits a little, unless one before it is urgent or many have
- * waited. */
+/* The ACK at a message's end can wait a little for what is more urgent, unless one before it is urgent itself or many
+ * have waited. Who received the message is likely to answer it; of a WRITE only the peer knows, and waits. */
 static void acknowledge(struct request *r, bool has_received)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	bool is_urgent = resp->is_ack_pending && !resp->is_ack_lazy;
 
 	ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
-	resp->is_ack_lazy = has_received && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+	resp->is_ack_lazy =
+		(r->info->role & LDMA_ROLE_LAST) && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+	if (!has_received)
+		r->qp->device->is_ack_awaited = true;
 }
 
 static enum step complete(struct request *r)

@@ -43,13 +43,13 @@ static long futex(uint32_t *word, int operation, uint32_t value, const struct ti
 	return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-void ldma_port_publish(struct ldma_port *port)
+void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
 	/* Should nobody serve the port from now on, the thread sends what is left. */
 	if (port->device->lazy) {
-		uint64_t lazy_ns = ldma_port_now() + ASIDE_NS;
+		uint64_t lazy_ns = now_ns + ASIDE_NS;
 
 		if (lazy_ns < timer_ns)
 			timer_ns = lazy_ns;
@@ -82,37 +82,38 @@ struct ldma_device *ldma_port_lock(struct ldma_port *port)
 
 void ldma_port_unlock(struct ldma_port *port)
 {
+	uint64_t now_ns = ldma_port_now();
 	bool is_rest;
 
-	ldma_port_transmit(port, ldma_port_now());
-	ldma_port_publish(port);
+	ldma_port_transmit(port, now_ns);
+	ldma_port_publish(port, now_ns);
 	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
 	if (is_rest) /* more than one batch, or than the socket takes */
 		signal_fd(port->wake_fd);
 }
 
-static bool serve(struct ldma_port *port)
+static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns, bool is_last)
 {
-	bool has_worked = ldma_port_progress(port);
+	bool has_worked = ldma_port_progress(port, cq, now_ns, is_last);
 
-	ldma_port_publish(port);
+	ldma_port_publish(port, now_ns);
 	return has_worked;
+}
+
+/* What a user does who waits. */
+static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns)
+{
+	/* Not a trylock in a loop: the owner may wait for this very processor. */
+	ldma_port_lock(port);
+	__atomic_store_n(&port->served_ns, now_ns, __ATOMIC_RELAXED);
+	serve(port, cq, now_ns, false);
+	pthread_mutex_unlock(&port->owner);
 }
 
 void ldma_port_serve(struct ldma_port *port)
 {
-	bool is_mine;
-
-	if (pthread_mutex_trylock(&port->next))
-		return;
-	is_mine = !pthread_mutex_trylock(&port->owner);
-	pthread_mutex_unlock(&port->next);
-	if (!is_mine)
-		return;
-	__atomic_store_n(&port->served_ns, ldma_port_now(), __ATOMIC_RELAXED);
-	serve(port);
-	pthread_mutex_unlock(&port->owner);
+	serve_for(port, NULL, ldma_port_now());
 }
 
 /* Sleeps until the queue's event. */
@@ -140,16 +141,18 @@ static int sleep_at(struct ldma_port *port, struct ldma_cq *cq, uint64_t timeout
 int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns)
 {
-	uint64_t start_ns = ldma_port_now(), elapsed_ns = 0;
+	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
 
 	while (ldma_cq_is_empty(cq)) {
+		uint64_t elapsed_ns = now_ns - start_ns;
+
 		if (elapsed_ns >= timeout_ns)
 			return 0;
 		if (elapsed_ns < spin_ns)
-			ldma_port_serve(port);
+			serve_for(port, cq, now_ns);
 		else if (sleep_at(port, cq, timeout_ns - elapsed_ns))
 			return -EINTR;
-		elapsed_ns = ldma_port_now() - start_ns;
+		now_ns = ldma_port_now();
 	}
 	return 1;
 }
@@ -185,20 +188,20 @@ void *ldma_port_run(void *arg)
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool has_worked, is_tx_blocked;
+		bool is_idle = now_ns - worked_ns >= port->spin_ns, has_worked, is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
 			block(port, true, false);
 			continue;
 		}
 		ldma_port_lock(port);
-		has_worked = serve(port);
+		has_worked = serve(port, NULL, now_ns, is_idle);
 		is_tx_blocked = port->is_tx_blocked;
-		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
+		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);
 		if (has_worked)
 			worked_ns = now_ns;
-		else if (now_ns - worked_ns >= port->spin_ns)
+		else if (is_idle)
 			block(port, false, is_tx_blocked);
 	}
 	return NULL;
@@ -306,7 +309,7 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 		return -ENOMEM;
 	set_up_lock(port);
 	port->spin_ns = config->spin_us * UINT64_C(1000);
-	port->timer_ns = LDMA_NEVER;
+	port->timer_ns = port->lazy_ns = LDMA_NEVER;
 	port->socket.fd = port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)

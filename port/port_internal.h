@@ -22,6 +22,7 @@ struct ldma_port {
 	pthread_mutex_t next;
 	uint64_t served_ns; /* when a user last served the port */
 	uint64_t timer_ns;  /* what timer_fd is set to */
+	uint64_t lazy_ns;   /* since when an ACK waits */
 	bool is_tx_blocked; /* the train waits for the socket */
 	bool is_stopping, has_listener;
 
@@ -37,14 +38,16 @@ struct ldma_port {
 
 uint64_t ldma_port_now(void);
 
-/* Receives and sends a batch; whether there was anything to do. The caller owns the device. */
-bool ldma_port_progress(struct ldma_port *port);
+/* Receives and sends a batch; whether there was anything to do. The caller owns the device. cq: who waits for a
+ * completion here (or NULL) wants it at once. is_last: nobody will come again soon. */
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
+			bool is_last);
 
 /* Sends what is due. */
 bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
 
 /* Tells waiters about completions; sets the timer of the sleeping thread. */
-void ldma_port_publish(struct ldma_port *port);
+void ldma_port_publish(struct ldma_port *port, uint64_t now_ns);
 
 void *ldma_port_run(void *port);
 

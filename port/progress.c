@@ -6,7 +6,8 @@
 #include "bytes.h"
 #include "port_internal.h"
 
-#define RX_TRAINS 8    /* in a row, before answers go out */
+#define RX_TRAINS 8 /* in a row, before answers go out */
+#define LAZY_NS 20000
 #define TX_PACKETS 256 /* in a row, before arrivals are looked at */
 
 uint64_t ldma_port_now(void)
@@ -166,20 +167,35 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 	return sent > 0;
 }
 
-bool ldma_port_progress(struct ldma_port *port)
+/* ACKs that can wait do so for a while, in which more of them come. */
+static bool flush_acks(struct ldma_port *port, uint64_t now_ns, bool is_last)
 {
-	uint64_t now_ns = ldma_port_now();
+	if (!port->device->lazy) {
+		port->lazy_ns = LDMA_NEVER;
+		return false;
+	}
+	if (port->lazy_ns == LDMA_NEVER)
+		port->lazy_ns = now_ns;
+	if (!is_last && !port->device->is_ack_awaited && now_ns - port->lazy_ns < LAZY_NS)
+		return false;
+	port->lazy_ns = LDMA_NEVER;
+	return ldma_device_flush_acks(port->device);
+}
+
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
+			bool is_last)
+{
 	struct ldma_arrival arrival;
 	uint32_t received = 0;
 	bool has_sent;
 
-	while (received < RX_TRAINS &&
+	while (received < RX_TRAINS && !(cq && received && !ldma_cq_is_empty(cq)) &&
 	       ldma_socket_receive(&port->socket, port->rx + HEADROOM, &arrival) > 0) {
 		receive_train(port, &arrival, now_ns);
 		received++;
 	}
 	has_sent = ldma_port_transmit(port, now_ns);
-	if (!received && !has_sent && ldma_device_flush_acks(port->device))
+	if (!received && !has_sent && flush_acks(port, now_ns, is_last))
 		has_sent = ldma_port_transmit(port, now_ns);
 	return received || has_sent;
 }
