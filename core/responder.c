@@ -52,7 +52,7 @@ static enum step check_psn(struct request *r)
 	if (r->qp->type == LDMA_QP_UC) {
 		if (ahead) { /* lost: the rest of that message is of no use (IBA 9.8.2) */
 			abandon_message(r->qp);
-			LDMA_COUNT(r->qp, out_of_seq_request);
+			LDMA_COUNT(r->qp, out_of_sequence);
 			resp->epsn = r->packet->psn;
 		}
 		return CHECK_OPCODE;
@@ -66,10 +66,10 @@ static enum step check_psn(struct request *r)
 		ldma_responder_repeat(r->qp, r->packet, r->info);
 		return DONE;
 	}
-	LDMA_COUNT(r->qp, out_of_seq_request);
+	LDMA_COUNT(r->qp, out_of_sequence);
 	if (!resp->has_nak_sent) { /* one NAK, then silence until the expected one comes (IBA 9.7.4.1) */
 		resp->has_nak_sent = true;
-		LDMA_COUNT(r->qp, sent_seq_err);
+		LDMA_COUNT(r->qp, out_of_seq_request);
 		ldma_responder_acknowledge(r->qp, resp->epsn, LDMA_SYNDROME_NAK_SEQUENCE);
 	}
 	return DONE;
