@@ -140,11 +140,45 @@ void ldma_device_schedule(struct ldma_qp *qp)
 	device->ready_last = qp;
 }
 
+/* Its ACK waits for ldma_device_flush_acks. */
+static void defer(struct ldma_qp *qp)
+{
+	if (qp->is_lazy)
+		return;
+	qp->is_lazy = true;
+	qp->next_lazy = qp->device->lazy;
+	qp->device->lazy = qp;
+}
+
+static void forget_deferred(struct ldma_qp *qp)
+{
+	struct ldma_qp **link = &qp->device->lazy;
+
+	if (!qp->is_lazy)
+		return;
+	while (*link != qp)
+		link = &(*link)->next_lazy;
+	*link = qp->next_lazy;
+}
+
+bool ldma_device_flush_acks(struct ldma_device *device)
+{
+	bool is_any = device->lazy;
+
+	for (struct ldma_qp *qp; (qp = device->lazy);) {
+		device->lazy = qp->next_lazy;
+		qp->is_lazy = qp->resp.is_ack_lazy = false;
+		ldma_device_schedule(qp);
+	}
+	return is_any;
+}
+
 void ldma_device_destroy_qp(struct ldma_qp *qp)
 {
 	struct ldma_device *device = qp->device;
 
 	unschedule(qp);
+	forget_deferred(qp);
 	ldma_timer_remove(&device->timers, &qp->timer);
 	ldma_events_forget(&device->events, qp);
 	device->qps[qp->number & device->qp_mask] = NULL;
@@ -227,7 +261,10 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		ldma_completer_receive(qp, packet, now_ns);
 	else
 		ldma_responder_receive(qp, packet);
-	ldma_device_schedule(qp);
+	if (qp->resp.is_ack_lazy)
+		defer(qp);
+	if (!qp->resp.is_ack_lazy || qp->resp.pending || (info->role & LDMA_ROLE_RESPONSE))
+		ldma_device_schedule(qp);
 }
 
 /* One packet of the queue pair. Responses and requests alternate: neither direction may starve the other. */

@@ -148,9 +148,10 @@ struct ldma_requester {
 struct ldma_responder {
 	uint32_t epsn, msn;
 	uint8_t operation; /* of the message in progress; LDMA_OP_UNKNOWN: none */
-	bool has_nak_sent, has_recv, is_ack_pending, is_established;
+	bool has_nak_sent, has_recv, is_established;
+	bool is_ack_pending, is_ack_lazy;
 	uint8_t ack_syndrome;
-	uint32_t ack_psn;
+	uint32_t ack_psn, lazy_acks; /* the latter: in a row */
 	uint64_t write_va;
 	uint32_t write_rkey, write_left, write_length;
 	uint32_t recv_offset;
@@ -211,9 +212,9 @@ struct ldma_qp {
 	struct ldma_device *device;
 	uint32_t number;
 	uint8_t type, state;
-	bool signals_all, is_ready, prefers_requests;
+	bool signals_all, is_ready, is_lazy, prefers_requests;
 	bool has_overrun; /* a completion of it was lost: goes to ERR at its next turn */
-	struct ldma_qp *next_ready;
+	struct ldma_qp *next_ready, *next_lazy;
 	struct ldma_timer timer;
 	struct ldma_pd *pd;
 	struct ldma_cq *send_cq, *recv_cq;

@@ -21,6 +21,12 @@ nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
-sanitize: setup build-fuzz/build.ninja ## the C tests and the fuzzers' corpus under ASan and UBSan
+build-threads/build.ninja:
+	CC=clang meson setup build-threads -Dpython=false -Dcore_tests=true \
+	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
+
+sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
+	ninja --quiet -C build-threads tests/port/test_threads
+	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads'

@@ -215,6 +215,7 @@ static void transmit(struct world *world, unsigned count)
 	struct ldma_packet packet;
 
 	for (size_t length = 1; count && length; count--) {
+		ldma_device_flush_acks(world->device);
 		length = ldma_device_transmit(world->device, buf, world->now_ns, NULL);
 		if (!length)
 			break;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -48,6 +47,14 @@ void ldma_port_publish(struct ldma_port *port)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
+	/* Should nobody serve the port from now on, the thread sends what is left. */
+	if (port->device->lazy) {
+		uint64_t lazy_ns = ldma_port_now() + ASIDE_NS;
+
+		if (lazy_ns < timer_ns)
+			timer_ns = lazy_ns;
+	}
+
 	if (port->seen_events != port->channel.raised) {
 		port->seen_events = port->channel.raised;
 		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
@@ -67,9 +74,9 @@ void ldma_port_publish(struct ldma_port *port)
 
 struct ldma_device *ldma_port_lock(struct ldma_port *port)
 {
-	__atomic_add_fetch(&port->wanted, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&port->next);
 	pthread_mutex_lock(&port->owner);
-	__atomic_sub_fetch(&port->wanted, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&port->next);
 	return port->device;
 }
 
@@ -79,9 +86,9 @@ void ldma_port_unlock(struct ldma_port *port)
 
 	ldma_port_transmit(port, ldma_port_now());
 	ldma_port_publish(port);
-	is_rest = port->device->ready;
+	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
-	if (is_rest) /* more than one batch */
+	if (is_rest) /* more than one batch, or than the socket takes */
 		signal_fd(port->wake_fd);
 }
 
@@ -95,7 +102,13 @@ static bool serve(struct ldma_port *port)
 
 void ldma_port_serve(struct ldma_port *port)
 {
-	if (pthread_mutex_trylock(&port->owner))
+	bool is_mine;
+
+	if (pthread_mutex_trylock(&port->next))
+		return;
+	is_mine = !pthread_mutex_trylock(&port->owner);
+	pthread_mutex_unlock(&port->next);
+	if (!is_mine)
 		return;
 	__atomic_store_n(&port->served_ns, ldma_port_now(), __ATOMIC_RELAXED);
 	serve(port);
@@ -141,8 +154,9 @@ int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 	return 1;
 }
 
-/* Until something comes: a packet, a deadline, somebody's wish. aside: leaves the packets to who serves now. */
-static void block(struct ldma_port *port, bool aside)
+/* Until something comes: a packet, room to send, a deadline, somebody's wish. aside: leaves all but the last to who
+ * serves the port now. */
+static void block(struct ldma_port *port, bool aside, bool is_tx_blocked)
 {
 	struct pollfd fds[] = {
 		{.fd = port->wake_fd, .events = POLLIN},
@@ -151,13 +165,13 @@ static void block(struct ldma_port *port, bool aside)
 	};
 	struct timespec timeout = timespec_of(ASIDE_NS);
 
-	if (port->is_tx_blocked)
+	if (is_tx_blocked)
 		fds[2].events |= POLLOUT;
 	ppoll(fds, 3, aside ? &timeout : NULL, NULL);
 	if (fds[0].revents)
 		clear_fd(port->wake_fd);
 	if (fds[1].revents) {
-		pthread_mutex_lock(&port->owner);
+		ldma_port_lock(port);
 		clear_fd(port->timer_fd);
 		port->timer_ns = LDMA_NEVER;
 		pthread_mutex_unlock(&port->owner);
@@ -171,22 +185,21 @@ void *ldma_port_run(void *arg)
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool has_worked;
+		bool has_worked, is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
-			block(port, true);
+			block(port, true, false);
 			continue;
 		}
-		pthread_mutex_lock(&port->owner);
+		ldma_port_lock(port);
 		has_worked = serve(port);
+		is_tx_blocked = port->is_tx_blocked;
 		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
 		pthread_mutex_unlock(&port->owner);
-		while (__atomic_load_n(&port->wanted, __ATOMIC_RELAXED))
-			sched_yield();
 		if (has_worked)
 			worked_ns = now_ns;
 		else if (now_ns - worked_ns >= port->spin_ns)
-			block(port, false);
+			block(port, false, is_tx_blocked);
 	}
 	return NULL;
 }
@@ -252,6 +265,7 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_init(&attributes);
 	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
 	pthread_mutex_init(&port->owner, &attributes);
+	pthread_mutex_init(&port->next, &attributes);
 	pthread_mutexattr_destroy(&attributes);
 }
 
@@ -279,6 +293,7 @@ static void free_parts(struct ldma_port *port)
 			close(fds[i]);
 	ldma_device_destroy(port->device);
 	pthread_mutex_destroy(&port->owner);
+	pthread_mutex_destroy(&port->next);
 	free(port);
 }
 

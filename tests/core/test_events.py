@@ -149,7 +149,7 @@ def test_an_overrun_at_the_sender_ends_all_that_complete_there(kind):
     qps = [engine.create_qp(kind, small, small) for _ in range(2)]
     for qp in qps:
         for state in ("INIT", "RTR", "RTS"):
-            qp.modify(state)
+            qp.modify(state, dst=ADDRESSES[1])
     ack = {"src": ADDRESSES[1], "dst": ADDRESSES[0], "aeth": {"syndrome": 0x1F, "msn": 0}}
     for i in range(2):
         qps[0].post_send(i, "SEND", inline=b"x")

@@ -184,6 +184,7 @@ cdef extern from "device.h" nogil:
         uint32_t qp_num
     bint ldma_device_poll_event(ldma_device *device, ldma_event *ret)
     void ldma_device_receive(ldma_device *device, const ldma_packet *packet, uint64_t now_ns)
+    bint ldma_device_flush_acks(ldma_device *device)
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,
                                 ldma_qp **ret_qp)
     uint64_t ldma_device_next_timer(ldma_device *device)

@@ -136,7 +136,7 @@ class QueuePair:
         pkey: int = 0xFFFF,
         mtu: int = 1024,
         src: str | None = None,
-        dst: str = "10.0.0.2",
+        dst: str | None = None,
         sport: int | None = None,
         tos: int = 0,
         dest_qp: int = 0,

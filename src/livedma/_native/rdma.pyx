@@ -400,11 +400,12 @@ cdef class QueuePair:
             self.engine.release()
 
     def modify(self, state, *, access=(), uint32_t qkey=0, uint16_t pkey=0xffff, uint32_t mtu=1024,
-               src=None, dst="10.0.0.2", sport=None, uint8_t tos=0, uint32_t dest_qp=0,
+               src=None, dst=None, sport=None, uint8_t tos=0, uint32_t dest_qp=0,
                uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
                uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
                uint8_t retry_count=7, uint8_t rnr_retry=7, optional=()):
-        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES)."""
+        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES).
+        dst is the peer, by default the device itself."""
         cdef ldma_qp_attr attr
         cdef ldma_qp *c = self.live()
         cdef int result
@@ -413,10 +414,9 @@ cdef class QueuePair:
         for name in optional:
             attr.optional |= <uint32_t>ATTRIBUTES[name]
         attr.access, attr.qkey, attr.pkey, attr.mtu = rights(access), qkey, pkey, mtu
-        if state == "RTR" or "path" in optional:
-            fill_path(&attr.path, self.engine.source if src is None else src, dst,
-                      self.engine.sport if sport is None else sport)
-            attr.path.tos = tos
+        fill_path(&attr.path, src or self.engine.source, dst or self.engine.source,
+                  self.engine.sport if sport is None else sport)
+        attr.path.tos = tos
         attr.dest_qp, attr.rq_psn, attr.sq_psn = dest_qp, rq_psn, sq_psn
         attr.max_dest_rd_atomic, attr.max_rd_atomic = max_dest_rd_atomic, max_rd_atomic
         attr.min_rnr_timer, attr.timeout = min_rnr_timer, timeout
@@ -557,6 +557,7 @@ cdef class Engine:
         cdef uint8_t buf[4192]
         cdef size_t n
         cdef list packets = []
+        ldma_device_flush_acks(self.c)
         while len(packets) < count:
             n = ldma_device_transmit(self.c, buf, now_ns, NULL)
             if not n:
