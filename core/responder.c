@@ -158,19 +158,12 @@ static enum step check_rights(struct request *r)
 static enum step take_receive(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
-	struct ldma_rq *rq = r->qp->rq;
 	bool is_needed =
 		r->info->operation == LDMA_OP_SEND ||
 		(r->info->operation == LDMA_OP_WRITE && (r->info->headers & LDMA_HAS_IMMDT));
 
-	if (is_needed && !resp->has_recv) {
-		resp->has_recv = ldma_rq_take(rq, &resp->recv);
-		if (rq->tail - rq->head <
-		    rq->limit) { /* once, until it is set anew (IBA 10.2.9.2) */
-			rq->limit = 0;
-			ldma_qp_raise(r->qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
-		}
-	}
+	if (is_needed && !resp->has_recv)
+		resp->has_recv = ldma_qp_take_recv(r->qp, &resp->recv);
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 

@@ -226,6 +226,18 @@ static void transmit(struct world *world, unsigned count)
 	free(buf);
 }
 
+static void check_requesters(const struct world *world)
+{
+	for (int i = 0; i < QPS; i++) {
+		const struct ldma_requester *req = &world->qps[i]->req;
+
+		CHECK(req->una <= req->next && req->next <= req->sent_end &&
+		      req->sent_end <= req->post);
+		CHECK(req->rd_outstanding <= LDMA_MAX_RD_ATOMIC);
+		CHECK(req->head == req->tail || req->una < req->post);
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input input = {data, data + size};
@@ -268,6 +280,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				poll_events(&world);
 			break;
 		}
+		check_requesters(&world);
 	}
 	destroy(&world);
 	return 0;
