@@ -227,7 +227,6 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
 	struct ldma_qp *qp;
 
-	device->counters.rcvd_pkts++;
 	if (packet->icrc_state != LDMA_ICRC_OK) {
 		device->counters.dropped_icrc++;
 		return;
@@ -247,7 +246,7 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		LDMA_COUNT(qp, dropped_not_peer);
 		return;
 	}
-	qp->counters.rcvd_pkts++;
+	LDMA_COUNT(qp, rcvd_pkts);
 	LDMA_COUNT_BY(qp, rcvd_bytes, packet->payload_length);
 	if (qp->state == LDMA_QP_RTR && !qp->resp.is_established && !ldma_qp_is_datagram(qp)) {
 		qp->resp.is_established = true; /* IBA 11.6.3.2 */

@@ -165,8 +165,6 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 		req->asked = end;
 	encoded = ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
 	LDMA_COUNT_BY(qp, sent_bytes, length);
-	if (is_first && has_payload && wqe->opcode >= LDMA_WR_SEND)
-		LDMA_COUNT(qp, rdma_sends);
 	advance(qp, wqe, end, now_ns);
 	return encoded;
 }
@@ -177,7 +175,6 @@ void ldma_requester_rewind(struct ldma_qp *qp)
 	qp->req.cursor = qp->req.head;
 	qp->req.rd_outstanding = 0;
 	qp->req.asked = qp->req.una;
-	LDMA_COUNT(qp, completer_retry_err);
 	ldma_device_schedule(qp);
 }
 
@@ -216,6 +213,7 @@ void ldma_requester_expire(struct ldma_qp *qp)
 	}
 	req->retry_left--;
 	req->has_rewound = false;
+	LDMA_COUNT(qp, completer_retry_err);
 	LDMA_COUNT(qp, window_reduced);
 	ldma_window_collapse(&req->window, req->sent_end);
 	ldma_requester_rewind(qp);

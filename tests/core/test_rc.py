@@ -505,7 +505,7 @@ def test_nak_once_then_silence():
         pair.b.engine.receive(to_b(pair, 0x04, psn=number), 0)
     (nak,) = pair.b.engine.transmit(0, 10)
     assert (nak[40], psn(nak)) == (NAK_SEQUENCE, 0)
-    assert pair.b.qp.counters["out_of_seq_request"] == 3
+    assert pair.b.qp.counters["out_of_sequence"] == 3
 
 
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_acks_are_coalesced():
         pair.b.engine.receive(to_b(pair, 0x04, psn=i, ack_req=True), 0)
     (ack,) = pair.b.engine.transmit(0, 10)
     assert (psn(ack), int.from_bytes(ack[41:44], "big")) == (3, 4)
-    assert pair.b.qp.counters["ack_deferred"] == 3
+    assert pair.b.qp.counters["acks_coalesced"] == 3
 
 
 def test_draining():
