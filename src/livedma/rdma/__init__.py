@@ -1,0 +1,1 @@
+"""RDMA verbs on the RoCEv2 device in user space, and its connection manager."""
