@@ -152,3 +152,11 @@ def losing(*attributes: str, times: int = 10**9) -> Fate:
         return [0.001]
 
     return fate
+
+
+def altered_request(world: World, **fields) -> None:
+    """A REQ as the client would send it, but for these fields."""
+    engine = Engine(CLIENT)
+    engine.connect(SERVER, PORT, 17, 0.0)
+    message = cm.decode(engine.transmits()[0][0])["cm"]
+    world.inject(world.server, {**message, **fields}, CLIENT)

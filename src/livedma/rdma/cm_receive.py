@@ -109,7 +109,8 @@ class Receiver:
             self._table.delay(connection)
         elif connection.state is State.REP_SENT and connection.retry:
             self._outbox.send(connection.retry.mad, connection.peer)
-        elif connection.state is State.TIMEWAIT:
+        elif connection.state in (State.DREQ_SENT, State.TIMEWAIT):
+            # In DREQ_SENT: if the peer has no REP yet, it cannot tell what a DREQ is about.
             answer = connection.answer or messages.rej(connection, "REQ", messages.STALE_CONNECTION)
             self._outbox.send(answer, connection.peer)
 
@@ -168,10 +169,13 @@ class Receiver:
         connection = self._find(message, source)
         if connection is None:
             return
+        if connection.state is State.TIMEWAIT and connection.is_unconfirmed:
+            # Closed while the REP was under way: the peer could not tell what the DREQ was about.
+            self._outbox.send(messages.rej(connection, "other", messages.STALE_CONNECTION), source)
+        connection.was_confirmed = True
         if connection.state is not State.REP_SENT:
             self._counters.duplicate += 1
             return
-        connection.was_confirmed = True
         self._table.move(connection, State.ESTABLISHED)
         self._outbox.emit(events.Established(connection, messages.private_data(message)))
 
@@ -226,7 +230,10 @@ class Receiver:
 
     def _dreq(self, message: Message, source: str, now: float) -> None:
         connection = self._table.by_id.get(message["remote_comm_id"])
-        if connection is None or connection.remote_id != message["local_comm_id"]:
+        if connection is not None and connection.state is State.REQ_SENT:
+            # It may have overtaken the REP: answered now, it would not come again.
+            self._counters.unexpected += 1
+        elif connection is None or connection.remote_id != message["local_comm_id"]:
             # So that a peer whose connection is gone here does not wait for it.
             self._counters.unmatched += 1
             self._outbox.send(messages.drep_to(message), source)
