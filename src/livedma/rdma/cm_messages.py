@@ -80,6 +80,14 @@ def parse(mad: bytes) -> Message | None:
     return message
 
 
+def check_private_data(attribute: str, data: bytes) -> None:
+    """Raises ValueError if it does not fit: for what is sent later."""
+    if len(data) > cm.PRIVATE_BYTES[attribute]:
+        raise ValueError(
+            f"{len(data)} bytes of private data: {attribute} has {cm.PRIVATE_BYTES[attribute]}"
+        )
+
+
 def private_data(message: Message) -> bytes:
     """The user's private data with the zeros that fill it up: its length is not in a message."""
     return bytes.fromhex(message["private_data"])
