@@ -7,9 +7,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
+from loopback import ELSEWHERE, HERE, NOBODY, THERE
 
 from livedma.rdma import Device, QueuePair, cm
 from livedma.rdma.cm_gsi import Gsi
@@ -22,13 +23,14 @@ IMPATIENT = cm.Timing(packet_lifetime=8, response_timeout=12, max_retries=3)
 
 @contextmanager
 def devices(
-    addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.2"), timing: cm.Timing | None = None
+    addresses: tuple[str, str] = (HERE, THERE), timing: cm.Timing | None = None
 ) -> Iterator[tuple[Device, Device]]:
-    with Device(addresses[0]) as one:
-        with Device(addresses[1]) if addresses[1] != addresses[0] else one as two:
-            for device in {one, two}:
-                cm.manager(device, timing=timing)
-            yield one, two
+    with ExitStack() as stack:
+        one = stack.enter_context(Device(addresses[0]))
+        two = one if addresses[0] == addresses[1] else stack.enter_context(Device(addresses[1]))
+        for device in {one, two}:
+            cm.manager(device, timing=timing)
+        yield one, two
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def connected(
-    addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.2"), **setup: object
+    addresses: tuple[str, str] = (HERE, THERE), **setup: object
 ) -> Iterator[tuple[cm.Connection, cm.Connection]]:
     with devices(addresses) as (one, two), cm.listen(two, PORT) as listener, pool() as threads:
         accepting = threads.submit(lambda: listener.get(PATIENCE).accept(timeout=PATIENCE))
@@ -62,7 +64,7 @@ def exchange(mine: cm.Connection, theirs: cm.Connection, data: bytes = b"over he
 
 @pytest.mark.parametrize(
     "addresses",
-    [("127.0.0.1", "127.0.0.2"), ("127.0.0.1", "127.0.0.1"), ("::1", "::1")],
+    [(HERE, THERE), (HERE, HERE), ("::1", "::1")],
 )
 def test_a_connection_carries_data_both_ways(addresses: tuple[str, str]) -> None:
     with connected(addresses) as (mine, theirs):
@@ -146,10 +148,10 @@ def test_nobody_listens() -> None:
 
 def test_nobody_is_there() -> None:
     with devices(timing=IMPATIENT) as (one, _):
-        with pytest.raises(cm.UnreachableError, match="127.0.0.77 does not answer"):
-            cm.connect(one, "127.0.0.77", PORT)
-        with pytest.raises(cm.UnreachableError, match="127.0.0.77 does not answer"):
-            cm.resolve(one, "127.0.0.77", PORT)
+        with pytest.raises(cm.UnreachableError, match=f"{NOBODY} does not answer"):
+            cm.connect(one, NOBODY, PORT)
+        with pytest.raises(cm.UnreachableError, match=f"{NOBODY} does not answer"):
+            cm.resolve(one, NOBODY, PORT)
 
 
 def test_waiting_for_an_answer_has_an_end() -> None:
@@ -387,25 +389,27 @@ def test_a_device_has_one_manager() -> None:
 
 def test_a_program_that_ends_tells_its_peers() -> None:
     program = (
-        "from livedma.rdma import Device, cm\n"
-        f"cm.connect(Device('127.0.0.1'), '127.0.0.2', {PORT})\n"
+        f"from livedma.rdma import Device, cm\ncm.connect(Device('{HERE}'), '{THERE}', {PORT})\n"
     )
-    with Device("127.0.0.2") as device, cm.listen(device, PORT) as listener:
-        with subprocess.Popen([sys.executable, "-c", program]) as process:
-            theirs = listener.get(PATIENCE).accept(timeout=PATIENCE)
-            assert theirs.wait_disconnected(PATIENCE)
-            assert process.wait(PATIENCE) == 0
+    with (
+        Device(THERE) as device,
+        cm.listen(device, PORT) as listener,
+        subprocess.Popen([sys.executable, "-c", program]) as process,
+    ):
+        theirs = listener.get(PATIENCE).accept(timeout=PATIENCE)
+        assert theirs.wait_disconnected(PATIENCE)
+        assert process.wait(PATIENCE) == 0
 
 
 def test_more_mads_than_there_is_room_for_are_no_trouble() -> None:
-    with Device("127.0.0.1") as one, Device("127.0.0.2") as two:
+    with Device(HERE) as one, Device(THERE) as two:
         flood, other = Gsi(one), cm.manager(two)
         for _ in range(2000):
             flood.send(bytes(256), two.address)
         with cm.listen(two, PORT) as listener, pool() as threads:
             del flood
             accepting = threads.submit(lambda: listener.get(PATIENCE).accept())
-            with Device("127.0.0.3") as three:
+            with Device(ELSEWHERE) as three:
                 mine = cm.connect(three, two.address, PORT, timeout=PATIENCE)
                 exchange(mine, accepting.result(PATIENCE))
         assert other._engine.counters.malformed > 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 import threading
 
+from loopback import HERE, THERE
+
 from livedma.rdma import Device, cm
 
 
@@ -28,11 +30,11 @@ def read(device: Device, address: str) -> bytes:
 
 
 def test_a_peers_memory_is_read() -> None:
-    with Device("127.0.0.2") as there, cm.listen(there, 7174) as listener:
+    with Device(THERE) as there, cm.listen(there, 7174) as listener:
         server = threading.Thread(target=serve, args=(there, listener))
         server.start()
-        with Device("127.0.0.1") as here:
-            assert read(here, "127.0.0.2") == b"hello from afar"
+        with Device(HERE) as here:
+            assert read(here, THERE) == b"hello from afar"
         listener.close()
         server.join(10)
         assert not server.is_alive()
