@@ -1,7 +1,8 @@
 """RDMA between two processes on two cores: ours, libfabric, UCX, and a bare UDP loop as the limit.
 
 They take turns, over lo and over veth. Figures are medians; ratios are medians over turns, so that
-what disturbs a whole turn does not count.
+what disturbs a whole turn does not count. How far apart the two cores are is measured each turn: on
+a virtual machine it changes, and with it everything else.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench.pair import Link, build, links, run_pair
-from bench.rdma_peers import Contestant, Libfabric, Ucx, UdpLimit
+from bench.pair import CLIENT_CPU, LIMIT_S, SERVER_CPU, Link, build, links, run_pair
+from bench.rdma_peers import Contestant, Libfabric, Ucx, UdpLimit, number_before
 from bench.report import ROUNDS, Line, heading, per_second
 
 _ROCE_PORT = 4791
@@ -24,7 +25,7 @@ Figures = dict[str, dict[str, Values]]
 
 
 class Ours:
-    """`livedma perf`, which prints one JSON object."""
+    """`livedma perf`; with --json the client prints one object."""
 
     @staticmethod
     def is_built() -> bool:
@@ -36,8 +37,8 @@ class Ours:
         command = ["livedma", "perf", test]
         server = [*command, "--listen", link.address, *options, "--json"]
         client = [*command, link.address, *options, "--json"]
-        found = json.loads(run_pair(link, server, client, ("udp", _ROCE_PORT)))
-        return {name: float(found[name]) for name in found if name in _OUR_FIGURES}
+        found: dict[str, float] = json.loads(run_pair(link, server, client, ("udp", _ROCE_PORT)))
+        return found
 
     def write_bandwidth(self, link: Link) -> float:
         return self._run(link, "write-bw", 1 << 20, 1000)["bytes_per_second"]
@@ -47,9 +48,6 @@ class Ours:
 
     def latency(self, link: Link) -> float:
         return self._run(link, "send-lat", 64, 20_000)["p50_us"] * 1000
-
-
-_OUR_FIGURES = ("bytes_per_second", "messages_per_second", "p50_us")
 
 
 _FIGURES: dict[str, Callable[[Contestant, Link], float]] = {
@@ -70,15 +68,24 @@ def contestants(directory: Path) -> dict[str, Contestant]:
     return found
 
 
+def core_distance_ns(binary: str) -> float:
+    """The round trip of a cache line between the cores that are measured on."""
+    argv = [binary, str(CLIENT_CPU), str(SERVER_CPU)]
+    run = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    return number_before("ns", run.stdout)
+
+
 def measure(link: Link, directory: Path, rounds: int = ROUNDS) -> Figures:
     """Every figure of every contestant, turn by turn."""
     runs = contestants(directory)
     seen: Figures = {figure: {name: [] for name in runs} for figure in _FIGURES}
+    core_distance, distances = build(directory, "core_distance", "pthread"), []
     for _ in range(rounds):
+        distances.append(core_distance_ns(core_distance))
         for figure, run in _FIGURES.items():
             for name, one in runs.items():
                 seen[figure][name].append(run(one, link))
-    return seen
+    return {**seen, "distance": {"cores": distances}}
 
 
 def best_of(one: Values, other: Values) -> Values:
@@ -128,11 +135,18 @@ def compare(link: str, seen: Figures) -> Iterator[Line]:
     yield line(what, _us, ours, "raw UDP", latency["limit"], 1.6, is_cost=True)
 
 
+def distance_note(link: str, seen: Figures) -> str:
+    turns = " ".join(f"{ns:.0f}" for ns in seen["distance"]["cores"])
+    return f"{link}: a cache line between the two cores and back, turn by turn: {turns} ns"
+
+
 def lines(directory: Path) -> Iterator[Line]:
-    """For the table of all comparisons."""
+    """For the table of all comparisons; how far apart the cores were is said below the lines."""
     with links() as found:
         for link in found:
-            yield from compare(link.name, measure(link, directory))
+            seen = measure(link, directory)
+            yield from compare(link.name, seen)
+            print(distance_note(link.name, seen))
 
 
 def main() -> None:
@@ -149,6 +163,7 @@ def main() -> None:
     for link_name, figures in seen.items():
         for line in compare(link_name, figures):
             print(line)
+        print(distance_note(link_name, figures))
 
 
 if __name__ == "__main__":
