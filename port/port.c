@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "packet_socket.h"
 #include "port_internal.h"
 
 #define SERVED_NS 200000 /* a user who served the port that recently will again */
@@ -165,12 +166,13 @@ static void block(struct ldma_port *port, bool aside, bool is_tx_blocked)
 		{.fd = port->wake_fd, .events = POLLIN},
 		{.fd = aside ? -1 : port->timer_fd, .events = POLLIN},
 		{.fd = aside ? -1 : port->socket.fd, .events = POLLIN},
+		{.fd = aside ? -1 : port->packet_fd, .events = POLLIN},
 	};
 	struct timespec timeout = timespec_of(ASIDE_NS);
 
 	if (is_tx_blocked)
 		fds[2].events |= POLLOUT;
-	ppoll(fds, 3, aside ? &timeout : NULL, NULL);
+	ppoll(fds, 4, aside ? &timeout : NULL, NULL);
 	if (fds[0].revents)
 		clear_fd(port->wake_fd);
 	if (fds[1].revents) {
@@ -248,7 +250,15 @@ struct ldma_port_counters ldma_port_counters(struct ldma_port *port)
 	ldma_port_lock(port);
 	counters = port->counters;
 	ldma_port_unlock(port);
+	counters.overruns =
+		ldma_socket_drops(port->packet_fd >= 0 ? port->packet_fd : port->socket.fd);
 	return counters;
+}
+
+enum ldma_port_kind ldma_port_kind(const struct ldma_port *port, int *ret_error)
+{
+	*ret_error = port->packet_error;
+	return port->packet_fd >= 0 ? LDMA_PORT_PACKET : LDMA_PORT_UDP;
 }
 
 struct ldma_path ldma_port_path(const struct ldma_port *port, const uint8_t peer[16])
@@ -272,9 +282,22 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_destroy(&attributes);
 }
 
+static int open_sockets(struct ldma_port *port, const struct ldma_port_config *config)
+{
+	if (config->kind != LDMA_PORT_UDP) {
+		port->packet_fd = ldma_packet_socket_open(&config->address, config->interface);
+		if (port->packet_fd < 0 && config->kind == LDMA_PORT_PACKET)
+			return port->packet_fd;
+		if (port->packet_fd < 0)
+			port->packet_error = -port->packet_fd;
+	}
+	return ldma_socket_open(&port->socket, &config->address, config->shares,
+				port->packet_fd >= 0);
+}
+
 static int open_parts(struct ldma_port *port, const struct ldma_port_config *config)
 {
-	int error = ldma_socket_open(&port->socket, &config->address, config->shares);
+	int error = open_sockets(port, config);
 
 	if (error)
 		return error;
@@ -289,7 +312,8 @@ static int open_parts(struct ldma_port *port, const struct ldma_port_config *con
 
 static void free_parts(struct ldma_port *port)
 {
-	int fds[] = {port->socket.fd, port->event_fd, port->wake_fd, port->timer_fd};
+	int fds[] = {port->packet_fd, port->socket.fd, port->event_fd, port->wake_fd,
+		     port->timer_fd};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
@@ -310,7 +334,8 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 	set_up_lock(port);
 	port->spin_ns = config->spin_us * UINT64_C(1000);
 	port->timer_ns = port->lazy_ns = LDMA_NEVER;
-	port->socket.fd = port->event_fd = port->wake_fd = port->timer_fd = -1;
+	port->packet_fd = port->socket.fd = -1;
+	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)
 		error = -pthread_create(&port->thread, NULL, ldma_port_run, port);

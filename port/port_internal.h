@@ -13,6 +13,8 @@
 struct ldma_port {
 	struct ldma_device *device;
 	struct ldma_socket socket;
+	int packet_fd;    /* receives in the socket's place; -1: the socket does */
+	int packet_error; /* why there is none, or 0 */
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
 	uint64_t spin_ns;
@@ -42,6 +44,9 @@ uint64_t ldma_port_now(void);
  * completion here (or NULL) wants it at once. is_last: nobody will come again soon. */
 bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
 			bool is_last);
+
+/* Receives a packet or a train; whether there was one. */
+bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns);
 
 /* Sends what is due. */
 bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
