@@ -256,15 +256,17 @@ def test_an_mtu_that_is_too_large_is_asked_for_again() -> None:
         exchange(mine, theirs, bytes(range(64)))
 
 
-def test_a_peer_that_lost_its_memory_connects_again() -> None:
+@pytest.mark.parametrize("timing", [None, IMPATIENT])
+def test_a_peer_that_lost_its_memory_connects_again(timing: cm.Timing | None) -> None:
     """A device that vanished without a word comes back with the numbers it had."""
-    with devices() as (one, two), cm.listen(two, PORT) as listener, pool() as threads:
+    with devices(timing=timing) as (one, two), cm.listen(two, PORT) as listener, pool() as threads:
         accepting = threads.submit(lambda: listener.get(PATIENCE).accept())
         number = cm.connect(one, two.address, PORT, timeout=PATIENCE).qp.number
         theirs = accepting.result(PATIENCE)
         cm.manager(one)._gsi = Silent()  # type: ignore[assignment]
         one.close()
         with Device(one.address) as again:
+            cm.manager(again, timing=timing)
             accepting = threads.submit(lambda: listener.get(PATIENCE).accept())
             mine = cm.connect(again, two.address, PORT, timeout=PATIENCE)
             assert mine.qp.number == number
@@ -278,7 +280,7 @@ class Silent:
     def send(self, mad: bytes, destination: str) -> None:
         pass
 
-    def receive(self, timeout: float | None) -> list[tuple[bytes, str]]:
+    def receive(self, timeout: float) -> list[tuple[bytes, str]]:
         raise ValueError("closed")
 
 
@@ -378,6 +380,27 @@ def test_what_cannot_be_asked_leaves_nothing_behind() -> None:
         assert request.is_waiting
         theirs = request.accept(timeout=PATIENCE)
         exchange(connecting.result(PATIENCE), theirs)
+
+
+def test_trouble_with_one_connection_is_not_everybodys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def bad(_: object) -> None:
+        raise RuntimeError("a handler's own fault")
+
+    with connected() as (mine, theirs):
+        manager = cm.manager(mine.device)
+        with manager.engine() as (engine, now):
+            other = engine.connect(NOBODY, PORT, 999, now)
+            manager.on_event(other, bad)
+            engine.disconnect(other, now)
+        wait_until(lambda: "own fault" in caplog.text)
+        exchange(mine, theirs)
+
+
+def test_a_path_is_not_wider_than_the_interface() -> None:
+    with connected(path_mtu=8192) as (mine, theirs):
+        assert mine.path_mtu == theirs.path_mtu == 4096
 
 
 def test_a_device_has_one_manager() -> None:

@@ -237,7 +237,7 @@ def _start(
         setup,
         address=address,
         port=port,
-        path_mtu=path_mtu or device.path_mtu,
+        path_mtu=min(path_mtu or device.path_mtu, device.path_mtu),
         private_data=private_data,
     )
 

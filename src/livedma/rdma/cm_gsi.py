@@ -54,7 +54,7 @@ class Gsi:
         else:
             self._signaled += has_room
 
-    def receive(self, timeout: float | None) -> list[tuple[bytes, str]]:
+    def receive(self, timeout: float) -> list[tuple[bytes, str]]:
         """MADs and who sent them; none if timeout seconds went by or something was sent.
 
         Raises ValueError when the device is closed.

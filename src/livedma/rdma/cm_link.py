@@ -270,6 +270,7 @@ class ActiveConnection(Connection):
         self._port = port
         self._request_data = private_data
         self._stale_left = 2
+        self._is_pausing = False
         try:
             self._ask(path_mtu)
         except BaseException:
@@ -296,8 +297,13 @@ class ActiveConnection(Connection):
             self._manager.on_event(self._state, self._on_event)
 
     def _ask_if_wanted(self, path_mtu: int) -> None:
-        if not self._ready.done():
+        self._is_pausing = False
+        if self._ready.done():
+            return
+        try:
             self._ask(path_mtu)
+        except (ValueError, LivedmaError) as error:
+            self._fail(error)
 
     def _on_event(self, event: events.Event | Closed) -> None:
         about = getattr(event, "connection", None)
@@ -307,6 +313,8 @@ class ActiveConnection(Connection):
             case events.ConnectResponse():
                 self._complete(event)
             case events.Rejected() if self._asks_again(event):
+                pass
+            case events.TimewaitExit() if self._is_pausing:
                 pass
             case _:
                 super()._on_event(event)
@@ -332,6 +340,7 @@ class ActiveConnection(Connection):
             self._ask(mtu)
         elif event.reason == messages.STALE_CONNECTION and self._stale_left:
             self._stale_left -= 1
+            self._is_pausing = True
             self._manager.later(_STALE_SECONDS, lambda: self._ask_if_wanted(cm.path_mtu))
         else:
             return False

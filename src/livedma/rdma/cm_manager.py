@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -21,6 +22,8 @@ from livedma.rdma.queues import QueuePair
 
 # So often accepted connections are asked whether data came before the confirmation.
 _DATA_SECONDS = 0.05
+# A MAD that could not be sent wakes nobody, but set a timer.
+_IDLE_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +69,10 @@ class Manager:
         with self._lock:
             if self.is_closed:
                 raise ValueError("the device is closed")
-            yield self._engine, time.monotonic()
-            self._flush()
+            try:
+                yield self._engine, time.monotonic()
+            finally:
+                self._flush()
 
     def on_event(self, about: About, handler: Handler) -> None:
         """Whom to tell; requests are for their listener. Until the end of what it is about."""
@@ -96,7 +101,7 @@ class Manager:
                     self._engine.disconnect(connection, now)
                 self._flush()
             for handler in list(self._handlers.values()):
-                self._tell(handler, Closed())
+                self._guard(functools.partial(handler, Closed()))
             self._handlers.clear()
         with _managers_lock:
             _managers.pop(self.device, None)
@@ -106,16 +111,19 @@ class Manager:
             while not self.is_closed:
                 self._turn(self._gsi.receive(self._patience()))
         except ValueError:
-            self.close()  # since the device is
+            if not self.device.closed:
+                raise
+        finally:
+            self.close()
 
-    def _patience(self) -> float | None:
+    def _patience(self) -> float:
         with self._lock:
-            due = [at for at, _ in self._later]
+            now = time.monotonic()
+            due = [now + (_DATA_SECONDS if self._unconfirmed else _IDLE_SECONDS)]
+            due += [at for at, _ in self._later]
             if self._engine.next_timer is not None:
                 due.append(self._engine.next_timer)
-            if self._unconfirmed:
-                due.append(time.monotonic() + _DATA_SECONDS)
-        return max(min(due) - time.monotonic(), 0) if due else None
+        return max(min(due) - now, 0)
 
     def _turn(self, mads: list[tuple[bytes, str]]) -> None:
         with self._lock:
@@ -126,7 +134,7 @@ class Manager:
             due = [action for at, action in self._later if at <= now]
             self._later = [(at, action) for at, action in self._later if at > now]
             for action in due:
-                action()
+                self._guard(action)
             for connection, queue_pair in list(self._unconfirmed.items()):
                 if connection.state is not State.REP_SENT:
                     del self._unconfirmed[connection]
@@ -161,15 +169,15 @@ class Manager:
             about = event.connection
         handler = self._handlers.get(about)
         if handler is not None:
-            self._tell(handler, event)
+            self._guard(lambda: handler(event))
         if isinstance(event, events.TimewaitExit):
             self._handlers.pop(about, None)
 
-    def _tell(self, handler: Handler, event: events.Event | Closed) -> None:
+    def _guard(self, action: Callable[[], None]) -> None:
         try:
-            handler(event)
+            action()
         except Exception:  # one connection's trouble is not everybody's
-            _log.exception("connection manager of %s: %s", self.device.address, event)
+            _log.exception("connection manager of %s", self.device.address)
 
 
 def _has_packets(queue_pair: QueuePair) -> bool:
