@@ -6,6 +6,7 @@
 
 #include "icrc_id.h"
 #include "port.h"
+#include "tap_host.h"
 #include "train.h"
 
 #define HEADROOM 64 /* for the headers that the system took off the first packet of a train */
@@ -15,6 +16,7 @@ struct ldma_port {
 	struct ldma_socket socket;
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
+	struct ldma_taps taps;
 	uint64_t spin_ns;
 
 	pthread_mutex_t owner;
@@ -29,6 +31,7 @@ struct ldma_port {
 	uint32_t event_sequence, sleepers;
 	int event_fd, wake_fd, timer_fd;
 	pthread_t thread;
+	struct ldma_tap_host tap_host;
 
 	struct ldma_train train;
 	uint8_t rx[HEADROOM + 65536];
@@ -42,7 +45,7 @@ bool ldma_port_progress(struct ldma_port *port);
 /* Sends what is due. */
 bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
 
-/* Tells waiters about completions; sets the timer of the sleeping thread. */
+/* Tells readers of taps about packets and waiters about completions; sets the timer of the sleeping thread. */
 void ldma_port_publish(struct ldma_port *port);
 
 void *ldma_port_run(void *port);

@@ -46,20 +46,40 @@ static uint32_t build_headers(const struct ldma_port *port, const struct ldma_ar
 	return l3 + 8;
 }
 
-static void receive_packet(struct ldma_port *port, const uint8_t *l3, uint32_t length,
-			   uint64_t now_ns)
+/* The time of what is received or sent now, closer than the batch's; asked only if somebody wants to know. */
+static uint64_t tap_time(const struct ldma_port *port)
+{
+	return port->taps.count ? ldma_port_now() : 0;
+}
+
+/* False: it is no RoCE. An IPv4 ID other than guessed is put right. */
+static bool decode(struct ldma_port *port, uint8_t *l3, uint32_t length, struct ldma_packet *ret)
 {
 	bool is_v4 = port->socket.local.ip_version == 4;
+
+	if (!ldma_packet_decode(is_v4 ? LDMA_LINK_IPV4 : LDMA_LINK_IPV6, l3, length, length, ret))
+		return false;
+	if (is_v4 && ret->icrc_state == LDMA_ICRC_BAD && !ret->error &&
+	    ldma_icrc_find_id(&port->icrc, l3, length - LDMA_ICRC_BYTES, ret->icrc, &ret->ip_id)) {
+		put16(l3 + 4, ret->ip_id);
+		ret->icrc_state = LDMA_ICRC_OK;
+	}
+	return true;
+}
+
+static void receive_packet(struct ldma_port *port, uint8_t *l3, const struct ldma_tapped *tapped,
+			   uint64_t now_ns)
+{
 	struct ldma_packet packet;
 
-	if (!ldma_packet_decode(is_v4 ? LDMA_LINK_IPV4 : LDMA_LINK_IPV6, l3, length, length,
-				&packet)) {
+	if (!decode(port, l3, tapped->length, &packet)) {
 		port->counters.foreign++;
 		return;
 	}
-	if (is_v4 && packet.icrc_state == LDMA_ICRC_BAD && !packet.error &&
-	    ldma_icrc_fits_some_id(&port->icrc, l3, length - LDMA_ICRC_BYTES, packet.icrc))
-		packet.icrc_state = LDMA_ICRC_OK;
+	if (port->taps.count) {
+		ldma_packet_set_checksums(l3, tapped->length);
+		ldma_taps_packet(&port->taps, tapped);
+	}
 	ldma_device_receive(port->device, &packet, now_ns);
 }
 
@@ -69,6 +89,7 @@ static void receive_train(struct ldma_port *port, const struct ldma_arrival *arr
 {
 	uint8_t template[48];
 	uint32_t bytes = build_headers(port, arrival, template), i = 0;
+	struct ldma_tapped tapped = {.time_ns = tap_time(port), .direction = LDMA_RECORD_RX};
 	bool is_v4 = port->socket.local.ip_version == 4;
 
 	for (uint32_t at = 0; at < arrival->length; at += arrival->segment, i++) {
@@ -84,9 +105,25 @@ static void receive_train(struct ldma_port *port, const struct ldma_arrival *arr
 			put16(l3 + 4, (uint16_t)(length + 8));
 		}
 		put16(l3 + bytes - 4, (uint16_t)(length + 8));
-		receive_packet(port, l3, bytes + length, now_ns);
+		tapped.l3 = l3;
+		tapped.length = bytes + length;
+		tapped.segment = (uint16_t)i;
+		receive_packet(port, l3, &tapped, now_ns);
 	}
 	port->counters.received_trains++;
+}
+
+/* Shows the taps packets of the train that went out. */
+static void tap_sent(struct ldma_port *port, uint32_t first, uint32_t count, uint64_t time_ns)
+{
+	for (uint32_t i = first; port->taps.count && i < first + count; i++) {
+		struct ldma_tapped tapped = {.time_ns = time_ns,
+					     .segment = (uint16_t)(i - first),
+					     .direction = LDMA_RECORD_TX};
+
+		tapped.l3 = ldma_train_packet(&port->train, i, &tapped.length);
+		ldma_taps_packet(&port->taps, &tapped);
+	}
 }
 
 /* An interface without segmentation takes the packets one by one, each with the ID 0. */
@@ -96,10 +133,14 @@ static int send_singly(struct ldma_port *port)
 	int error = 0;
 
 	for (uint32_t i = 0; i < train->count && error != -EAGAIN; i++) {
+		uint64_t time_ns = tap_time(port);
+
 		ldma_train_set_id(train, i, 0);
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, &train->iov[i], 1,
 					 0);
-		if (error && error != -EAGAIN)
+		if (!error)
+			tap_sent(port, i, 1, time_ns);
+		else if (error != -EAGAIN)
 			port->counters.send_errors++;
 	}
 	return error;
@@ -109,6 +150,7 @@ static int send_singly(struct ldma_port *port)
 static bool send_train(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
+	uint64_t time_ns = tap_time(port);
 	int error = 0;
 
 	if (!train->count)
@@ -116,6 +158,8 @@ static bool send_train(struct ldma_port *port)
 	if (train->count == 1 || port->socket.has_gso) {
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, train->iov,
 					 train->count, train->segment);
+		if (!error)
+			tap_sent(port, 0, train->count, time_ns);
 		if (error == -EIO && train->count > 1)
 			port->socket.has_gso = false;
 	}
