@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from livedma._native.bpf import OPERATIONS, PREFIXES_MAX, QPS_MAX
+from livedma._native.tap import OPERATIONS, PREFIXES_MAX, QPS_MAX
 
 Side = Literal["src", "dst", "host"]
 
