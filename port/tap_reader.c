@@ -151,10 +151,12 @@ static int ask(struct ldma_tap_reader *reader)
 	memcpy(CMSG_DATA(&control.align), &reader->memory_fd, sizeof(int));
 	if (sendmsg(reader->fd, &message, MSG_NOSIGNAL) < 0 && errno != EPIPE)
 		return -errno;
-	/* A device that refuses us may have said so, and gone, before we asked. */
 	if (!can_read(reader->fd, ANSWER_MS))
 		return -ETIMEDOUT;
 	length = recv(reader->fd, &reply, sizeof(reply), MSG_DONTWAIT);
+	/* A device that refuses us says so and hangs up, unread what we asked for: that comes first. */
+	if (length < 0 && errno == ECONNRESET)
+		length = recv(reader->fd, &reply, sizeof(reply), MSG_DONTWAIT);
 	if (length <= 0)
 		return -ECONNREFUSED;
 	if (length != sizeof(reply) || reply.error > 0)

@@ -3,12 +3,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -36,15 +34,15 @@ int ldma_tap_memory_create(uint64_t ring_bytes)
 	return error;
 }
 
-/* Only memory of the kernel's own that keeps its size: touching it cannot fail, however its owner behaves. */
+/* Only a memfd of that size which cannot shrink: touching it cannot fail, however its owner behaves. (Huge pages, of
+ * which there may be none left, cannot have that size.) */
 static bool is_lasting(int fd, uint64_t bytes)
 {
-	struct statfs fs;
-	struct stat file;
 	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat file;
 
-	return seals >= 0 && seals & F_SEAL_SHRINK && !fstatfs(fd, &fs) &&
-	       fs.f_type == TMPFS_MAGIC && !fstat(fd, &file) && (uint64_t)file.st_size == bytes;
+	return seals >= 0 && seals & F_SEAL_SHRINK && !fstat(fd, &file) &&
+	       (uint64_t)file.st_size == bytes;
 }
 
 int ldma_tap_memory_map(int fd, uint64_t ring_bytes, struct ldma_tap_memory *ret)

@@ -1,0 +1,16 @@
+"""Two devices in a process of their own: says ready; for each line of input there is some traffic,
+then a line with the counters of the first device. It ends with its input.
+"""
+
+import json
+import sys
+
+from pairs import connected
+from tapping import ADDRESSES, exchange
+
+if __name__ == "__main__":
+    with connected(addresses=ADDRESSES) as (a, b):
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            exchange(a, b)
+            print(json.dumps(a.device.counters), flush=True)
