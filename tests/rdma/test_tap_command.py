@@ -22,6 +22,8 @@ from needs import needs
 TRAFFIC = Path(__file__).with_name("traffic_process.py")
 NOBODY = 65534
 
+pytestmark = pytest.mark.slow
+
 
 def as_user(uid: int | None) -> list[str]:
     """What to put before a command so that another user runs it; None: this one."""
