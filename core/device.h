@@ -18,9 +18,12 @@ struct ldma_device {
 	struct ldma_iova iova;
 	struct ldma_timers timers;
 	struct ldma_counters counters;
+	struct ldma_events events;
 	struct ldma_qp **qps; /* by number & qp_mask */
 	uint32_t qp_mask, qp_count, next_qp;
 	struct ldma_qp *ready, *ready_last;
+	struct ldma_qp *lazy; /* have an ACK that can wait, */
+	bool is_ack_awaited;  /* but not long: a peer waits for one of them */
 	uint32_t burst_left;
 	uint16_t ip_id; /* of the next packet: set by a port whose packets do not have 0 */
 };
@@ -28,7 +31,8 @@ struct ldma_device {
 /* Returns NULL without memory. */
 struct ldma_device *ldma_device_create(const struct ldma_device_config *config);
 
-/* Also destroys its queue pairs and regions; completion queues and shared receive queues are the caller's. */
+/* Also destroys its queue pairs and regions; protection domains, completion queues and shared receive queues are
+ * the caller's. */
 void ldma_device_destroy(struct ldma_device *device);
 
 /* 0 and the queue pair, in RESET; -EINVAL, -ENOMEM or (too many; a second GSI) -EBUSY.
@@ -49,8 +53,24 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t now_ns,
 			    struct ldma_qp **ret_qp);
 
+/* The ACK at the end of a message waits for this, or for more to acknowledge: who answers the message has more urgent
+ * things to send. Call it when nothing else is to be done. Returns whether there was any. */
+bool ldma_device_flush_acks(struct ldma_device *device);
+
 /* When to call ldma_device_transmit even if nothing else happens, or LDMA_NEVER. */
 uint64_t ldma_device_next_timer(struct ldma_device *device);
+
+/* Takes the oldest event; false if there is none. Those of a queue pair go with it; who destroys a completion queue or a
+ * shared receive queue calls ldma_device_forget_events before. */
+static inline bool ldma_device_poll_event(struct ldma_device *device, struct ldma_event *ret)
+{
+	return ldma_events_poll(&device->events, ret);
+}
+
+static inline void ldma_device_forget_events(struct ldma_device *device, const void *object)
+{
+	ldma_events_forget(&device->events, object);
+}
 
 /* The queue pair may have something to send. */
 void ldma_device_schedule(struct ldma_qp *qp);

@@ -49,6 +49,8 @@ bool ldma_icrc_find_id(struct ldma_icrc_cache *cache, const uint8_t *l3, uint32_
 	}
 	/* Wound back to before the ID, a difference of nothing but the ID is in the next two bytes. */
 	difference = multiply(cache->factor[slot], difference);
+	if (difference >> 16)
+		return false;
 	*ret = (uint16_t)(get16(l3 + ID_OFFSET) ^ __builtin_bswap16((uint16_t)difference));
-	return difference >> 16 == 0;
+	return true;
 }

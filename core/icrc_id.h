@@ -13,8 +13,8 @@ struct ldma_icrc_cache {
 	uint32_t bytes[LDMA_ICRC_CACHE_SIZE], factor[LDMA_ICRC_CACHE_SIZE];
 };
 
-/* Whether the IPv4 packet at l3, without options, up to byte end has the ICRC found for some ID; ret is that ID, which
- * is the only one. What l3 has for an ID does not matter. */
+/* Whether the IPv4 packet at l3, without options, up to byte end has the ICRC found for some ID; ret is then that ID,
+ * which is the only one. What l3 has for an ID does not matter. */
 bool ldma_icrc_find_id(struct ldma_icrc_cache *cache, const uint8_t *l3, uint32_t end,
 		       uint32_t found, uint16_t *ret);
 

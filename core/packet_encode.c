@@ -119,8 +119,11 @@ static uint16_t udp6_checksum(const uint8_t *ip, const uint8_t *udp, size_t leng
 void ldma_packet_set_checksums(uint8_t *l3, size_t length)
 {
 	if (l3[0] >> 4 == 4) {
+		size_t header = (l3[0] & 15) * 4u;
+
 		put16(l3 + 10, 0);
-		put16(l3 + 10, fold(sum16(0, l3, IPV4_BYTES)));
+		put16(l3 + 10, fold(sum16(0, l3, header)));
+		put16(l3 + header + 6, 0);
 	} else {
 		put16(l3 + IPV6_BYTES + 6, 0);
 		put16(l3 + IPV6_BYTES + 6, udp6_checksum(l3, l3 + IPV6_BYTES, length - IPV6_BYTES));

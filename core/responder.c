@@ -4,6 +4,8 @@
 
 #include "device.h"
 
+#define LAZY_ACKS 8 /* messages received before one ACK of them all has to go */
+
 /* What to do next with a request. */
 enum step {
 	CHECK_PSN,
@@ -52,7 +54,7 @@ static enum step check_psn(struct request *r)
 	if (r->qp->type == LDMA_QP_UC) {
 		if (ahead) { /* lost: the rest of that message is of no use (IBA 9.8.2) */
 			abandon_message(r->qp);
-			LDMA_COUNT(r->qp, out_of_seq_request);
+			LDMA_COUNT(r->qp, out_of_sequence);
 			resp->epsn = r->packet->psn;
 		}
 		return CHECK_OPCODE;
@@ -66,10 +68,10 @@ static enum step check_psn(struct request *r)
 		ldma_responder_repeat(r->qp, r->packet, r->info);
 		return DONE;
 	}
-	LDMA_COUNT(r->qp, out_of_seq_request);
+	LDMA_COUNT(r->qp, out_of_sequence);
 	if (!resp->has_nak_sent) { /* one NAK, then silence until the expected one comes (IBA 9.7.4.1) */
 		resp->has_nak_sent = true;
-		LDMA_COUNT(r->qp, sent_seq_err);
+		LDMA_COUNT(r->qp, out_of_seq_request);
 		ldma_responder_acknowledge(r->qp, resp->epsn, LDMA_SYNDROME_NAK_SEQUENCE);
 	}
 	return DONE;
@@ -161,7 +163,7 @@ static enum step take_receive(struct request *r)
 		(r->info->operation == LDMA_OP_WRITE && (r->info->headers & LDMA_HAS_IMMDT));
 
 	if (is_needed && !resp->has_recv)
-		resp->has_recv = ldma_rq_take(r->qp->rq, &resp->recv);
+		resp->has_recv = ldma_qp_take_recv(r->qp, &resp->recv);
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
@@ -314,19 +316,38 @@ static void complete_receive(struct request *r)
 	ldma_qp_complete_recv(r->qp, &wc);
 }
 
+/* The ACK at a message's end can wait a little for what is more urgent, unless one before it is urgent itself or many
+ * have waited. Who received the message is likely to answer it; of a WRITE only the peer knows, and waits. */
+static void acknowledge(struct request *r, bool has_received)
+{
+	struct ldma_responder *resp = &r->qp->resp;
+	bool is_urgent = resp->is_ack_pending && !resp->is_ack_lazy;
+
+	ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
+	resp->is_ack_lazy =
+		(r->info->role & LDMA_ROLE_LAST) && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+	if (!has_received)
+		r->qp->device->is_ack_awaited = true;
+}
+
 static enum step complete(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
+	bool has_received = false;
 
 	resp->epsn = (r->packet->psn + r->count) & LDMA_PSN_MASK;
 	if (r->info->role & LDMA_ROLE_LAST) {
-		if (r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT))
+		has_received =
+			r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT);
+		if (has_received)
 			complete_receive(r);
+		if (r->qp->has_overrun && r->qp->type == LDMA_QP_RC)
+			return REFUSE_OPERATION; /* nobody will hear of the message */
 		resp->operation = LDMA_OP_UNKNOWN;
 		resp->msn = (resp->msn + 1) & LDMA_PSN_MASK;
 	}
 	if (r->qp->type == LDMA_QP_RC && (r->info->role & LDMA_ROLE_PAYLOAD) && r->packet->ack_req)
-		ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
+		acknowledge(r, has_received);
 	return DONE;
 }
 
@@ -343,8 +364,7 @@ static enum step refuse(struct request *r, uint8_t syndrome)
 {
 	if (r->qp->type != LDMA_QP_RC)
 		return DROP;
-	ldma_qp_enter_error(r->qp);
-	ldma_responder_acknowledge(r->qp, r->packet->psn, syndrome);
+	ldma_responder_refuse(r->qp, r->packet->psn, syndrome);
 	return DONE;
 }
 

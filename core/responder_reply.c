@@ -5,10 +5,22 @@
 void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome)
 {
 	if (qp->resp.is_ack_pending)
-		LDMA_COUNT(qp, ack_deferred);
+		LDMA_COUNT(qp, acks_coalesced);
 	qp->resp.is_ack_pending = true;
+	qp->resp.is_ack_lazy = false;
 	qp->resp.ack_psn = psn;
 	qp->resp.ack_syndrome = syndrome;
+}
+
+void ldma_responder_refuse(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome)
+{
+	/* Otherwise a completion tells of it (IBA 11.6.3.2). */
+	if (syndrome == LDMA_SYNDROME_NAK_INVALID)
+		ldma_qp_raise(qp, LDMA_EVENT_QP_REQ_ERR, qp);
+	else if (syndrome == LDMA_SYNDROME_NAK_ACCESS)
+		ldma_qp_raise(qp, LDMA_EVENT_QP_ACCESS_ERR, qp);
+	ldma_qp_enter_error(qp);
+	ldma_responder_acknowledge(qp, psn, syndrome);
 }
 
 static void set_pending(struct ldma_qp *qp, struct ldma_resource *resource, uint32_t psn,
@@ -166,8 +178,7 @@ static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, 
 		if (!memory) { /* the region has gone since the request */
 			LDMA_COUNT(qp, remote_access_err);
 			qp->resp.pending = 0;
-			ldma_qp_enter_error(qp);
-			ldma_responder_acknowledge(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
+			ldma_responder_refuse(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
 			return 0;
 		}
 	}
@@ -190,6 +201,7 @@ static size_t transmit_acknowledge(struct ldma_qp *qp, uint8_t *buf)
 	packet.syndrome = qp->resp.ack_syndrome;
 	packet.msn = qp->resp.msn;
 	qp->resp.is_ack_pending = false;
+	qp->resp.lazy_acks = 0;
 	return ldma_packet_encode(&packet, NULL, 0, buf, LDMA_PACKET_MAX);
 }
 
@@ -209,5 +221,5 @@ size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf)
 		if (length)
 			return length;
 	}
-	return resp->is_ack_pending ? transmit_acknowledge(qp, buf) : 0;
+	return resp->is_ack_pending && !resp->is_ack_lazy ? transmit_acknowledge(qp, buf) : 0;
 }

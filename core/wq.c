@@ -11,22 +11,27 @@ static size_t recv_bytes(uint32_t sge_count)
 	return offsetof(struct ldma_recv_wqe, sge) + sge_count * sizeof(struct ldma_sge);
 }
 
-int ldma_rq_init(struct ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge)
+int ldma_rq_init(struct ldma_rq *rq, struct ldma_pd *pd, uint32_t depth, uint32_t max_sge)
 {
 	uint32_t size = 1;
 
-	if (max_sge > LDMA_MAX_SGE || depth > 1u << 16)
+	if (!pd || max_sge > LDMA_MAX_SGE || depth > 1u << 16)
 		return -EINVAL;
 	while (size < depth)
 		size *= 2;
 	*rq = (struct ldma_rq){
 		.stride = recv_bytes(max_sge), .mask = size - 1, .max_sge = max_sge, .pd = pd};
 	rq->ring = calloc(size, rq->stride);
-	return rq->ring ? 0 : -ENOMEM;
+	if (!rq->ring)
+		return -ENOMEM;
+	ldma_pd_get(pd);
+	return 0;
 }
 
 void ldma_rq_destroy(struct ldma_rq *rq)
 {
+	if (rq->ring)
+		ldma_pd_put(rq->pd);
 	free(rq->ring);
 	rq->ring = NULL;
 }
@@ -50,6 +55,11 @@ int ldma_rq_post(struct ldma_rq *rq, const struct ldma_recv_wr *wr)
 	return 0;
 }
 
+void ldma_rq_set_limit(struct ldma_rq *rq, uint32_t limit)
+{
+	rq->limit = limit;
+}
+
 bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret)
 {
 	const struct ldma_recv_wqe *wqe;
@@ -60,6 +70,19 @@ bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret)
 	memcpy(ret, wqe, recv_bytes(wqe->sge_count));
 	rq->head++;
 	return true;
+}
+
+bool ldma_qp_take_recv(struct ldma_qp *qp, struct ldma_recv_wqe *ret)
+{
+	struct ldma_rq *rq = qp->rq;
+	bool has_taken = ldma_rq_take(rq, ret);
+
+	/* Once, until it is set anew (IBA 10.2.9.2). */
+	if (rq->tail - rq->head < rq->limit) {
+		rq->limit = 0;
+		ldma_qp_raise(qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
+	}
+	return has_taken;
 }
 
 int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr)

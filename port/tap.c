@@ -76,10 +76,13 @@ static void look(const struct ldma_tapped *packet, struct sight *ret)
 {
 	const uint8_t *l3 = packet->l3;
 	bool is_v4 = l3[0] >> 4 == 4;
-	uint32_t bth = is_v4 ? 28 : 48, deth = bth + LDMA_BTH_BYTES;
+	uint32_t options = is_v4 && (l3[0] & 15) > 5 ? ((l3[0] & 15) - 5) * 4u : 0;
+	uint32_t bth = (is_v4 ? 28 : 48) + options, deth = bth + LDMA_BTH_BYTES;
 	const struct ldma_opcode_info *opcode;
 
 	*ret = (struct sight){.ip_version = is_v4 ? 4 : 6, .operation = LDMA_OP_UNKNOWN};
+	if (packet->length < (is_v4 ? 20 : 40))
+		return;
 	memcpy(ret->src, l3 + (is_v4 ? 12 : 8), is_v4 ? 4 : 16);
 	memcpy(ret->dst, l3 + (is_v4 ? 16 : 24), is_v4 ? 4 : 16);
 	if (packet->length < deth)

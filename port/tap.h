@@ -27,7 +27,7 @@ struct ldma_taps {
 	struct ldma_tap *each[LDMA_TAPS];
 };
 
-/* One packet of the device, from its IP header to its ICRC, without IP options. */
+/* One packet of the device, from its IP header to its ICRC. */
 struct ldma_tapped {
 	const uint8_t *l3;
 	uint32_t length;

@@ -24,12 +24,13 @@ class End:
         self.region = self.pd.register(self.memory, *RIGHTS)
         self.qp = self.pd.queue_pair(kind, self.cq, **init)
 
-    def connect(self, peer: End, mtu: int = 1024, **attributes: Any) -> None:
+    def connect(self, peer: End, mtu: int = 1024, timeout: int = 19, **attributes: Any) -> None:
+        """timeout: two seconds, which a busy machine keeps."""
         self.qp.modify("INIT", access=RIGHTS, qkey=0x11111111)
         self.qp.modify(
             "RTR", mtu=mtu, dst=peer.device.address, dest_qp=peer.qp.number, rq_psn=7, **attributes
         )
-        self.qp.modify("RTS", sq_psn=7, **attributes)
+        self.qp.modify("RTS", sq_psn=7, timeout=timeout, **attributes)
 
     def fill(self, offset: int, length: int, seed: int = 1) -> bytes:
         data = random.Random(seed).randbytes(length)
@@ -53,12 +54,19 @@ def connected(
     *,
     addresses: tuple[str, str] | None = None,
     init: dict[str, Any] | None = None,
+    device: dict[str, Any] | None = None,
     **attributes: Any,
 ) -> Iterator[tuple[End, End]]:
-    """Two ends; at ::1, of which there is one, both are on the same device."""
+    """Two ends; at ::1, of which there is one, both are on the same device.
+
+    init and device: options of the queue pairs and the devices.
+    """
     with ExitStack() as stack:
         names = addresses or LOOPBACK[version]
-        devices = {name: stack.enter_context(Device(name)) for name in dict.fromkeys(names)}
+        devices = {
+            name: stack.enter_context(Device(name, **(device or {})))
+            for name in dict.fromkeys(names)
+        }
         a, b = (End(devices[name], kind, **(init or {})) for name in names)
         a.connect(b, **attributes)
         b.connect(a, **attributes)

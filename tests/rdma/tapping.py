@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopback import HERE, THERE
 from pairs import End
 
 from livedma._native.tap import TapSession
 from livedma._native.wire import Batch
+from livedma.rdma import Device
 
-ADDRESSES = ("127.0.55.1", "127.0.55.2")
+ADDRESSES = (HERE, THERE)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ def exchange(a: End, b: End, length: int = 60_000) -> None:
     assert [c.status for c in a.complete(4)] == ["SUCCESS"] * 4
     assert [c.status for c in b.complete(1)] == ["SUCCESS"]
     settle(a, b)
+
+
+def arrived(device: Device) -> int:
+    """Packets that came to the device, whatever it thought of them."""
+    refused = ("dropped_icrc", "dropped_malformed", "dropped_no_qp", "dropped_not_peer")
+    return sum(device.counters[name] for name in ("rcvd_pkts", *refused))
 
 
 def settle(a: End, b: End) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from datagrams import Receiver, datagram, send_train, sender
 from pairs import connected
-from tapping import ADDRESSES, Seen, exchange, finish, read, settle, tapped, until
+from tapping import ADDRESSES, Seen, arrived, exchange, finish, read, settle, tapped, until
 
 from livedma._native.tap import TAPS_MAX, TapSession
 from livedma.capture.filters import Filters
 from livedma.rdma import Device
 from livedma.wire.encode import encode
+from needs import needs
 
 
 def ones_sum(data: bytes) -> int:
@@ -30,18 +32,29 @@ def of(seen: list[Seen], direction: str) -> list[bytes]:
     return [packet.frame for packet in seen if packet.direction == direction]
 
 
+def on_the_wire(frames: list[bytes]) -> list[bytes]:
+    """Without the UDP checksum, which the kernel computes or leaves to the interface."""
+    return [frame[:26] + bytes(2) + frame[28:] for frame in frames]
+
+
+@pytest.fixture(params=["udp", "packet"])
+def port(request: pytest.FixtureRequest) -> str:
+    needs(request.param == "udp" or os.geteuid() == 0, "packet sockets need root")
+    return str(request.param)
+
+
 @pytest.mark.parametrize("mtu", [256, 4096])
-def test_both_ends_of_a_wire_see_the_same_packets(mtu: int) -> None:
+def test_both_ends_of_a_wire_see_the_same_packets(mtu: int, port: str) -> None:
     with (
-        connected(addresses=ADDRESSES, mtu=mtu) as (a, b),
+        connected(addresses=ADDRESSES, mtu=mtu, device={"port": port}) as (a, b),
         tapped(ADDRESSES[0]) as tap_a,
         tapped(ADDRESSES[1]) as tap_b,
     ):
         exchange(a, b)
         seen_a, seen_b = finish(tap_a), finish(tap_b)
-        # byte for byte, IDs and checksums included, although a socket shows its reader neither
-        assert of(seen_a, "tx") == of(seen_b, "rx")
-        assert of(seen_a, "rx") == of(seen_b, "tx")
+        # IDs and checksums included, although a UDP socket shows its reader neither
+        assert on_the_wire(of(seen_a, "tx")) == on_the_wire(of(seen_b, "rx"))
+        assert on_the_wire(of(seen_a, "rx")) == on_the_wire(of(seen_b, "tx"))
         for end, seen, tap in ((a, seen_a, tap_a), (b, seen_b, tap_b)):
             counters = end.device.counters
             assert len(of(seen, "tx")) == counters["sent_pkts"]
@@ -91,7 +104,7 @@ def test_attached_in_the_middle_it_has_the_rest() -> None:
 def test_packets_of_a_peer_with_other_ids_verify() -> None:
     """A peer may use any IPv4 ID: the ICRC tells which one it was."""
     with (
-        Device(ADDRESSES[0]) as device,
+        Device(ADDRESSES[0], port="udp") as device,
         tapped(ADDRESSES[0]) as tap,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer,
     ):
@@ -105,7 +118,7 @@ def test_packets_of_a_peer_with_other_ids_verify() -> None:
         damaged = sent[0][:-1] + bytes([sent[0][-1] ^ 1])
         for packet in (*sent, damaged):
             peer.sendto(packet[28:], (ADDRESSES[0], 4791))
-        until(lambda: device.counters["rcvd_pkts"] == len(sent) + 1)
+        until(lambda: arrived(device) == len(sent) + 1)
         seen = finish(tap)
         assert [packet.icrc_ok for packet in seen] == [True] * len(sent) + [False]
         assert [int.from_bytes(p.frame[4:6], "big") for p in seen[:-1]] == list(ids)
@@ -113,12 +126,43 @@ def test_packets_of_a_peer_with_other_ids_verify() -> None:
         assert device.counters["dropped_icrc"] == 1
 
 
+@pytest.mark.parametrize("ids", [(7, 8, 9), (0xFFFF, 0, 1), (7, 7, 7)], ids=str)
+def test_a_train_on_the_packet_port_has_its_ids_and_checksums(ids: tuple[int, ...]) -> None:
+    needs(os.geteuid() == 0, "packet sockets need root")
+    with Device(ADDRESSES[0], port="packet") as device, tapped(ADDRESSES[0]) as tap:
+        receiver = Receiver(device)
+        packets = [datagram(receiver, b"abc%d" % i, number) for i, number in enumerate(ids)]
+        send_train(packets)
+        assert receiver.receive(3) == [b"abc0", b"abc1", b"abc2"]
+        seen = finish(tap)
+    assert all(packet.icrc_ok for packet in seen)
+    assert [int.from_bytes(packet.frame[4:6], "big") for packet in seen] == list(ids)
+    assert all(ones_sum(packet.frame[:20]) == 0xFFFF for packet in seen)
+
+
+def test_filters_look_behind_ip_options(port: str) -> None:
+    options = bytes([1, 1, 1, 1])
+    with Device(ADDRESSES[0], port=port) as device, sender(options) as sock:
+        receiver = Receiver(device)
+        with (
+            tapped(ADDRESSES[0], qps=[receiver.qp.number]) as wanted,
+            tapped(ADDRESSES[0], qps=[receiver.qp.number + 1]) as unwanted,
+        ):
+            # The ICRC covers options, which a UDP socket does not show.
+            packet = datagram(receiver, b"text", 0, options)
+            sock.sendto(packet[32:], (ADDRESSES[0], 4791))
+            until(lambda: arrived(device) == 1)
+            (seen,) = finish(wanted)
+            assert seen.icrc_ok is (port == "packet")
+            assert finish(unwanted) == []
+
+
 @pytest.mark.parametrize(
     ("given", "fits"),
     [
         ({"src": [ADDRESSES[0]]}, lambda packet: packet.direction == "tx"),
         ({"dst": [ADDRESSES[0]]}, lambda packet: packet.direction == "rx"),
-        ({"host": ["127.0.55.0/24"]}, lambda packet: True),
+        ({"host": [f"{ADDRESSES[0]}/24"]}, lambda packet: True),
         ({"host": ["10.0.0.1", "::1"]}, lambda packet: False),
         (
             {"op": ["ack,read"]},

@@ -42,7 +42,7 @@ class Traffic:
 
     def __init__(self, uid: int | None) -> None:
         self.process = subprocess.Popen(
-            [*as_user(uid), sys.executable, str(TRAFFIC)],
+            [*as_user(uid), sys.executable, str(TRAFFIC), *ADDRESSES],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

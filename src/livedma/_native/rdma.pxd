@@ -17,6 +17,12 @@ cdef extern from *:
     #undef X
     };
     #define LDMA_STATUS_COUNT (sizeof(ldma_statuses) / sizeof(ldma_statuses[0]))
+    static const struct { const char *name; int value; } ldma_event_types[] = {
+    #define X(name, value) {#name, value},
+    LDMA_EVENT_TYPES(X)
+    #undef X
+    };
+    #define LDMA_EVENT_TYPE_COUNT (sizeof(ldma_event_types) / sizeof(ldma_event_types[0]))
     static const struct ldma_counters *ldma_qp_counters(const struct ldma_qp *qp)
     {
         return &qp->counters;
@@ -42,7 +48,8 @@ cdef extern from *:
         int value
     const counter_name *ldma_counter_names
     const status_name *ldma_statuses
-    size_t LDMA_COUNTER_COUNT, LDMA_STATUS_COUNT
+    const status_name *ldma_event_types
+    size_t LDMA_COUNTER_COUNT, LDMA_STATUS_COUNT, LDMA_EVENT_TYPE_COUNT
     const ldma_counters *ldma_qp_counters(const ldma_qp *qp)
     const ldma_counters *ldma_device_counters(const ldma_device *device)
     ldma_iova *ldma_device_iova(ldma_device *device)
@@ -56,7 +63,11 @@ cdef extern from "device.h" nogil:
         pass
     struct ldma_iova:
         pass
-    int ldma_iova_register(ldma_iova *iova, uint32_t pd, void *memory, uint64_t va,
+    struct ldma_pd:
+        uint32_t users
+    ldma_pd *ldma_pd_create()
+    int ldma_pd_destroy(ldma_pd *pd)
+    int ldma_iova_register(ldma_iova *iova, ldma_pd *pd, void *memory, uint64_t va,
                            uint64_t length, uint32_t access, uint32_t random_key)
     int ldma_iova_deregister(ldma_iova *iova, uint32_t key)
 
@@ -71,6 +82,7 @@ cdef extern from "device.h" nogil:
         uint8_t flags
         bint is_solicited
     struct ldma_cq:
+        uint32_t users
         uint32_t lost
     struct ldma_cq_channel:
         pass
@@ -113,11 +125,13 @@ cdef extern from "device.h" nogil:
         uint32_t sge_count
     struct ldma_rq:
         uint32_t users
-    int ldma_rq_init(ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge)
+    int ldma_rq_init(ldma_rq *rq, ldma_pd *pd, uint32_t depth, uint32_t max_sge)
     void ldma_rq_destroy(ldma_rq *rq)
+    void ldma_rq_set_limit(ldma_rq *rq, uint32_t limit)
     int ldma_rq_post(ldma_rq *rq, const ldma_recv_wr *wr)
 
     struct ldma_qp_attr:
+        uint32_t optional
         uint32_t access
         uint32_t qkey
         uint16_t pkey
@@ -135,7 +149,7 @@ cdef extern from "device.h" nogil:
     struct ldma_qp_init:
         uint8_t type
         bint signals_all
-        uint32_t pd
+        ldma_pd *pd
         ldma_cq *send_cq
         ldma_cq *recv_cq
         ldma_rq *srq
@@ -166,14 +180,27 @@ cdef extern from "device.h" nogil:
     void ldma_device_destroy(ldma_device *device)
     int ldma_device_create_qp(ldma_device *device, const ldma_qp_init *init, ldma_qp **ret)
     void ldma_device_destroy_qp(ldma_qp *qp)
+    struct ldma_event:
+        uint8_t type
+        uint32_t qp_num
+    bint ldma_device_poll_event(ldma_device *device, ldma_event *ret)
+    void ldma_device_forget_events(ldma_device *device, const void *object)
     void ldma_device_receive(ldma_device *device, const ldma_packet *packet, uint64_t now_ns)
+    bint ldma_device_flush_acks(ldma_device *device)
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,
                                 ldma_qp **ret_qp)
     uint64_t ldma_device_next_timer(ldma_device *device)
 
 
+cdef class ProtectionDomain:
+    cdef ldma_pd *c
+
+    cdef ldma_pd *live(self) except NULL
+
+
 cdef class Engine:
     cdef ldma_device *c
+    cdef readonly ProtectionDomain domain
     cdef readonly str source
     cdef readonly uint16_t sport
     cdef object children
@@ -198,6 +225,7 @@ cdef class CompletionQueue:
 
 cdef class Region:
     cdef Engine engine
+    cdef ProtectionDomain domain
     cdef Py_buffer view
     cdef readonly uint32_t key
     cdef readonly uint64_t va
@@ -210,10 +238,12 @@ cdef class Region:
 cdef class SharedReceives:
     cdef ldma_rq c
     cdef Engine engine
+    cdef ProtectionDomain domain
 
 
 cdef class QueuePair:
     cdef Engine engine
+    cdef ProtectionDomain domain
     cdef ldma_qp *c
     cdef readonly CompletionQueue send_cq
     cdef readonly CompletionQueue recv_cq
