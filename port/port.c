@@ -219,7 +219,7 @@ int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq)
 {
 	int error;
 
-	ldma_port_lock(port);
+	ldma_device_forget_events(ldma_port_lock(port), cq);
 	error = ldma_cq_destroy(cq);
 	ldma_port_unlock(port);
 	return error;
