@@ -48,6 +48,8 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
+	if (port->taps.count)
+		ldma_taps_publish(&port->taps);
 	/* Should nobody serve the port from now on, the thread sends what is left. */
 	if (port->device->lazy) {
 		uint64_t lazy_ns = now_ns + ASIDE_NS;
@@ -55,7 +57,6 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 		if (lazy_ns < timer_ns)
 			timer_ns = lazy_ns;
 	}
-
 	if (port->seen_events != port->channel.raised) {
 		port->seen_events = port->channel.raised;
 		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
@@ -338,8 +339,14 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)
-		error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+		error = ldma_tap_host_start(&port->tap_host, port);
 	if (error) {
+		free_parts(port);
+		return error;
+	}
+	error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+	if (error) {
+		ldma_tap_host_stop(&port->tap_host);
 		free_parts(port);
 		return error;
 	}
@@ -352,5 +359,6 @@ void ldma_port_close(struct ldma_port *port)
 	__atomic_store_n(&port->is_stopping, true, __ATOMIC_RELAXED);
 	signal_fd(port->wake_fd);
 	pthread_join(port->thread, NULL);
+	ldma_tap_host_stop(&port->tap_host);
 	free_parts(port);
 }

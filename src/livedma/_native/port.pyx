@@ -68,6 +68,7 @@ cdef class Port(Engine):
                  uint32_t window_packets=0, uint32_t spin_us=50, bint shares=False):
         cdef ldma_port_config config
         cdef bytes packed = ip_address(address).packed
+        cdef int error
         if self.port != NULL:
             raise ValueError("the port is open already")
         memset(&config, 0, sizeof(config))
@@ -78,7 +79,9 @@ cdef class Port(Engine):
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
         config.spin_us, config.shares = spin_us, shares
-        check(ldma_port_open(&config, &self.port))
+        with nogil:  # who waits to tap it may be a thread of this process
+            error = ldma_port_open(&config, &self.port)
+        check(error)
         self.c = ldma_port_lock(self.port)
         ldma_port_unlock(self.port)
         self.port_kind = (
