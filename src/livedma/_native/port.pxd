@@ -32,6 +32,10 @@ cdef extern from "port.h" nogil:
     ldma_port_counters_t ldma_port_counters(ldma_port *port)
 
 
+cdef extern from "socket.h":
+    int LDMA_SOCKET_BUFFER_BYTES
+
+
 cdef class Port(Engine):
     cdef ldma_port *port
     cdef uint32_t users  # threads that are in the port without the interpreter's lock

@@ -1,5 +1,7 @@
 from livedma._native.rdma import CompletionQueue, Engine
 
+SOCKET_BUFFER_BYTES: int
+
 class Port(Engine):
     def __init__(
         self,

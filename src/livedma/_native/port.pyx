@@ -14,6 +14,9 @@ cdef extern from "unistd.h" nogil:
 # So often a thread that waits looks whether a signal came.
 cdef uint64_t SIGNAL_NS = 50_000_000
 
+#: What a port asks the system for, each way; it may get less.
+SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
+
 
 cdef class Port(Engine):
     """A device at one address. All calls may be made by any thread."""
