@@ -9,6 +9,7 @@
 #include "responder.h"
 
 #define FIRST_QP 16 /* the numbers below have meanings of their own */
+#define EVENTS_MIN 64
 
 static void set_config(struct ldma_device_config *config, const struct ldma_device_config *wanted)
 {
@@ -42,7 +43,8 @@ struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 	device->next_qp = FIRST_QP;
 	device->qps = calloc(size, sizeof(struct ldma_qp *));
 	if (!device->qps || ldma_iova_init(&device->iova, config->max_region) ||
-	    ldma_timers_init(&device->timers, size)) {
+	    ldma_timers_init(&device->timers, size) ||
+	    ldma_events_init(&device->events, EVENTS_MIN + 2 * size)) {
 		ldma_device_destroy(device);
 		return NULL;
 	}
@@ -59,6 +61,7 @@ void ldma_device_destroy(struct ldma_device *device)
 	free(device->qps);
 	ldma_timers_destroy(&device->timers);
 	ldma_iova_destroy(&device->iova);
+	ldma_events_destroy(&device->events);
 	free(device);
 }
 
@@ -142,6 +145,7 @@ void ldma_device_destroy_qp(struct ldma_qp *qp)
 
 	unschedule(qp);
 	ldma_timer_remove(&device->timers, &qp->timer);
+	ldma_events_forget(&device->events, qp);
 	device->qps[qp->number & device->qp_mask] = NULL;
 	device->qp_count--;
 	ldma_qp_destroy(qp);
@@ -207,6 +211,10 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 	}
 	qp->counters.rcvd_pkts++;
 	LDMA_COUNT_BY(qp, rcvd_bytes, packet->payload_length);
+	if (qp->state == LDMA_QP_RTR && !qp->resp.is_established && !ldma_qp_is_datagram(qp)) {
+		qp->resp.is_established = true; /* IBA 11.6.3.2 */
+		ldma_qp_raise(qp, LDMA_EVENT_COMM_EST, qp);
+	}
 	if (info->role & LDMA_ROLE_RESPONSE)
 		ldma_completer_receive(qp, packet, now_ns);
 	else
@@ -219,6 +227,8 @@ static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 {
 	size_t length = 0;
 
+	if (qp->has_overrun)
+		ldma_qp_end_overrun(qp);
 	for (int tries = 0; tries < 2 && !length; tries++) {
 		if (qp->prefers_requests)
 			length = ldma_requester_transmit(qp, buf, now_ns);

@@ -21,7 +21,7 @@ class Side:
         sizes = ("window_packets", "read_packets", "burst_packets")
         device = {k: init.pop(k) for k in sizes if k in init}
         self.engine = Engine(**device)
-        self.cq = CompletionQueue(4096)
+        self.cq = CompletionQueue(init.pop("completions", 4096))
         self.memory = bytearray(size)
         self.region: Region = self.engine.register(self.memory, access, va=0x10000)
         self.qp: QueuePair = self.engine.create_qp(kind, self.cq, self.cq, **init)

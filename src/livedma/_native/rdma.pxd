@@ -17,6 +17,12 @@ cdef extern from *:
     #undef X
     };
     #define LDMA_STATUS_COUNT (sizeof(ldma_statuses) / sizeof(ldma_statuses[0]))
+    static const struct { const char *name; int value; } ldma_event_types[] = {
+    #define X(name, value) {#name, value},
+    LDMA_EVENT_TYPES(X)
+    #undef X
+    };
+    #define LDMA_EVENT_TYPE_COUNT (sizeof(ldma_event_types) / sizeof(ldma_event_types[0]))
     static const struct ldma_counters *ldma_qp_counters(const struct ldma_qp *qp)
     {
         return &qp->counters;
@@ -42,7 +48,8 @@ cdef extern from *:
         int value
     const counter_name *ldma_counter_names
     const status_name *ldma_statuses
-    size_t LDMA_COUNTER_COUNT, LDMA_STATUS_COUNT
+    const status_name *ldma_event_types
+    size_t LDMA_COUNTER_COUNT, LDMA_STATUS_COUNT, LDMA_EVENT_TYPE_COUNT
     const ldma_counters *ldma_qp_counters(const ldma_qp *qp)
     const ldma_counters *ldma_device_counters(const ldma_device *device)
     ldma_iova *ldma_device_iova(ldma_device *device)
@@ -115,9 +122,11 @@ cdef extern from "device.h" nogil:
         uint32_t users
     int ldma_rq_init(ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge)
     void ldma_rq_destroy(ldma_rq *rq)
+    void ldma_rq_set_limit(ldma_rq *rq, uint32_t limit)
     int ldma_rq_post(ldma_rq *rq, const ldma_recv_wr *wr)
 
     struct ldma_qp_attr:
+        uint32_t optional
         uint32_t access
         uint32_t qkey
         uint16_t pkey
@@ -166,6 +175,10 @@ cdef extern from "device.h" nogil:
     void ldma_device_destroy(ldma_device *device)
     int ldma_device_create_qp(ldma_device *device, const ldma_qp_init *init, ldma_qp **ret)
     void ldma_device_destroy_qp(ldma_qp *qp)
+    struct ldma_event:
+        uint8_t type
+        uint32_t qp_num
+    bint ldma_device_poll_event(ldma_device *device, ldma_event *ret)
     void ldma_device_receive(ldma_device *device, const ldma_packet *packet, uint64_t now_ns)
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,
                                 ldma_qp **ret_qp)

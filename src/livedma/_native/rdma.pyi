@@ -6,6 +6,8 @@ STATES: tuple[str, ...]
 OPERATIONS: dict[str, int]
 COMPLETED: dict[int, str]
 STATUSES: dict[int, str]
+EVENTS: dict[int, str]
+ATTRIBUTES: dict[str, int]
 
 class Completion:
     @property
@@ -60,6 +62,7 @@ class SharedReceives:
         self, depth: int = 128, max_sge: int = 4, pd: int = 0, *, engine: Engine | None = None
     ) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
+    def set_limit(self, limit: int) -> None: ...
 
 class WorkRequest:
     def __init__(
@@ -136,6 +139,7 @@ class QueuePair:
         timeout: int = 14,
         retry_count: int = 7,
         rnr_retry: int = 7,
+        optional: Iterable[str] = (),
     ) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
     def post_recvs(
@@ -179,6 +183,7 @@ class Engine:
     def sport(self) -> int: ...
     @property
     def next_timer(self) -> int | None: ...
+    def poll_events(self) -> list[tuple[str, int]]: ...
     def register(
         self,
         buffer: Any,

@@ -29,6 +29,17 @@ COMPLETED = {
 STATUSES = {
     ldma_statuses[i].value: ldma_statuses[i].name.decode() for i in range(LDMA_STATUS_COUNT)
 }
+EVENTS = {
+    ldma_event_types[i].value: ldma_event_types[i].name.decode()
+    for i in range(LDMA_EVENT_TYPE_COUNT)
+}
+# Attributes that QueuePair.modify may take; numbers of ibv_qp_attr_mask.
+ATTRIBUTES = {
+    "access": 1 << 3, "pkey": 1 << 4, "qkey": 1 << 6, "path": 1 << 7, "mtu": 1 << 8,
+    "timeout": 1 << 9, "retry_count": 1 << 10, "rnr_retry": 1 << 11, "rq_psn": 1 << 12,
+    "max_rd_atomic": 1 << 13, "min_rnr_timer": 1 << 15, "sq_psn": 1 << 16,
+    "max_dest_rd_atomic": 1 << 17, "dest_qp": 1 << 20,
+}
 cdef dict FLAGS = {"fence": 1, "signaled": 2, "solicited": 4}
 cdef dict RIGHTS = {
     "local_write": 1, "remote_write": 2, "remote_read": 4, "remote_atomic": 8,
@@ -224,6 +235,10 @@ cdef class SharedReceives:
             self.engine.release()
         check(result)
 
+    def set_limit(self, uint32_t limit):
+        """Asks for an event when fewer than limit are left."""
+        ldma_rq_set_limit(&self.c, limit)
+
 
 cdef uint32_t fill_sges(ldma_sge *sge, sges) except? 0xffffffff:
     cdef uint32_t n = 0
@@ -355,13 +370,15 @@ cdef class QueuePair:
                src=None, dst="10.0.0.2", sport=None, uint32_t dest_qp=0,
                uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
                uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
-               uint8_t retry_count=7, uint8_t rnr_retry=7):
-        """To another state; which arguments count is said in core/qp.h."""
+               uint8_t retry_count=7, uint8_t rnr_retry=7, optional=()):
+        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES)."""
         cdef ldma_qp_attr attr
         cdef ldma_qp *c = self.live()
         cdef int result
         cdef ldma_qp_state to = <ldma_qp_state><int>STATES.index(state)
         memset(&attr, 0, sizeof(attr))
+        for name in optional:
+            attr.optional |= <uint32_t>ATTRIBUTES[name]
         attr.access, attr.qkey, attr.pkey, attr.mtu = rights(access), qkey, pkey, mtu
         if state == "RTR":
             fill_path(&attr.path, self.engine.source if src is None else src, dst,
@@ -470,6 +487,14 @@ cdef class Engine:
         """When to call transmit even if nothing happens; None: not at all."""
         cdef uint64_t at = ldma_device_next_timer(self.c)
         return None if at == LDMA_NEVER else at
+
+    def poll_events(self):
+        """(type, number of the queue pair) of all events since the last call."""
+        cdef ldma_event event
+        cdef list found = []
+        while ldma_device_poll_event(self.c, &event):
+            found.append((EVENTS[event.type], event.qp_num))
+        return found
 
     def register(self, buffer, access=(), *, va=None, uint32_t pd=0, uint32_t key=0):
         return Region(self, buffer, access, va=va, pd=pd, key=key)

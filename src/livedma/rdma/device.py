@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import itertools
+from collections.abc import Callable
 from typing import Self
 
 from livedma._native.port import Port
@@ -41,6 +42,7 @@ class Device(Port):
         self.spin = spin
         self._domains = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.before_close: list[Callable[[], None]] = []  # for services that use the device
 
     @classmethod
     def towards(cls, peer: str, **options: float) -> Self:
@@ -76,6 +78,8 @@ class Device(Port):
 
     def close(self) -> None:
         """Closes what was made on it, then the device itself. Who waits gets an error."""
+        while self.before_close and not self.closed:
+            self.before_close.pop()()
         if self._loop is not None and not self._loop.is_closed() and not self.closed:
             self._loop.remove_reader(self.fileno())
             self._loop = None
