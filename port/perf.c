@@ -263,5 +263,7 @@ int ldma_perf_ping(struct ldma_perf *perf, bool is_first, uint64_t *ret_ns)
 		perf->done += !error;
 	}
 	perf->ended_ns = ldma_port_now();
+	if (!error && is_first && perf->opcode == LDMA_WR_SEND)
+		error = post_receives(perf, &(struct ldma_wc){.wr_id = 0}, 1);
 	return error;
 }

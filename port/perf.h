@@ -21,9 +21,9 @@ struct ldma_perf {
 	uint32_t receives;               /* posted on a connection */
 	uint64_t iterations;             /* of all connections together */
 	struct ldma_sge local;           /* what is sent, or read into */
-	struct ldma_sge received;        /* where messages of the other side go */
-	uint8_t *departing;              /* last byte of the former */
-	const volatile uint8_t *landing; /* and of the latter */
+	struct ldma_sge received;        /* where messages of the other side go, of any size */
+	uint8_t *departing;              /* last byte of a WRITE of ours */
+	const volatile uint8_t *landing; /* and of the other side's */
 	uint64_t spin_ns;
 	volatile int is_cancelled; /* set by another thread: the loop ends */
 
@@ -43,7 +43,7 @@ int ldma_perf_stream(struct ldma_perf *perf);
  * their number: how perftest defines the peak. Quadratic in the iterations; 0 if their times were not kept. */
 double ldma_perf_best_ns(const struct ldma_perf *perf);
 
-/* Posts the Receives of every connection: before the other side begins to SEND. */
+/* Posts the Receives of every connection: once, before the other side begins to SEND. Each is replaced when it was used. */
 int ldma_perf_prepare(struct ldma_perf *perf);
 
 /* Receives the SENDs of the other side's stream. */

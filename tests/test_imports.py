@@ -19,7 +19,7 @@ SOURCES = Path(__file__).resolve().parents[1] / "src" / "livedma"
 _WIRE = {"errors", "_native", "wire"}
 _RDMA = _WIRE | {"memory", "rdma"}
 _CONTROL = _RDMA | {"rpc", "nfs", "control", "monitor", "capture"}
-_EVERYTHING = _CONTROL | {"doctor", "ui", "lab", "cli"}
+_EVERYTHING = _CONTROL | {"doctor", "tools", "ui", "lab", "cli"}
 MAY_USE = {
     "": set(),  # livedma/__init__.py
     "errors": set(),
@@ -30,6 +30,7 @@ MAY_USE = {
     "monitor": _WIRE,
     "rdma": _WIRE | {"memory"},
     "rpc": _RDMA,
+    "tools": _RDMA,
     "nfs": _RDMA | {"rpc"},
     "control": _CONTROL,
     "doctor": _CONTROL,

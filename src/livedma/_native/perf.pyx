@@ -73,8 +73,8 @@ cdef class Measurement:
         cdef QueuePair qp
         if self.held is not None:
             raise ValueError("the measurement is set up already")
-        if not 0 < size <= middle:
-            raise ValueError("the region has no room for two messages of this size")
+        if not 0 < size <= middle <= 0x80000000:
+            raise ValueError("the region has no room for two messages of this size, or far too much")
         if not peers or not iterations or not depth:
             raise ValueError("nothing to measure")
         self.held = (cq, region, [qp for qp, _, _ in peers])
@@ -83,7 +83,7 @@ cdef class Measurement:
         self.c.depth, self.c.receives, self.c.iterations = depth, receives, iterations
         self.c.local.va, self.c.local.length, self.c.local.lkey = region.va, size, region.key
         self.c.received.va = region.va + middle
-        self.c.received.length, self.c.received.lkey = size, region.key
+        self.c.received.length, self.c.received.lkey = middle, region.key
         self.c.departing = <uint8_t *>region.view.buf + size - 1
         self.c.landing = <uint8_t *>region.view.buf + middle + size - 1
         self.c.spin_ns = <uint64_t>(min(max(spin, 0.0), 1e6) * 1e9)
@@ -140,7 +140,7 @@ cdef class Measurement:
         return check(result)
 
     def prepare(self):
-        """Posts the Receives: before the other side begins to SEND."""
+        """Posts the Receives: once for all sizes, before the other side begins to SEND."""
         self.run(ldma_perf_prepare)
 
     def stream(self):
