@@ -14,7 +14,8 @@ from livedma.rdma.interface import source_for
 
 __all__ = ["device_at", "device_towards", "own_address", "resolve"]
 
-_LOOPBACK = ipaddress.ip_network("127.0.0.0/24")
+_LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
+_TRIES = 250
 
 
 def resolve(name: str) -> str:
@@ -62,12 +63,12 @@ def device_towards(peer: str, spin: float, source: str | None = None) -> Device:
     """At the source, or else at the address from which packets to the peer go."""
     if source is not None:
         return device_at(source, spin)
-    if ipaddress.ip_address(peer) in _LOOPBACK:
-        # The peer has its own address: there are more.
-        for other in _LOOPBACK.hosts():
-            if str(other) != peer:
-                with contextlib.suppress(LivedmaError):
-                    return device_at(str(other), spin)
+    there = ipaddress.ip_address(peer)
+    if there in _LOOPBACK:
+        # The peer has this address for itself: there are many more.
+        for offset in range(1, _TRIES):
+            with contextlib.suppress(LivedmaError, ValueError):
+                return device_at(str(there + offset), spin)
     try:
         here = source_for(peer)
     except OSError as error:
