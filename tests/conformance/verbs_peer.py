@@ -32,6 +32,8 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 DEVICE, PORT = "rxe0", 1
 GRH_BYTES = 40  # in front of each datagram that was received
 STEP_S = 0.002
+# rxe gives user space the kernel's number of the flag, which libibverbs has for another one.
+WITH_INVALIDATE = e.IBV_WC_WITH_INV | 1 << 2
 
 TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
@@ -301,7 +303,7 @@ class Peer:
             "length": wc.byte_len,
             "src_qp": wc.src_qp,
             "imm": socket.ntohl(wc.imm_data) if wc.wc_flags & e.IBV_WC_WITH_IMM else None,
-            "invalidated": wc.imm_data if wc.wc_flags & e.IBV_WC_WITH_INV else None,
+            "invalidated": wc.imm_data if wc.wc_flags & WITH_INVALIDATE else None,
         }
 
 
