@@ -3,11 +3,12 @@
 #include "device.h"
 #include "requester.h"
 
-/* Something was acknowledged: counters, waits and the timer start anew (IBA 9.9.2). */
-static void note_progress(struct ldma_qp *qp, uint64_t now_ns)
+/* What is before una was acknowledged: counters, waits and the timer start anew (IBA 9.9.2). */
+static void note_progress(struct ldma_qp *qp, uint64_t before, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
 
+	ldma_window_grow(&req->window, req->una - before, req->next - before);
 	if (req->next < req->una) /* an answer to what went before the last go-back */
 		req->next = req->una;
 	req->retry_left = qp->attr.retry_count;
@@ -33,7 +34,7 @@ static void acknowledge(struct ldma_qp *qp, uint64_t end, uint64_t now_ns)
 			ldma_qp_complete_send(qp, LDMA_WC_SUCCESS);
 	}
 	if (req->una != before)
-		note_progress(qp, now_ns);
+		note_progress(qp, before, now_ns);
 }
 
 /* Goes back to the oldest unacknowledged packet, once: what is still under way from before says nothing new, and
@@ -51,6 +52,8 @@ static void go_back(struct ldma_qp *qp, uint64_t now_ns)
 	}
 	req->retry_left--;
 	req->has_rewound = true;
+	if (ldma_window_halve(&req->window, req->una, req->sent_end))
+		LDMA_COUNT(qp, window_reduced);
 	ldma_requester_rewind(qp);
 	ldma_requester_restart_timer(qp, now_ns);
 }
@@ -121,16 +124,21 @@ static bool is_expected(const struct ldma_qp *qp, const struct ldma_send_wqe *wq
 			uint64_t psn)
 {
 	uint32_t left = wqe->length - (uint32_t)(psn - wqe->first_psn) * qp->attr.mtu;
-	bool is_last = psn + 1 == wqe->end_psn;
+	bool is_first, is_last;
 
 	if (!ldma_wqe_needs_response(wqe) || psn < wqe->first_psn)
 		return false;
+	is_first = psn == wqe->first_psn || psn == ldma_response_end(qp, wqe, psn - 1);
+	is_last = psn + 1 == ldma_response_end(qp, wqe, psn);
 	if ((info->headers & LDMA_HAS_AETH) && ldma_aeth_kind(packet->syndrome) != LDMA_AETH_ACK)
 		return false;
 	if (info->operation == LDMA_OP_ATOMIC_ACK)
 		return wqe->opcode != LDMA_WR_RDMA_READ;
+	/* In the middle a repetition may begin with FIRST, and rxe's does not. */
+	if (is_first && !(info->role & LDMA_ROLE_FIRST))
+		return false;
 	return wqe->opcode == LDMA_WR_RDMA_READ && is_last == !!(info->role & LDMA_ROLE_LAST) &&
-	       packet->payload_length == (is_last ? left : qp->attr.mtu);
+	       packet->payload_length == (left < qp->attr.mtu ? left : qp->attr.mtu);
 }
 
 static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
@@ -161,9 +169,11 @@ static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
 		return;
 	}
 	req->una = psn + 1;
+	if (req->una == ldma_response_end(qp, wqe, psn) && req->una <= req->next)
+		req->rd_outstanding--;
 	if (req->una == wqe->end_psn)
 		ldma_qp_complete_send(qp, LDMA_WC_SUCCESS);
-	note_progress(qp, now_ns);
+	note_progress(qp, psn, now_ns);
 }
 
 void ldma_completer_receive(struct ldma_qp *qp, const struct ldma_packet *packet, uint64_t now_ns)

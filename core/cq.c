@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct ldma_cq *ldma_cq_create(uint32_t capacity)
+struct ldma_cq *ldma_cq_create(uint32_t capacity, struct ldma_cq_channel *channel)
 {
 	struct ldma_cq *cq = calloc(1, sizeof(*cq));
 	uint32_t size = 1;
@@ -13,6 +13,7 @@ struct ldma_cq *ldma_cq_create(uint32_t capacity)
 	if (!cq)
 		return NULL;
 	cq->mask = size - 1;
+	cq->channel = channel;
 	cq->ring = calloc(size, sizeof(*cq->ring));
 	if (!cq->ring) {
 		free(cq);
@@ -27,33 +28,55 @@ int ldma_cq_destroy(struct ldma_cq *cq)
 		return 0;
 	if (cq->users)
 		return -EBUSY;
+	ldma_cq_take_event(cq);
 	free(cq->ring);
 	free(cq);
 	return 0;
+}
+
+static void raise_event(struct ldma_cq *cq)
+{
+	struct ldma_cq_channel *channel = cq->channel;
+
+	cq->armed = LDMA_CQ_NOT_ARMED;
+	if (channel)
+		channel->raised++;
+	if (cq->event_pending)
+		return;
+	cq->event_pending = true;
+	cq->next_event = NULL;
+	if (!channel)
+		return;
+	if (channel->first)
+		channel->last->next_event = cq;
+	else
+		channel->first = cq;
+	channel->last = cq;
 }
 
 void ldma_cq_push(struct ldma_cq *cq, const struct ldma_wc *wc)
 {
 	bool is_urgent = wc->is_solicited || wc->status != LDMA_WC_SUCCESS;
 
-	if (cq->tail - cq->head > cq->mask) {
+	if (cq->tail - __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) > cq->mask) {
 		cq->lost++;
 	} else {
 		cq->ring[cq->tail & cq->mask] = *wc;
-		cq->tail++;
+		__atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELEASE);
 	}
-	if (cq->armed == LDMA_CQ_ARMED_ANY || (cq->armed == LDMA_CQ_ARMED_SOLICITED && is_urgent)) {
-		cq->armed = LDMA_CQ_NOT_ARMED;
-		cq->event_pending = true;
-	}
+	if (cq->armed == LDMA_CQ_ARMED_ANY || (cq->armed == LDMA_CQ_ARMED_SOLICITED && is_urgent))
+		raise_event(cq);
 }
 
 uint32_t ldma_cq_poll(struct ldma_cq *cq, struct ldma_wc *ret, uint32_t count)
 {
-	uint32_t n = 0;
+	uint32_t tail = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE), n = 0;
 
-	while (n < count && cq->head != cq->tail)
-		ret[n++] = cq->ring[cq->head++ & cq->mask];
+	while (n < count && cq->head + n != tail) {
+		ret[n] = cq->ring[(cq->head + n) & cq->mask];
+		n++;
+	}
+	__atomic_store_n(&cq->head, cq->head + n, __ATOMIC_RELEASE);
 	return n;
 }
 
@@ -66,8 +89,30 @@ void ldma_cq_arm(struct ldma_cq *cq, enum ldma_cq_arm what)
 
 bool ldma_cq_take_event(struct ldma_cq *cq)
 {
-	bool event = cq->event_pending;
+	struct ldma_cq_channel *channel = cq->channel;
+	struct ldma_cq *before = NULL;
 
+	if (!cq->event_pending)
+		return false;
 	cq->event_pending = false;
-	return event;
+	if (!channel)
+		return true;
+	for (struct ldma_cq *at = channel->first; at != cq; at = at->next_event)
+		before = at;
+	if (before)
+		before->next_event = cq->next_event;
+	else
+		channel->first = cq->next_event;
+	if (channel->last == cq)
+		channel->last = before;
+	return true;
+}
+
+struct ldma_cq *ldma_cq_channel_next(struct ldma_cq_channel *channel)
+{
+	struct ldma_cq *cq = channel->first;
+
+	if (cq)
+		ldma_cq_take_event(cq);
+	return cq;
 }

@@ -1,4 +1,6 @@
-/* Completion queues: a ring of work completions, and the arming of its event. */
+/* Completion queues: a ring of work completions, and the arming of its event.
+ *
+ * Whoever owns the device produces; one other thread at a time may poll meanwhile. All else is the owner's. */
 #ifndef LDMA_CQ_H
 #define LDMA_CQ_H
 
@@ -51,6 +53,14 @@ struct ldma_wc {
 
 enum ldma_cq_arm { LDMA_CQ_NOT_ARMED, LDMA_CQ_ARMED_SOLICITED, LDMA_CQ_ARMED_ANY };
 
+struct ldma_cq;
+
+/* Where queues report the events that they were armed for: a list, oldest first. */
+struct ldma_cq_channel {
+	struct ldma_cq *first, *last;
+	uint64_t raised; /* events so far, also of queues that are in the list already */
+};
+
 struct ldma_cq {
 	struct ldma_wc *ring;
 	uint32_t mask, head, tail;
@@ -58,10 +68,12 @@ struct ldma_cq {
 	uint32_t lost;      /* completions that found the ring full */
 	uint8_t armed;      /* enum ldma_cq_arm */
 	bool event_pending; /* an armed queue got what it was armed for */
+	struct ldma_cq_channel *channel;
+	struct ldma_cq *next_event;
 };
 
-/* capacity is rounded up to a power of two. Returns NULL without memory. */
-struct ldma_cq *ldma_cq_create(uint32_t capacity);
+/* capacity is rounded up to a power of two; channel may be NULL. Returns NULL without memory. */
+struct ldma_cq *ldma_cq_create(uint32_t capacity, struct ldma_cq_channel *channel);
 
 /* 0, or -EBUSY while queue pairs use it. NULL is accepted. */
 int ldma_cq_destroy(struct ldma_cq *cq);
@@ -73,10 +85,19 @@ void ldma_cq_push(struct ldma_cq *cq, const struct ldma_wc *wc);
 /* Takes up to count completions in their order. Returns how many. */
 uint32_t ldma_cq_poll(struct ldma_cq *cq, struct ldma_wc *ret, uint32_t count);
 
+static inline bool ldma_cq_is_empty(const struct ldma_cq *cq)
+{
+	return __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE) ==
+	       __atomic_load_n(&cq->head, __ATOMIC_RELAXED);
+}
+
 /* Asks for one event at the next completion, or the next that is solicited or failed (IBA 11.4.2.2). */
 void ldma_cq_arm(struct ldma_cq *cq, enum ldma_cq_arm what);
 
-/* Whether the event came since the queue was armed; disarms the answer. */
+/* Whether the event came since the queue was armed; once. */
 bool ldma_cq_take_event(struct ldma_cq *cq);
+
+/* Takes the event of the queue that had its first. NULL if there is none. */
+struct ldma_cq *ldma_cq_channel_next(struct ldma_cq_channel *channel);
 
 #endif

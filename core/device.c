@@ -9,6 +9,25 @@
 #include "responder.h"
 
 #define FIRST_QP 16 /* the numbers below have meanings of their own */
+#define EVENTS_MIN 64
+
+static void set_config(struct ldma_device_config *config, const struct ldma_device_config *wanted)
+{
+	uint32_t read_packets = 1;
+
+	*config = *wanted;
+	if (!config->window_packets)
+		config->window_packets = 256;
+	if (config->window_packets > LDMA_PSN_HALF) /* IBA 9.7.2 */
+		config->window_packets = LDMA_PSN_HALF;
+	if (!config->read_packets)
+		config->read_packets = 32;
+	while (read_packets < config->read_packets && read_packets < LDMA_PSN_HALF)
+		read_packets *= 2;
+	config->read_packets = read_packets;
+	if (!config->burst_packets)
+		config->burst_packets = 16;
+}
 
 struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 {
@@ -19,16 +38,13 @@ struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 		return NULL;
 	while (size < config->max_qp && size < 1u << 20)
 		size *= 2;
-	device->config = *config;
-	if (!device->config.window_packets)
-		device->config.window_packets = 256;
-	if (!device->config.burst_packets)
-		device->config.burst_packets = 16;
+	set_config(&device->config, config);
 	device->qp_mask = size - 1;
 	device->next_qp = FIRST_QP;
 	device->qps = calloc(size, sizeof(struct ldma_qp *));
 	if (!device->qps || ldma_iova_init(&device->iova, config->max_region) ||
-	    ldma_timers_init(&device->timers, size)) {
+	    ldma_timers_init(&device->timers, size) ||
+	    ldma_events_init(&device->events, EVENTS_MIN + 2 * size)) {
 		ldma_device_destroy(device);
 		return NULL;
 	}
@@ -45,6 +61,7 @@ void ldma_device_destroy(struct ldma_device *device)
 	free(device->qps);
 	ldma_timers_destroy(&device->timers);
 	ldma_iova_destroy(&device->iova);
+	ldma_events_destroy(&device->events);
 	free(device);
 }
 
@@ -128,6 +145,7 @@ void ldma_device_destroy_qp(struct ldma_qp *qp)
 
 	unschedule(qp);
 	ldma_timer_remove(&device->timers, &qp->timer);
+	ldma_events_forget(&device->events, qp);
 	device->qps[qp->number & device->qp_mask] = NULL;
 	device->qp_count--;
 	ldma_qp_destroy(qp);
@@ -193,6 +211,10 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 	}
 	qp->counters.rcvd_pkts++;
 	LDMA_COUNT_BY(qp, rcvd_bytes, packet->payload_length);
+	if (qp->state == LDMA_QP_RTR && !qp->resp.is_established && !ldma_qp_is_datagram(qp)) {
+		qp->resp.is_established = true; /* IBA 11.6.3.2 */
+		ldma_qp_raise(qp, LDMA_EVENT_COMM_EST, qp);
+	}
 	if (info->role & LDMA_ROLE_RESPONSE)
 		ldma_completer_receive(qp, packet, now_ns);
 	else
@@ -205,6 +227,8 @@ static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 {
 	size_t length = 0;
 
+	if (qp->has_overrun)
+		ldma_qp_end_overrun(qp);
 	for (int tries = 0; tries < 2 && !length; tries++) {
 		if (qp->prefers_requests)
 			length = ldma_requester_transmit(qp, buf, now_ns);

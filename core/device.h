@@ -7,8 +7,10 @@
 
 struct ldma_device_config {
 	uint32_t max_qp, max_region;
-	uint32_t window_packets; /* requests of one queue pair in flight; 0: 256 */
-	uint32_t burst_packets;  /* of one queue pair in a row, while others wait; 0: 16 */
+	uint32_t window_packets; /* PSNs of one queue pair in flight at most; 0: 256 */
+	uint32_t read_packets;  /* responses that one READ request asks for at most, rounded up to a
+				  * power of two: longer READs are several; 0: 32 */
+	uint32_t burst_packets; /* of one queue pair in a row, while others wait; 0: 16 */
 };
 
 struct ldma_device {
@@ -16,6 +18,7 @@ struct ldma_device {
 	struct ldma_iova iova;
 	struct ldma_timers timers;
 	struct ldma_counters counters;
+	struct ldma_events events;
 	struct ldma_qp **qps; /* by number & qp_mask */
 	uint32_t qp_mask, qp_count, next_qp;
 	struct ldma_qp *ready, *ready_last;
@@ -49,6 +52,18 @@ size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t n
 
 /* When to call ldma_device_transmit even if nothing else happens, or LDMA_NEVER. */
 uint64_t ldma_device_next_timer(struct ldma_device *device);
+
+/* Takes the oldest event; false if there is none. Those of a queue pair go with it; who destroys a completion queue or a
+ * shared receive queue calls ldma_device_forget_events before. */
+static inline bool ldma_device_poll_event(struct ldma_device *device, struct ldma_event *ret)
+{
+	return ldma_events_poll(&device->events, ret);
+}
+
+static inline void ldma_device_forget_events(struct ldma_device *device, const void *object)
+{
+	ldma_events_forget(&device->events, object);
+}
 
 /* The queue pair may have something to send. */
 void ldma_device_schedule(struct ldma_qp *qp);

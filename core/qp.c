@@ -65,103 +65,29 @@ void ldma_qp_destroy(struct ldma_qp *qp)
 	qp->req.ring = NULL;
 }
 
-/* Puts the queues back to what they were when the queue pair was made (IBA 10.3.1.1). */
-static void reset(struct ldma_qp *qp)
+void ldma_qp_raise(struct ldma_qp *qp, enum ldma_event_type type, const void *object)
 {
-	struct ldma_requester *req = &qp->req;
+	struct ldma_event event = {.type = (uint8_t)type, .qp_num = qp->number, .object = object};
 
-	req->head = req->cursor = req->tail = 0;
-	req->una = req->next = req->sent_end = req->post = 0;
-	req->rd_outstanding = 0;
-	req->is_rnr_waiting = req->has_rewound = false;
-	memset(&qp->resp, 0, sizeof(qp->resp));
-	qp->own_rq.head = qp->own_rq.tail = 0;
-	ldma_timer_set(&qp->device->timers, &qp->timer, LDMA_NEVER);
+	if (!ldma_events_push(&qp->device->events, &event))
+		LDMA_COUNT(qp, dropped_event);
 }
 
-static int to_init(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
+/* A completion queue that has lost one is of no more use: who completes to it goes to ERR (IBA 11.6.3.1), as soon as the
+ * queue pair has its turn. */
+static void push(struct ldma_qp *qp, struct ldma_cq *cq, const struct ldma_wc *wc)
 {
-	uint32_t rights = LDMA_ACCESS_LOCAL_WRITE | LDMA_ACCESS_REMOTE_WRITE |
-			  LDMA_ACCESS_REMOTE_READ | LDMA_ACCESS_REMOTE_ATOMIC;
+	bool was_sound = !cq->lost;
 
-	if (attr->access & ~rights)
-		return -EINVAL;
-	qp->attr = (struct ldma_qp_attr){
-		.access = attr->access,
-		.pkey = attr->pkey,
-		.qkey = qp->type == LDMA_QP_GSI ? LDMA_GSI_QKEY : attr->qkey,
-	};
-	return 0;
-}
-
-static int to_rtr(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
-{
-	if (attr->mtu < 256 || attr->mtu > 4096 || attr->mtu & (attr->mtu - 1))
-		return -EINVAL;
-	if (!ldma_qp_is_datagram(qp)) {
-		if (attr->max_dest_rd_atomic > LDMA_MAX_RD_ATOMIC || attr->min_rnr_timer > 31 ||
-		    attr->dest_qp > LDMA_PSN_MASK || attr->rq_psn > LDMA_PSN_MASK)
-			return -EINVAL;
-		if (attr->path.ip_version != 4 && attr->path.ip_version != 6)
-			return -EINVAL;
-		qp->attr.path = attr->path;
-		qp->attr.dest_qp = attr->dest_qp;
-		qp->attr.rq_psn = attr->rq_psn;
-		qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-		qp->attr.min_rnr_timer = attr->min_rnr_timer;
-		qp->resp.epsn = attr->rq_psn;
+	ldma_cq_push(cq, wc);
+	if (!cq->lost)
+		return;
+	if (was_sound)
+		ldma_qp_raise(qp, LDMA_EVENT_CQ_ERR, cq);
+	if (qp->state != LDMA_QP_ERR) {
+		qp->has_overrun = true;
+		ldma_device_schedule(qp);
 	}
-	qp->attr.mtu = attr->mtu;
-	return 0;
-}
-
-static int to_rts(struct ldma_qp *qp, const struct ldma_qp_attr *attr)
-{
-	struct ldma_requester *req = &qp->req;
-
-	if (attr->sq_psn > LDMA_PSN_MASK || attr->max_rd_atomic > LDMA_MAX_RD_ATOMIC ||
-	    attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7)
-		return -EINVAL;
-	qp->attr.sq_psn = attr->sq_psn;
-	qp->attr.max_rd_atomic = attr->max_rd_atomic;
-	qp->attr.timeout = attr->timeout;
-	qp->attr.retry_count = attr->retry_count;
-	qp->attr.rnr_retry = attr->rnr_retry;
-	req->una = req->next = req->sent_end = req->post = attr->sq_psn;
-	req->retry_left = attr->retry_count;
-	req->rnr_left = attr->rnr_retry;
-	return 0;
-}
-
-int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr)
-{
-	enum ldma_qp_state from = (enum ldma_qp_state)qp->state;
-	int error = -EINVAL;
-
-	if (state == LDMA_QP_RESET) {
-		reset(qp);
-		error = 0;
-	} else if (state == LDMA_QP_ERR && from != LDMA_QP_RESET) {
-		qp->resp.is_ack_pending = false;
-		qp->resp.pending = 0;
-		ldma_qp_enter_error(qp);
-		error = 0;
-	} else if (from == LDMA_QP_RESET && state == LDMA_QP_INIT && attr) {
-		error = to_init(qp, attr);
-	} else if (from == LDMA_QP_INIT && state == LDMA_QP_RTR && attr) {
-		error = to_rtr(qp, attr);
-	} else if (from == LDMA_QP_RTR && state == LDMA_QP_RTS && attr) {
-		error = to_rts(qp, attr);
-	} else if (from == LDMA_QP_RTS && state == LDMA_QP_SQD) {
-		error = 0;
-	} else if ((from == LDMA_QP_SQD || from == LDMA_QP_SQE) && state == LDMA_QP_RTS) {
-		error = 0;
-	}
-	if (error)
-		return error;
-	qp->state = (uint8_t)state;
-	ldma_device_schedule(qp);
-	return 0;
 }
 
 static enum ldma_wc_opcode completion_opcode(const struct ldma_send_wqe *wqe)
@@ -195,13 +121,12 @@ void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status)
 			.byte_length = wqe->length,
 		};
 
-		ldma_cq_push(qp->send_cq, &wc);
+		push(qp, qp->send_cq, &wc);
 	}
-	if (opcode >= LDMA_WC_RDMA_READ && req->head != req->cursor)
-		req->rd_outstanding--;
 	if (req->cursor == req->head)
 		req->cursor++;
 	req->head++;
+	ldma_qp_tell_drained(qp);
 }
 
 void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc)
@@ -210,7 +135,7 @@ void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc)
 	wc->qp_num = qp->number;
 	qp->resp.has_recv = false;
 	qp->resp.recv_offset = 0;
-	ldma_cq_push(qp->recv_cq, wc);
+	push(qp, qp->recv_cq, wc);
 }
 
 static void flush_sends(struct ldma_qp *qp)
@@ -238,6 +163,8 @@ static void flush_receives(struct ldma_qp *qp)
 
 void ldma_qp_enter_error(struct ldma_qp *qp)
 {
+	if (qp->state != LDMA_QP_ERR && qp->rq != &qp->own_rq)
+		ldma_qp_raise(qp, LDMA_EVENT_QP_LAST_WQE_REACHED, qp);
 	qp->state = LDMA_QP_ERR;
 	flush_sends(qp);
 	flush_receives(qp);
@@ -261,6 +188,22 @@ bool ldma_qp_is_drained(const struct ldma_qp *qp)
 	return qp->state == LDMA_QP_SQD &&
 	       (qp->req.head == qp->req.tail ||
 		ldma_qp_wqe(qp, qp->req.head)->first_psn >= qp->req.sent_end);
+}
+
+void ldma_qp_tell_drained(struct ldma_qp *qp)
+{
+	if (qp->state != LDMA_QP_SQD || qp->req.is_drain_told || !ldma_qp_is_drained(qp))
+		return;
+	qp->req.is_drain_told = true;
+	ldma_qp_raise(qp, LDMA_EVENT_SQ_DRAINED, qp);
+}
+
+void ldma_qp_end_overrun(struct ldma_qp *qp)
+{
+	qp->has_overrun = false;
+	ldma_qp_raise(qp, LDMA_EVENT_QP_FATAL, qp);
+	if (qp->state != LDMA_QP_ERR)
+		ldma_qp_enter_error(qp);
 }
 
 void ldma_qp_start_packet(const struct ldma_qp *qp, const struct ldma_path *path, uint8_t opcode,

@@ -6,9 +6,11 @@
 #include <stddef.h>
 
 #include "cq.h"
+#include "event.h"
 #include "packet.h"
 #include "sgl.h"
 #include "timer.h"
+#include "window.h"
 
 #define LDMA_PSN_MASK 0xffffffu
 #define LDMA_PSN_HALF 0x800000u
@@ -104,6 +106,7 @@ struct ldma_rq {
 	uint8_t *ring;
 	size_t stride;
 	uint32_t mask, head, tail, max_sge, pd, users;
+	uint32_t limit; /* an event when fewer are left; 0: none */
 };
 
 /* What the responder keeps to answer a READ or atomic again (IBA 9.7.5.1.4). */
@@ -132,15 +135,18 @@ struct ldma_requester {
 	uint32_t max_sge, max_inline;
 	uint64_t una, next, sent_end,
 		post; /* oldest unacknowledged, next, beyond all that went, of the next post */
-	uint32_t rd_outstanding;
+	uint32_t rd_outstanding; /* READ and atomic requests that end behind una and before next */
 	uint8_t retry_left, rnr_left;
 	bool is_rnr_waiting, has_rewound; /* the latter: since una last moved */
+	bool is_drain_told;
+	uint64_t asked; /* behind the last PSN whose arrival will be told by an ACK or a response */
+	struct ldma_window window;
 };
 
 struct ldma_responder {
 	uint32_t epsn, msn;
 	uint8_t operation; /* of the message in progress; LDMA_OP_UNKNOWN: none */
-	bool has_nak_sent, has_recv, is_ack_pending;
+	bool has_nak_sent, has_recv, is_ack_pending, is_established;
 	uint8_t ack_syndrome;
 	uint32_t ack_psn;
 	uint64_t write_va;
@@ -152,10 +158,30 @@ struct ldma_responder {
 		pending; /* resources: the next to be used, how many have responses to send */
 };
 
-/* What a transition takes from it:
+/* Numbers as in ibv_qp_attr_mask. */
+enum ldma_attr {
+	LDMA_ATTR_ACCESS = 1 << 3,
+	LDMA_ATTR_PKEY = 1 << 4,
+	LDMA_ATTR_QKEY = 1 << 6,
+	LDMA_ATTR_PATH = 1 << 7,
+	LDMA_ATTR_MTU = 1 << 8,
+	LDMA_ATTR_TIMEOUT = 1 << 9,
+	LDMA_ATTR_RETRY_COUNT = 1 << 10,
+	LDMA_ATTR_RNR_RETRY = 1 << 11,
+	LDMA_ATTR_RQ_PSN = 1 << 12,
+	LDMA_ATTR_MAX_RD_ATOMIC = 1 << 13,
+	LDMA_ATTR_MIN_RNR_TIMER = 1 << 15,
+	LDMA_ATTR_SQ_PSN = 1 << 16,
+	LDMA_ATTR_MAX_DEST_RD_ATOMIC = 1 << 17,
+	LDMA_ATTR_DEST_QP = 1 << 20,
+};
+
+/* What a transition always takes from it:
  * INIT: access, qkey (UD; GSI has its own), pkey. RTR: mtu and, except for UD and GSI, path, dest_qp, rq_psn,
- * max_dest_rd_atomic, min_rnr_timer. RTS from RTR: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic. */
+ * max_dest_rd_atomic, min_rnr_timer. RTS from RTR: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic.
+ * What it takes if optional says so is in qp_state.c, and as in ibv_modify_qp(3). */
 struct ldma_qp_attr {
+	uint32_t optional; /* mask of enum ldma_attr */
 	uint32_t access, qkey;
 	uint16_t pkey;
 	uint32_t mtu; /* 256, 512, 1024, 2048 or 4096 */
@@ -184,6 +210,7 @@ struct ldma_qp {
 	uint32_t number, pd;
 	uint8_t type, state;
 	bool signals_all, is_ready, prefers_requests;
+	bool has_overrun; /* a completion of it was lost: goes to ERR at its next turn */
 	struct ldma_qp *next_ready;
 	struct ldma_timer timer;
 	struct ldma_cq *send_cq, *recv_cq;
@@ -201,6 +228,9 @@ void ldma_rq_destroy(struct ldma_rq *rq);
 /* 0; -ENOMEM: the ring is full; -EINVAL: too many pieces. The bytes are looked at when they are needed. */
 int ldma_rq_post(struct ldma_rq *rq, const struct ldma_recv_wr *wr);
 
+/* Asks for one event when fewer than limit Receives are left after one was taken; 0: none. */
+void ldma_rq_set_limit(struct ldma_rq *rq, uint32_t limit);
+
 /* Takes the oldest Receive. False if there is none. */
 bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret);
 
@@ -209,8 +239,9 @@ int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number
 		 const struct ldma_qp_init *init);
 void ldma_qp_destroy(struct ldma_qp *qp);
 
-/* Moves to another state (IBA 10.3.1); attr may be NULL where nothing is taken from it. 0, or -EINVAL with nothing
- * changed: no such transition, or an attribute out of range. Going to ERR flushes; going to RESET forgets. */
+/* Moves to another state, or changes attributes in this one (IBA 10.3.1); attr may be NULL where nothing is taken from
+ * it. 0, or with nothing changed -EINVAL: no such transition, an attribute that it does not take or one out of range;
+ * -EBUSY: max_dest_rd_atomic while responses are waiting. Going to ERR flushes; going to RESET forgets. */
 int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr);
 
 /* 0; -EINVAL: not in this state, for this type or beyond its limits; -ENOMEM: the ring is full.
@@ -218,7 +249,7 @@ int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ld
 int ldma_qp_post_send(struct ldma_qp *qp, const struct ldma_send_wr *wr);
 int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr);
 
-/* In SQD: whether every request that had begun has completed (IBA 10.3.1.5). */
+/* In SQD: whether every request that had begun has completed (IBA 10.3.1.5), of which there is an event, too. */
 bool ldma_qp_is_drained(const struct ldma_qp *qp);
 
 /* The roles' own: */
@@ -256,6 +287,15 @@ void ldma_qp_fail_send(struct ldma_qp *qp, enum ldma_wc_status status);
 
 /* To ERR: flushes sends and the queue pair's own Receives in their order (IBA 10.3.1.7). */
 void ldma_qp_enter_error(struct ldma_qp *qp);
+
+/* Queues an event about the object: the queue pair, or a queue that it uses. */
+void ldma_qp_raise(struct ldma_qp *qp, enum ldma_event_type type, const void *object);
+
+/* Raises the event of a drained queue pair when it is one, once. */
+void ldma_qp_tell_drained(struct ldma_qp *qp);
+
+/* To ERR, since a completion was lost. */
+void ldma_qp_end_overrun(struct ldma_qp *qp);
 
 /* Fills what all packets of the queue pair have in common. */
 void ldma_qp_start_packet(const struct ldma_qp *qp, const struct ldma_path *path, uint8_t opcode,

@@ -2,7 +2,7 @@
 
 #include "device.h"
 
-#define ACK_INTERVAL 32 /* packets of a long message between requests for an ACK */
+#define ACK_INTERVAL 16 /* packets of a long message between requests for an ACK, at most */
 
 /* Positions behind the transport's base code, indexed by is_last + 2 * is_first. */
 enum { MIDDLE, LAST, FIRST, ONLY };
@@ -12,8 +12,7 @@ static const uint8_t opcodes[][4] = {
 	[LDMA_WR_SEND_WITH_INV] = {0x01, 0x16, 0x00, 0x17},
 	[LDMA_WR_RDMA_WRITE] = {0x07, 0x08, 0x06, 0x0a},
 	[LDMA_WR_RDMA_WRITE_WITH_IMM] = {0x07, 0x09, 0x06, 0x0b},
-	/* also when resumed in the middle */
-	[LDMA_WR_RDMA_READ] = {0x0c, 0x0c, 0x0c, 0x0c},
+	[LDMA_WR_RDMA_READ] = {0x0c, 0x0c, 0x0c, 0x0c}, /* each part is a request of its own */
 	[LDMA_WR_ATOMIC_CMP_AND_SWP] = {[ONLY] = 0x13},
 	[LDMA_WR_ATOMIC_FETCH_AND_ADD] = {[ONLY] = 0x14},
 };
@@ -34,6 +33,7 @@ static uint8_t wire_opcode(const struct ldma_qp *qp, const struct ldma_send_wqe 
 static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 {
 	const struct ldma_requester *req = &qp->req;
+	uint32_t window = req->window.packets;
 
 	/* A draining queue finishes what it began (IBA 10.3.1.5). */
 	if (qp->state != LDMA_QP_RTS &&
@@ -42,12 +42,24 @@ static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 	if (req->is_rnr_waiting || wqe->status != LDMA_WC_SUCCESS)
 		return false;
 	/* A fence waits for the READs and atomics before it (IBA 10.8.3.3). */
-	if ((wqe->flags & LDMA_SEND_FENCE) && req->rd_outstanding)
+	if ((wqe->flags & LDMA_SEND_FENCE) && req->rd_outstanding && req->next == wqe->first_psn)
 		return false;
-	if (ldma_wqe_needs_response(wqe)) /* at most half of all PSNs in flight (IBA 9.7.2) */
+	/* Responses are in flight from their request on; one request may be more than the window. */
+	if (ldma_wqe_needs_response(wqe))
 		return req->rd_outstanding < qp->attr.max_rd_atomic &&
-		       wqe->end_psn - req->una <= LDMA_PSN_HALF;
-	return req->next - req->una < qp->device->config.window_packets;
+		       (req->next == req->una ||
+			ldma_response_end(qp, wqe, req->next) - req->una <= window);
+	/* A full window moves when an answer comes: one that has shrunk may be full of what nobody will answer. */
+	return req->next - req->una < window || req->asked <= req->una;
+}
+
+/* At a message's end, and before half of the window is in flight without: the other half goes while the ACK comes. */
+static bool asks_for_ack(const struct ldma_qp *qp, uint64_t end, bool is_last)
+{
+	uint64_t unasked = end - qp->req.asked;
+
+	return qp->type == LDMA_QP_RC &&
+	       (is_last || unasked >= ACK_INTERVAL || unasked * 2 >= qp->req.window.packets);
 }
 
 /* Puts the packet's part of the message where the encoder expects it. NULL if it may not be read. */
@@ -65,12 +77,17 @@ static const uint8_t *gather(const struct ldma_qp *qp, const struct ldma_send_wq
 	return payload;
 }
 
-static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint32_t offset,
+/* end: of the packet's PSNs. */
+static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_t end,
 			 bool is_last, struct ldma_packet *packet)
 {
+	uint32_t mtu = qp->attr.mtu, offset = (uint32_t)(qp->req.next - wqe->first_psn) * mtu;
+
 	packet->va = wqe->remote_va + offset;
 	packet->rkey = wqe->rkey;
 	packet->dma_length = wqe->length - offset;
+	if (wqe->opcode == LDMA_WR_RDMA_READ && end != wqe->end_psn)
+		packet->dma_length = (uint32_t)(end - qp->req.next) * mtu;
 	packet->compare = wqe->compare;
 	packet->swap_add = wqe->swap_add;
 	packet->imm = wqe->imm;
@@ -85,15 +102,14 @@ static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *w
 	}
 }
 
-/* The packet is out: PSNs, cursor, timer. */
-static void advance(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_t now_ns)
+/* The packet is out: PSNs up to end, cursor, timer. */
+static void advance(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_t end,
+		    uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
-	bool needs_response = ldma_wqe_needs_response(wqe);
-	bool is_done;
+	bool is_done = end == wqe->end_psn;
 
-	req->next = needs_response ? wqe->end_psn : req->next + 1;
-	is_done = req->next == wqe->end_psn;
+	req->next = end;
 	if (req->sent_end < req->next)
 		req->sent_end = req->next;
 	if (qp->type != LDMA_QP_RC) {
@@ -102,7 +118,7 @@ static void advance(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_
 			ldma_qp_complete_send(qp, LDMA_WC_SUCCESS);
 		return;
 	}
-	if (needs_response)
+	if (ldma_wqe_needs_response(wqe))
 		req->rd_outstanding++;
 	if (is_done)
 		req->cursor++;
@@ -119,18 +135,20 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 	struct ldma_packet packet;
 	const uint8_t *payload = NULL;
 	uint32_t offset, length = 0;
+	uint64_t end;
 	size_t encoded;
 
 	if (req->cursor == req->tail || !may_send(qp, wqe))
 		return 0;
-	is_first = req->next == wqe->first_psn;
-	is_last = req->next + 1 == wqe->end_psn;
 	has_payload = !ldma_wqe_needs_response(wqe);
+	end = has_payload ? req->next + 1 : ldma_response_end(qp, wqe, req->next);
+	is_first = req->next == wqe->first_psn;
+	is_last = end == wqe->end_psn;
 	offset = (uint32_t)(req->next - wqe->first_psn) * qp->attr.mtu;
 	path = ldma_qp_is_datagram(qp) ? ldma_qp_wqe_path(qp, req->cursor) : &qp->attr.path;
 	ldma_qp_start_packet(qp, path, wire_opcode(qp, wqe, is_first, is_last), (uint32_t)req->next,
 			     &packet);
-	fill_headers(qp, wqe, offset, is_last, &packet);
+	fill_headers(qp, wqe, end, is_last, &packet);
 	if (has_payload) {
 		length = wqe->length - offset < qp->attr.mtu ? wqe->length - offset : qp->attr.mtu;
 		payload = gather(qp, wqe, &packet, offset, length, buf);
@@ -141,15 +159,15 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 				ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
 			return 0;
 		}
-		packet.ack_req = qp->type == LDMA_QP_RC &&
-				 (is_last || req->next % ACK_INTERVAL == 0 ||
-				  req->next + 1 - req->una >= qp->device->config.window_packets);
+		packet.ack_req = asks_for_ack(qp, end, is_last);
 	}
+	if (!has_payload || packet.ack_req)
+		req->asked = end;
 	encoded = ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
 	LDMA_COUNT_BY(qp, sent_bytes, length);
 	if (is_first && has_payload && wqe->opcode >= LDMA_WR_SEND)
 		LDMA_COUNT(qp, rdma_sends);
-	advance(qp, wqe, now_ns);
+	advance(qp, wqe, end, now_ns);
 	return encoded;
 }
 
@@ -158,6 +176,7 @@ void ldma_requester_rewind(struct ldma_qp *qp)
 	qp->req.next = qp->req.una;
 	qp->req.cursor = qp->req.head;
 	qp->req.rd_outstanding = 0;
+	qp->req.asked = qp->req.una;
 	LDMA_COUNT(qp, completer_retry_err);
 	ldma_device_schedule(qp);
 }
@@ -188,5 +207,7 @@ void ldma_requester_expire(struct ldma_qp *qp)
 	}
 	req->retry_left--;
 	req->has_rewound = false;
+	LDMA_COUNT(qp, window_reduced);
+	ldma_window_collapse(&req->window, req->sent_end);
 	ldma_requester_rewind(qp);
 }

@@ -3,7 +3,7 @@
 #ifndef LDMA_REQUESTER_H
 #define LDMA_REQUESTER_H
 
-#include "qp.h"
+#include "device.h"
 
 /* Writes the next request packet to buf (LDMA_PACKET_MAX bytes). 0 if none may go now: nothing posted, window or
  * responder resources used up, a fence, an RNR wait, or a failed request that others must complete before. */
@@ -21,6 +21,18 @@ void ldma_requester_expire(struct ldma_qp *qp);
 static inline bool ldma_wqe_needs_response(const struct ldma_send_wqe *wqe)
 {
 	return wqe->opcode >= LDMA_WR_RDMA_READ && wqe->opcode <= LDMA_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Behind the last response of the READ or atomic request that asks for psn. A long READ is several requests. Where they
+ * are cut depends on its first PSN alone: so what is asked for again after a go-back lies within one earlier request,
+ * and no other repetition has to be answered (IBA 9.7.5.1.4). */
+static inline uint64_t ldma_response_end(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
+					 uint64_t psn)
+{
+	uint64_t offset = (psn - wqe->first_psn) | (qp->device->config.read_packets - 1);
+	uint64_t end = wqe->first_psn + offset + 1;
+
+	return end < wqe->end_psn ? end : wqe->end_psn;
 }
 
 #endif

@@ -156,12 +156,19 @@ static enum step check_rights(struct request *r)
 static enum step take_receive(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
+	struct ldma_rq *rq = r->qp->rq;
 	bool is_needed =
 		r->info->operation == LDMA_OP_SEND ||
 		(r->info->operation == LDMA_OP_WRITE && (r->info->headers & LDMA_HAS_IMMDT));
 
-	if (is_needed && !resp->has_recv)
-		resp->has_recv = ldma_rq_take(r->qp->rq, &resp->recv);
+	if (is_needed && !resp->has_recv) {
+		resp->has_recv = ldma_rq_take(rq, &resp->recv);
+		if (rq->tail - rq->head <
+		    rq->limit) { /* once, until it is set anew (IBA 10.2.9.2) */
+			rq->limit = 0;
+			ldma_qp_raise(r->qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
+		}
+	}
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
@@ -322,6 +329,8 @@ static enum step complete(struct request *r)
 	if (r->info->role & LDMA_ROLE_LAST) {
 		if (r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT))
 			complete_receive(r);
+		if (r->qp->has_overrun && r->qp->type == LDMA_QP_RC)
+			return REFUSE_OPERATION; /* nobody will hear of the message */
 		resp->operation = LDMA_OP_UNKNOWN;
 		resp->msn = (resp->msn + 1) & LDMA_PSN_MASK;
 	}
@@ -343,8 +352,7 @@ static enum step refuse(struct request *r, uint8_t syndrome)
 {
 	if (r->qp->type != LDMA_QP_RC)
 		return DROP;
-	ldma_qp_enter_error(r->qp);
-	ldma_responder_acknowledge(r->qp, r->packet->psn, syndrome);
+	ldma_responder_refuse(r->qp, r->packet->psn, syndrome);
 	return DONE;
 }
 

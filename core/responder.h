@@ -26,6 +26,9 @@ size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf);
 /* An ACK or NAK of psn is to be sent, instead of one that is waiting. */
 void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome);
 
+/* Ends the connection with a NAK of psn, and an event if no completion tells why. */
+void ldma_responder_refuse(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome);
+
 /* Answers a request that was executed before (IBA 9.7.5.1.4). */
 void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 			   const struct ldma_opcode_info *info);

@@ -11,6 +11,17 @@ void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndro
 	qp->resp.ack_syndrome = syndrome;
 }
 
+void ldma_responder_refuse(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome)
+{
+	/* Otherwise a completion tells of it (IBA 11.6.3.2). */
+	if (syndrome == LDMA_SYNDROME_NAK_INVALID)
+		ldma_qp_raise(qp, LDMA_EVENT_QP_REQ_ERR, qp);
+	else if (syndrome == LDMA_SYNDROME_NAK_ACCESS)
+		ldma_qp_raise(qp, LDMA_EVENT_QP_ACCESS_ERR, qp);
+	ldma_qp_enter_error(qp);
+	ldma_responder_acknowledge(qp, psn, syndrome);
+}
+
 static void set_pending(struct ldma_qp *qp, struct ldma_resource *resource, uint32_t psn,
 			uint64_t va, uint32_t length)
 {
@@ -166,8 +177,7 @@ static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, 
 		if (!memory) { /* the region has gone since the request */
 			LDMA_COUNT(qp, remote_access_err);
 			qp->resp.pending = 0;
-			ldma_qp_enter_error(qp);
-			ldma_responder_acknowledge(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
+			ldma_responder_refuse(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
 			return 0;
 		}
 	}

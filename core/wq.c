@@ -50,6 +50,11 @@ int ldma_rq_post(struct ldma_rq *rq, const struct ldma_recv_wr *wr)
 	return 0;
 }
 
+void ldma_rq_set_limit(struct ldma_rq *rq, uint32_t limit)
+{
+	rq->limit = limit;
+}
+
 bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret)
 {
 	const struct ldma_recv_wqe *wqe;

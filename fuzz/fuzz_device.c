@@ -72,7 +72,8 @@ static void create(struct world *world)
 	struct ldma_device_config config = {.max_qp = 4, .max_region = 4};
 	uint32_t all = LDMA_ACCESS_ALL;
 
-	*world = (struct world){.device = ldma_device_create(&config), .cq = ldma_cq_create(64)};
+	*world = (struct world){.device = ldma_device_create(&config),
+				.cq = ldma_cq_create(64, NULL)};
 	CHECK(world->device && world->cq);
 	for (int i = 0; i < 2; i++) {
 		world->memory[i] = calloc(1, REGION_BYTES);

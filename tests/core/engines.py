@@ -18,9 +18,10 @@ class Side:
     """An engine with one queue pair and one region over all its memory."""
 
     def __init__(self, kind: str, *, access: Iterable[str] = ALL, size: int = MEMORY, **init: Any):
-        device = {k: init.pop(k) for k in ("window_packets", "burst_packets") if k in init}
+        sizes = ("window_packets", "read_packets", "burst_packets")
+        device = {k: init.pop(k) for k in sizes if k in init}
         self.engine = Engine(**device)
-        self.cq = CompletionQueue(4096)
+        self.cq = CompletionQueue(init.pop("completions", 4096))
         self.memory = bytearray(size)
         self.region: Region = self.engine.register(self.memory, access, va=0x10000)
         self.qp: QueuePair = self.engine.create_qp(kind, self.cq, self.cq, **init)

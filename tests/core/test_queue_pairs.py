@@ -11,8 +11,8 @@ from livedma._native.rdma import STATES, CompletionQueue, Engine, SharedReceives
 from livedma._native.wire import encode
 
 LEGAL = {
-    ("RESET", "INIT"), ("INIT", "RTR"), ("RTR", "RTS"), ("RTS", "SQD"), ("SQD", "RTS"),
-    ("SQE", "RTS"),
+    ("RESET", "INIT"), ("INIT", "INIT"), ("INIT", "RTR"), ("RTR", "RTS"), ("RTS", "RTS"),
+    ("RTS", "SQD"), ("SQD", "SQD"), ("SQD", "RTS"), ("SQE", "RTS"),
 }  # fmt: skip
 WAY = {
     "RESET": [], "INIT": ["INIT"], "RTR": ["INIT", "RTR"], "RTS": ["INIT", "RTR", "RTS"],

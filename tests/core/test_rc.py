@@ -124,6 +124,100 @@ def test_a_read_resumes_in_the_middle():
     assert [psn(p) for p in pair.sent if opcode(p) == READ_REQUEST] == [0, 7]
 
 
+def read_requests(packets):
+    """(PSN, bytes asked for) of each."""
+    found = [p for p in packets if opcode(p) == READ_REQUEST]
+    return [(psn(p), int.from_bytes(p[52:56], "big")) for p in found]
+
+
+@pytest.mark.parametrize("length", [8 * 256, 8 * 256 + 1, 20 * 256 - 1, 20 * 256])
+def test_a_long_read_is_several_requests(length):
+    pair = connect(psns=(0xFFFFFA, 0), init={"read_packets": 8})
+    data = pair.b.fill(0, length)
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, length)], **where)
+    pair.run()
+    assert pair.a.data(0, length) == data
+    assert pair.a.statuses() == [(1, "SUCCESS")]
+    assert read_requests(pair.sent) == [
+        ((0xFFFFFA + at // 256) & 0xFFFFFF, min(length - at, 8 * 256))
+        for at in range(0, length, 8 * 256)
+    ]
+
+
+def test_parts_of_a_read_are_asked_for_again_as_they_were_cut():
+    """Whichever response is lost: each repetition lies within one of the requests before."""
+    for lost in range(20):
+        responses = lose(lost, count=lambda p: 0x0D <= opcode(p) <= 0x10)
+        pair = connect(fate=responses, init={"read_packets": 8}, max_rd_atomic=4)
+        data = pair.b.fill(0, 20 * 256)
+        where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+        pair.a.qp.post_send(1, "READ", [pair.a.at(0, 20 * 256)], **where)
+        pair.run()
+        assert pair.a.data(0, 20 * 256) == data
+        assert pair.a.statuses() == [(1, "SUCCESS")]
+        requests = read_requests(pair.sent)
+        assert requests[:3] == [(0, 2048), (8, 2048), (16, 1024)]
+        resumed = [(lost, min(8 - lost % 8, 20 - lost) * 256)]
+        assert requests[3:] == resumed + requests[lost // 8 + 1 : 3]
+
+
+def test_parts_of_reads_keep_to_what_was_agreed_and_to_the_window():
+    """Never more READ requests than resources, nor more responses under way than the window."""
+    pair = connect(
+        init={"read_packets": 4, "window_packets": 10}, max_rd_atomic=2, max_dest_rd_atomic=2
+    )
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    for i in range(3):
+        pair.a.qp.post_send(i, "READ", [pair.a.at(i * 8192, 30 * 256)], **where)
+    pair.a.qp.post_send(3, "WRITE", [pair.a.at(0, 30 * 256)], **where)
+    asked, answered = 0, 0
+    while pair.step():
+        requests = read_requests(pair.sent)
+        asked = sum((length + 255) // 256 for _, length in requests)
+        open_requests = sum(first + (length + 255) // 256 > answered for first, length in requests)
+        assert asked - answered <= 10 and open_requests <= 2
+        under_way = sum(target is pair.a for _, _, target, _ in pair.arriving)
+        sent = [p for p in pair.sent if 0x0D <= opcode(p) <= 0x10]
+        answered = len(sent) - under_way
+    assert asked == 90
+    assert [s for _, s in pair.a.statuses()] == ["SUCCESS"] * 4
+
+
+def test_a_fence_is_behind_all_parts_of_a_read():
+    pair = connect(init={"read_packets": 2}, max_rd_atomic=1)
+    pair.b.qp.post_recv(1, [pair.b.at(9000, 10)])
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, 2560)], **where)
+    pair.a.qp.post_send(2, "SEND", inline=b"x", flags=["fence", "signaled"])
+    pair.run()
+    order = [opcode(p) for p in pair.sent]
+    assert order.count(READ_REQUEST) == 5
+    assert order.index(0x04) > max(i for i, code in enumerate(order) if code == 0x0F)
+    assert pair.a.statuses() == [(1, "SUCCESS"), (2, "SUCCESS")]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "size"),
+    [(0, 0x0E, 256), (0, 0x10, 256), (0, 0x0D, 252), (1, 0x0D, 256), (1, 0x0E, 256), (2, 0x0F, 9)],
+)
+def test_responses_out_of_place_are_not_taken(number, code, size):
+    """In a READ of 2 + 1 packets: at this PSN neither this position nor this length is right."""
+    pair = connect(init={"read_packets": 2})
+    where = {"remote_va": pair.b.va(0), "rkey": pair.b.region.key}
+    pair.a.qp.post_send(1, "READ", [pair.a.at(0, 2 * 256 + 9)], **where)
+    pair.a.engine.transmit(0, 9)
+    answer = {"src": ADDRESSES[1], "dst": ADDRESSES[0], "dest_qp": pair.a.qp.number}
+    aeth = {"syndrome": 0x1F, "msn": 0}
+    for before in range(number):
+        right = encode([0x0D, 0x0F][before], psn=before, payload=bytes(256), aeth=aeth, **answer)
+        pair.a.engine.receive(right, 0)
+    wrong = encode(code, psn=number, payload=b"\xee" * size, aeth=aeth, **answer)
+    pair.a.engine.receive(wrong, 0)
+    assert pair.a.qp.counters["dropped_response"] == 1
+    assert 0xEE not in pair.a.memory
+
+
 def test_reads_keep_to_the_responders_resources():
     pair = connect(max_rd_atomic=2, max_dest_rd_atomic=2)
     data = pair.b.fill(0, 8000)
@@ -477,7 +571,7 @@ def test_draining():
 
 
 def test_the_longest_read_takes_half_of_all_psns():
-    pair = connect(psns=(0xFFFFF0, 0))
+    pair = connect(psns=(0xFFFFF0, 0), init={"read_packets": 1 << 23})
     ours, theirs = mmap.mmap(-1, 1 << 31), mmap.mmap(-1, 1 << 31)
     theirs[1000:1004] = b"data"
     to = pair.a.engine.register(ours, ["local_write"])
@@ -488,7 +582,8 @@ def test_the_longest_read_takes_half_of_all_psns():
     for _ in range(8):
         pair.step()
     assert ours[1000:1004] == b"data"
-    assert [psn(p) for p in pair.sent if is_request(p)] == [0xFFFFF0]  # the SEND has to wait
+    assert read_requests(pair.sent) == [(0xFFFFF0, 1 << 31)]
+    assert len([p for p in pair.sent if is_request(p)]) == 1  # the SEND has to wait
     request = to_b(pair, 0x04, psn=(0xFFFFF0 + (1 << 23)) & 0xFFFFFF)
     pair.b.qp.post_recv(1)
     pair.b.engine.receive(request, pair.now_ns)

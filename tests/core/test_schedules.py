@@ -7,7 +7,7 @@ from engines import Pair, Side, connect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-SLOT = 2048  # room for one operation on either side
+SLOT = 8192  # room for one operation on either side
 SCHEDULES = int(os.environ.get("LIVEDMA_SCHEDULES", "500"))
 OPERATIONS = ("SEND", "SEND_WITH_IMM", "WRITE", "WRITE_WITH_IMM", "READ", "FETCH_ADD")
 CONSUMES = ("SEND", "SEND_WITH_IMM", "WRITE_WITH_IMM")
@@ -24,7 +24,7 @@ operations = st.lists(
     st.builds(
         Operation,
         st.sampled_from(OPERATIONS),
-        st.sampled_from([0, 1, 3, 8, 255, 256, 257, 700, 1500]),
+        st.sampled_from([0, 1, 3, 8, 255, 256, 257, 700, 1500, 6000]),
         st.booleans(),
     ),
     max_size=8,
@@ -170,15 +170,16 @@ def run(pair: Pair, plans: list[Plan], late_receives: bool) -> None:
 @given(
     first=operations, second=operations, fates=fates, psns=st.tuples(psns, psns),
     mtu=st.sampled_from([256, 512, 1024]), then_dead=st.booleans(), late_receives=st.booleans(),
-    rd_atomic=st.integers(1, 4), window=st.sampled_from([1, 2, 5, 256]),
+    rd_atomic=st.integers(1, 4), window=st.sampled_from([1, 2, 5, 12, 256]),
+    read_packets=st.sampled_from([1, 2, 4, 32]),
 )  # fmt: skip
 def test_each_message_once_or_reported(
-    first, second, fates, psns, mtu, then_dead, late_receives, rd_atomic, window
+    first, second, fates, psns, mtu, then_dead, late_receives, rd_atomic, window, read_packets
 ):
     pair = connect(
         mtu=mtu, psns=psns, fate=wire(fates, then_dead), max_rd_atomic=rd_atomic,
         max_dest_rd_atomic=rd_atomic, retry_count=7, timeout=9, min_rnr_timer=1,
-        init={"window_packets": window},
+        init={"window_packets": window, "read_packets": read_packets},
     )  # fmt: skip
     half = len(pair.a.memory) // 2
     plans = [

@@ -17,6 +17,12 @@ cdef extern from *:
     #undef X
     };
     #define LDMA_STATUS_COUNT (sizeof(ldma_statuses) / sizeof(ldma_statuses[0]))
+    static const struct { const char *name; int value; } ldma_event_types[] = {
+    #define X(name, value) {#name, value},
+    LDMA_EVENT_TYPES(X)
+    #undef X
+    };
+    #define LDMA_EVENT_TYPE_COUNT (sizeof(ldma_event_types) / sizeof(ldma_event_types[0]))
     static const struct ldma_counters *ldma_qp_counters(const struct ldma_qp *qp)
     {
         return &qp->counters;
@@ -29,6 +35,10 @@ cdef extern from *:
     {
         return &device->iova;
     }
+    static uint32_t ldma_qp_window(const struct ldma_qp *qp)
+    {
+        return qp->req.window.packets;
+    }
     """
     struct counter_name:
         const char *name
@@ -38,10 +48,12 @@ cdef extern from *:
         int value
     const counter_name *ldma_counter_names
     const status_name *ldma_statuses
-    size_t LDMA_COUNTER_COUNT, LDMA_STATUS_COUNT
+    const status_name *ldma_event_types
+    size_t LDMA_COUNTER_COUNT, LDMA_STATUS_COUNT, LDMA_EVENT_TYPE_COUNT
     const ldma_counters *ldma_qp_counters(const ldma_qp *qp)
     const ldma_counters *ldma_device_counters(const ldma_device *device)
     ldma_iova *ldma_device_iova(ldma_device *device)
+    uint32_t ldma_qp_window(const ldma_qp *qp)
 
 cdef extern from "device.h" nogil:
     int LDMA_PACKET_MAX, LDMA_MAX_SGE
@@ -67,7 +79,9 @@ cdef extern from "device.h" nogil:
         bint is_solicited
     struct ldma_cq:
         uint32_t lost
-    ldma_cq *ldma_cq_create(uint32_t capacity)
+    struct ldma_cq_channel:
+        pass
+    ldma_cq *ldma_cq_create(uint32_t capacity, ldma_cq_channel *channel)
     int ldma_cq_destroy(ldma_cq *cq)
     uint32_t ldma_cq_poll(ldma_cq *cq, ldma_wc *ret, uint32_t count)
     void ldma_cq_arm(ldma_cq *cq, int what)
@@ -108,9 +122,11 @@ cdef extern from "device.h" nogil:
         uint32_t users
     int ldma_rq_init(ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge)
     void ldma_rq_destroy(ldma_rq *rq)
+    void ldma_rq_set_limit(ldma_rq *rq, uint32_t limit)
     int ldma_rq_post(ldma_rq *rq, const ldma_recv_wr *wr)
 
     struct ldma_qp_attr:
+        uint32_t optional
         uint32_t access
         uint32_t qkey
         uint16_t pkey
@@ -151,6 +167,7 @@ cdef extern from "device.h" nogil:
         uint32_t max_qp
         uint32_t max_region
         uint32_t window_packets
+        uint32_t read_packets
         uint32_t burst_packets
     struct ldma_device:
         pass
@@ -158,7 +175,67 @@ cdef extern from "device.h" nogil:
     void ldma_device_destroy(ldma_device *device)
     int ldma_device_create_qp(ldma_device *device, const ldma_qp_init *init, ldma_qp **ret)
     void ldma_device_destroy_qp(ldma_qp *qp)
+    struct ldma_event:
+        uint8_t type
+        uint32_t qp_num
+    bint ldma_device_poll_event(ldma_device *device, ldma_event *ret)
     void ldma_device_receive(ldma_device *device, const ldma_packet *packet, uint64_t now_ns)
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,
                                 ldma_qp **ret_qp)
     uint64_t ldma_device_next_timer(ldma_device *device)
+
+
+cdef class Engine:
+    cdef ldma_device *c
+    cdef readonly str source
+    cdef readonly uint16_t sport
+    cdef object children
+    cdef object queues
+    cdef object __weakref__
+
+    cdef int acquire(self) except -1
+    cdef void release(self) noexcept
+    cdef ldma_cq *make_cq(self, uint32_t capacity) except? NULL
+    cdef int close_children(self) except -1
+
+
+cdef class CompletionQueue:
+    cdef ldma_cq *c
+    cdef Engine engine
+    cdef uint32_t waiting
+    cdef object __weakref__
+
+    cdef ldma_cq *live(self) except NULL
+    cdef int destroy(self) except -1
+
+
+cdef class Region:
+    cdef Engine engine
+    cdef Py_buffer view
+    cdef readonly uint32_t key
+    cdef readonly uint64_t va
+    cdef readonly uint64_t length
+    cdef object __weakref__
+
+    cdef int destroy(self) except -1
+
+
+cdef class SharedReceives:
+    cdef ldma_rq c
+    cdef Engine engine
+
+
+cdef class QueuePair:
+    cdef Engine engine
+    cdef ldma_qp *c
+    cdef readonly CompletionQueue send_cq
+    cdef readonly CompletionQueue recv_cq
+    cdef readonly SharedReceives srq
+    cdef object __weakref__
+
+    cdef ldma_qp *live(self) except NULL
+    cdef int destroy(self) except -1
+
+
+cdef int check(int result) except -1
+cdef dict counters(const ldma_counters *c)

@@ -6,6 +6,8 @@ STATES: tuple[str, ...]
 OPERATIONS: dict[str, int]
 COMPLETED: dict[int, str]
 STATUSES: dict[int, str]
+EVENTS: dict[int, str]
+ATTRIBUTES: dict[str, int]
 
 class Completion:
     @property
@@ -28,7 +30,8 @@ class Completion:
     def solicited(self) -> bool: ...
 
 class CompletionQueue:
-    def __init__(self, capacity: int = 1024) -> None: ...
+    def __init__(self, capacity: int = 1024, engine: Engine | None = None) -> None: ...
+    def close(self) -> None: ...
     @property
     def lost(self) -> int: ...
     def poll(self, count: int = 64) -> list[Completion]: ...
@@ -36,6 +39,16 @@ class CompletionQueue:
     def take_event(self) -> bool: ...
 
 class Region:
+    def __init__(
+        self,
+        engine: Engine,
+        buffer: Any,
+        access: Iterable[str] = (),
+        *,
+        va: int | None = None,
+        pd: int = 0,
+        key: int = 0,
+    ) -> None: ...
     @property
     def key(self) -> int: ...
     @property
@@ -45,10 +58,50 @@ class Region:
     def close(self) -> None: ...
 
 class SharedReceives:
-    def __init__(self, depth: int = 128, max_sge: int = 4, pd: int = 0) -> None: ...
+    def __init__(
+        self, depth: int = 128, max_sge: int = 4, pd: int = 0, *, engine: Engine | None = None
+    ) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
+    def set_limit(self, limit: int) -> None: ...
+
+class WorkRequest:
+    def __init__(
+        self,
+        wr_id: int,
+        operation: str,
+        sges: Sequence[tuple[int, int, int]] = (),
+        *,
+        inline: bytes | None = None,
+        flags: Iterable[str] = ("signaled",),
+        imm: int = 0,
+        remote_va: int = 0,
+        rkey: int = 0,
+        compare: int = 0,
+        swap_add: int = 0,
+        src: str | None = None,
+        dst: str | None = None,
+        sport: int | None = None,
+        remote_qp: int = 0,
+        remote_qkey: int = 0,
+    ) -> None: ...
 
 class QueuePair:
+    def __init__(
+        self,
+        engine: Engine,
+        type: str,  # noqa: A002 - the specification's word
+        send_cq: CompletionQueue,
+        recv_cq: CompletionQueue,
+        *,
+        pd: int = 0,
+        srq: SharedReceives | None = None,
+        signals_all: bool = False,
+        max_send: int = 64,
+        max_recv: int = 64,
+        max_send_sge: int = 4,
+        max_recv_sge: int = 4,
+        max_inline: int = 64,
+    ) -> None: ...
     @property
     def send_cq(self) -> CompletionQueue: ...
     @property
@@ -62,6 +115,8 @@ class QueuePair:
     @property
     def drained(self) -> bool: ...
     @property
+    def window(self) -> int: ...
+    @property
     def counters(self) -> dict[str, int]: ...
     def close(self) -> None: ...
     def modify(
@@ -72,9 +127,9 @@ class QueuePair:
         qkey: int = 0,
         pkey: int = 0xFFFF,
         mtu: int = 1024,
-        src: str = "10.0.0.1",
+        src: str | None = None,
         dst: str = "10.0.0.2",
-        sport: int = 49152,
+        sport: int | None = None,
         dest_qp: int = 0,
         rq_psn: int = 0,
         sq_psn: int = 0,
@@ -84,8 +139,13 @@ class QueuePair:
         timeout: int = 14,
         retry_count: int = 7,
         rnr_retry: int = 7,
+        optional: Iterable[str] = (),
     ) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
+    def post_recvs(
+        self, requests: Iterable[tuple[int, Sequence[tuple[int, int, int]]]]
+    ) -> None: ...
+    def post_sends(self, requests: Iterable[WorkRequest]) -> None: ...
     def post_send(
         self,
         wr_id: int,
@@ -101,7 +161,7 @@ class QueuePair:
         swap_add: int = 0,
         src: str | None = None,
         dst: str | None = None,
-        sport: int = 49152,
+        sport: int | None = None,
         remote_qp: int = 0,
         remote_qkey: int = 0,
     ) -> None: ...
@@ -112,12 +172,18 @@ class Engine:
         max_qp: int = 64,
         max_region: int = 256,
         window_packets: int = 0,
+        read_packets: int = 0,
         burst_packets: int = 0,
     ) -> None: ...
     @property
     def counters(self) -> dict[str, int]: ...
     @property
+    def source(self) -> str: ...
+    @property
+    def sport(self) -> int: ...
+    @property
     def next_timer(self) -> int | None: ...
+    def poll_events(self) -> list[tuple[str, int]]: ...
     def register(
         self,
         buffer: Any,
@@ -132,15 +198,7 @@ class Engine:
         type: str,  # noqa: A002 - the specification's word
         send_cq: CompletionQueue,
         recv_cq: CompletionQueue,
-        *,
-        pd: int = 0,
-        srq: SharedReceives | None = None,
-        signals_all: bool = False,
-        max_send: int = 64,
-        max_recv: int = 64,
-        max_send_sge: int = 4,
-        max_recv_sge: int = 4,
-        max_inline: int = 64,
+        **init: Any,
     ) -> QueuePair: ...
     def receive(self, packet: bytes, now_ns: int) -> bool: ...
     def transmit(self, now_ns: int, count: int = 1) -> list[bytes]: ...

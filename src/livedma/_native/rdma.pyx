@@ -1,5 +1,6 @@
 """The device's protocol core without a wire: engines that take and give packets as bytes, at times that the caller sets."""
 import os
+import weakref
 from ipaddress import ip_address
 
 cimport cython
@@ -7,7 +8,7 @@ from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.errno cimport EEXIST
+from libc.errno cimport EBUSY, EEXIST
 from libc.string cimport memcpy, memset
 
 from livedma._native.packet cimport (
@@ -27,6 +28,17 @@ COMPLETED = {
 }
 STATUSES = {
     ldma_statuses[i].value: ldma_statuses[i].name.decode() for i in range(LDMA_STATUS_COUNT)
+}
+EVENTS = {
+    ldma_event_types[i].value: ldma_event_types[i].name.decode()
+    for i in range(LDMA_EVENT_TYPE_COUNT)
+}
+# Attributes that QueuePair.modify may take; numbers of ibv_qp_attr_mask.
+ATTRIBUTES = {
+    "access": 1 << 3, "pkey": 1 << 4, "qkey": 1 << 6, "path": 1 << 7, "mtu": 1 << 8,
+    "timeout": 1 << 9, "retry_count": 1 << 10, "rnr_retry": 1 << 11, "rq_psn": 1 << 12,
+    "max_rd_atomic": 1 << 13, "min_rnr_timer": 1 << 15, "sq_psn": 1 << 16,
+    "max_dest_rd_atomic": 1 << 17, "dest_qp": 1 << 20,
 }
 cdef dict FLAGS = {"fence": 1, "signaled": 2, "solicited": 4}
 cdef dict RIGHTS = {
@@ -83,28 +95,55 @@ cdef class Completion:
         return f"<{self.operation} {self.wr_id}: {self.status}, {self.length} bytes>"
 
 
+@cython.no_gc_clear  # what it holds must outlive it
 cdef class CompletionQueue:
-    cdef ldma_cq *c
+    """Completions of an engine's queue pairs; of engines on a wire, theirs alone."""
 
-    def __cinit__(self, uint32_t capacity=1024):
-        self.c = ldma_cq_create(capacity)
+    def __cinit__(self, uint32_t capacity=1024, Engine engine=None, *_, **__):
+        self.engine = engine
+        self.c = ldma_cq_create(capacity, NULL) if engine is None else engine.make_cq(capacity)
         if self.c == NULL:
             raise MemoryError
+        if engine is not None:
+            engine.queues[<size_t>self.c] = self
 
     def __dealloc__(self):
-        ldma_cq_destroy(self.c)
+        self.destroy()
+
+    cdef ldma_cq *live(self) except NULL:
+        if self.c == NULL:
+            raise ValueError("the completion queue is closed")
+        return self.c
+
+    cdef int destroy(self) except -1:
+        cdef int result
+        if self.c == NULL:
+            return 0
+        if self.engine is not None:
+            self.engine.acquire()
+        result = -EBUSY if self.waiting else ldma_cq_destroy(self.c)
+        if self.engine is not None:
+            self.engine.release()
+        check(result)
+        self.c = NULL
+        return 0
+
+    def close(self):
+        """Queue pairs that complete here have to be closed before, and nobody may wait."""
+        self.destroy()
 
     @property
     def lost(self):
         """Completions that found the queue full."""
-        return self.c.lost
+        return self.live().lost
 
     def poll(self, uint32_t count=64):
         """Up to count completions, in their order."""
+        cdef ldma_cq *c = self.live()
         cdef ldma_wc wc
         cdef Completion one
         cdef list found = []
-        while len(found) < count and ldma_cq_poll(self.c, &wc, 1):
+        while len(found) < count and ldma_cq_poll(c, &wc, 1):
             one = Completion.__new__(Completion)
             one.wr_id, one.length, one.qp, one.src_qp = wc.wr_id, wc.byte_length, wc.qp_num, wc.src_qp
             one.status, one.operation = STATUSES[wc.status], COMPLETED[wc.opcode]
@@ -116,49 +155,89 @@ cdef class CompletionQueue:
 
     def arm(self, bint solicited_only=False):
         """Asks for one event at the next completion, or the next that is solicited or failed."""
-        ldma_cq_arm(self.c, 1 if solicited_only else 2)
+        cdef ldma_cq *c = self.live()
+        if self.engine is not None:
+            self.engine.acquire()
+        ldma_cq_arm(c, 1 if solicited_only else 2)
+        if self.engine is not None:
+            self.engine.release()
 
     def take_event(self):
-        return bool(ldma_cq_take_event(self.c))
+        return bool(ldma_cq_take_event(self.live()))
 
 
-@cython.no_gc_clear  # what it holds must outlive it
+@cython.no_gc_clear
 cdef class Region:
     """A buffer that the engine and, as far as access says, peers may use. Holds the buffer until closed."""
 
-    cdef Engine engine
-    cdef Py_buffer view
-    cdef readonly uint32_t key
-    cdef readonly uint64_t va, length
+    def __init__(self, Engine engine not None, buffer, access=(), *, va=None, uint32_t pd=0,
+                 uint32_t key=0):
+        """At va, or where the buffer is. key: chosen at random if 0."""
+        cdef uint32_t random_key = key
+        cdef int result = -EEXIST
+        cdef uint32_t mask = rights(access)
+        if self.engine is not None:
+            raise ValueError("the region has its memory already")
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.va = <uint64_t>self.view.buf if va is None else va
+        self.length = self.view.len
+        while result == -EEXIST:
+            if not key:
+                random_key = int.from_bytes(os.urandom(4), "little")
+            engine.acquire()
+            result = ldma_iova_register(ldma_device_iova(engine.c), pd, self.view.buf, self.va,
+                                        self.length, mask, random_key)
+            engine.release()
+            if key:
+                break
+        if result < 0:
+            PyBuffer_Release(&self.view)
+            check(result)
+        self.key = random_key
+        self.engine = engine
+        engine.children.add(self)
 
     def __dealloc__(self):
-        if self.engine is not None:
-            ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
-            PyBuffer_Release(&self.view)
+        self.destroy()
+
+    cdef int destroy(self) except -1:
+        if self.engine is None:
+            return 0
+        self.engine.acquire()
+        ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
+        self.engine.release()
+        PyBuffer_Release(&self.view)
+        self.engine = None
+        return 0
 
     def close(self):
-        if self.engine is not None:
-            ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
-            PyBuffer_Release(&self.view)
-            self.engine = None
+        """Takes the right away: whoever uses it from now on gets an error."""
+        self.destroy()
 
 
 cdef class SharedReceives:
     """A shared receive queue."""
 
-    cdef ldma_rq c
-
-    def __cinit__(self, uint32_t depth=128, uint32_t max_sge=4, uint32_t pd=0):
+    def __cinit__(self, uint32_t depth=128, uint32_t max_sge=4, uint32_t pd=0, *, Engine engine=None):
+        self.engine = engine
         check(ldma_rq_init(&self.c, pd, depth, max_sge))
 
     def __dealloc__(self):
         ldma_rq_destroy(&self.c)
 
     def post_recv(self, uint64_t wr_id, sges=()):
-        cdef ldma_sge sge[16]
-        cdef ldma_recv_wr wr
-        wr.wr_id, wr.sge, wr.sge_count = wr_id, sge, fill_sges(sge, sges)
-        check(ldma_rq_post(&self.c, &wr))
+        cdef ReceiveRequest request = ReceiveRequest(wr_id, sges)
+        cdef int result
+        if self.engine is not None:
+            self.engine.acquire()
+        result = ldma_rq_post(&self.c, &request.wr)
+        if self.engine is not None:
+            self.engine.release()
+        check(result)
+
+    def set_limit(self, uint32_t limit):
+        """Asks for an event when fewer than limit are left."""
+        ldma_rq_set_limit(&self.c, limit)
 
 
 cdef uint32_t fill_sges(ldma_sge *sge, sges) except? 0xffffffff:
@@ -171,28 +250,95 @@ cdef uint32_t fill_sges(ldma_sge *sge, sges) except? 0xffffffff:
     return n
 
 
+cdef class ReceiveRequest:
+    cdef ldma_recv_wr wr
+    cdef ldma_sge sge[16]
+
+    def __cinit__(self, uint64_t wr_id, sges):
+        self.wr.wr_id, self.wr.sge, self.wr.sge_count = wr_id, self.sge, fill_sges(self.sge, sges)
+
+
+cdef class WorkRequest:
+    """What post_sends takes; may be posted many times."""
+
+    cdef ldma_send_wr wr
+    cdef ldma_sge sge[16]
+    cdef ldma_path path
+    cdef bytes inline
+    cdef object src, dst, sport
+
+    def __init__(self, uint64_t wr_id, str operation, sges=(), *, bytes inline=None,
+                 flags=("signaled",), uint32_t imm=0, uint64_t remote_va=0, uint32_t rkey=0,
+                 uint64_t compare=0, uint64_t swap_add=0, src=None, dst=None, sport=None,
+                 uint32_t remote_qp=0, uint32_t remote_qkey=0):
+        """imm is the immediate, or the key to invalidate. src to remote_qkey are for datagrams."""
+        memset(&self.wr, 0, sizeof(self.wr))
+        self.wr.wr_id, self.wr.opcode = wr_id, OPERATIONS[operation]
+        self.wr.sge, self.wr.sge_count = self.sge, fill_sges(self.sge, sges)
+        for flag in flags:
+            self.wr.flags |= <uint8_t>FLAGS[flag]
+        if inline is not None:
+            self.inline = inline
+            self.wr.flags |= 8
+            self.wr.inline_data = PyBytes_AS_STRING(inline)
+            self.wr.inline_length = PyBytes_GET_SIZE(inline)
+        self.wr.imm, self.wr.remote_va, self.wr.rkey = imm, remote_va, rkey
+        self.wr.compare, self.wr.swap_add = compare, swap_add
+        self.src, self.dst, self.sport = src, dst, sport
+        self.wr.remote_qp, self.wr.remote_qkey = remote_qp, remote_qkey
+
+    cdef int address(self, Engine engine) except -1:
+        """Of a datagram: from the engine's own, unless told otherwise."""
+        if self.dst is not None:
+            fill_path(&self.path, engine.source if self.src is None else self.src, self.dst,
+                      engine.sport if self.sport is None else self.sport)
+            self.wr.path = &self.path
+        return 0
+
+
 @cython.no_gc_clear
 cdef class QueuePair:
-    """Made by Engine.create_qp. A piece of memory (sge) is (key, va, length)."""
+    """A piece of memory (sge) is (key, va, length)."""
 
-    cdef Engine engine
-    cdef ldma_qp *c
-    cdef readonly CompletionQueue send_cq, recv_cq
-    cdef readonly SharedReceives srq
+    def __init__(self, Engine engine not None, str type, CompletionQueue send_cq not None,
+                 CompletionQueue recv_cq not None, *, uint32_t pd=0, SharedReceives srq=None,
+                 bint signals_all=False, uint32_t max_send=64, uint32_t max_recv=64,
+                 uint32_t max_send_sge=4, uint32_t max_recv_sge=4, uint32_t max_inline=64):
+        cdef ldma_qp_init init
+        cdef int result
+        if self.c != NULL:
+            raise ValueError("the queue pair is there already")
+        init.type, init.signals_all, init.pd = TYPES[type], signals_all, pd
+        init.send_cq, init.recv_cq = send_cq.live(), recv_cq.live()
+        init.srq = NULL if srq is None else &srq.c
+        init.max_send, init.max_recv, init.max_inline = max_send, max_recv, max_inline
+        init.max_send_sge, init.max_recv_sge = max_send_sge, max_recv_sge
+        engine.acquire()
+        result = ldma_device_create_qp(engine.c, &init, &self.c)
+        engine.release()
+        check(result)
+        self.engine, self.send_cq, self.recv_cq, self.srq = engine, send_cq, recv_cq, srq
+        engine.children.add(self)
 
     def __dealloc__(self):
-        if self.c != NULL:
-            ldma_device_destroy_qp(self.c)
+        self.destroy()
 
     cdef ldma_qp *live(self) except NULL:
         if self.c == NULL:
             raise ValueError("the queue pair is closed")
         return self.c
 
+    cdef int destroy(self) except -1:
+        if self.c == NULL:
+            return 0
+        self.engine.acquire()
+        ldma_device_destroy_qp(self.c)
+        self.engine.release()
+        self.c = NULL
+        return 0
+
     def close(self):
-        if self.c != NULL:
-            ldma_device_destroy_qp(self.c)
-            self.c = NULL
+        self.destroy()
 
     @property
     def number(self):
@@ -207,65 +353,102 @@ cdef class QueuePair:
         return bool(ldma_qp_is_drained(self.live()))
 
     @property
+    def window(self):
+        """PSNs that may be in flight now."""
+        return ldma_qp_window(self.live())
+
+    @property
     def counters(self):
-        return counters(ldma_qp_counters(self.live()))
+        cdef ldma_qp *c = self.live()
+        self.engine.acquire()
+        try:
+            return counters(ldma_qp_counters(c))
+        finally:
+            self.engine.release()
 
     def modify(self, state, *, access=(), uint32_t qkey=0, uint16_t pkey=0xffff, uint32_t mtu=1024,
-               src="10.0.0.1", dst="10.0.0.2", uint16_t sport=49152, uint32_t dest_qp=0,
+               src=None, dst="10.0.0.2", sport=None, uint32_t dest_qp=0,
                uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
                uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
-               uint8_t retry_count=7, uint8_t rnr_retry=7):
-        """To another state; which arguments count is said in core/qp.h."""
+               uint8_t retry_count=7, uint8_t rnr_retry=7, optional=()):
+        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES)."""
         cdef ldma_qp_attr attr
+        cdef ldma_qp *c = self.live()
+        cdef int result
+        cdef ldma_qp_state to = <ldma_qp_state><int>STATES.index(state)
         memset(&attr, 0, sizeof(attr))
+        for name in optional:
+            attr.optional |= <uint32_t>ATTRIBUTES[name]
         attr.access, attr.qkey, attr.pkey, attr.mtu = rights(access), qkey, pkey, mtu
-        fill_path(&attr.path, src, dst, sport)
+        if state == "RTR":
+            fill_path(&attr.path, self.engine.source if src is None else src, dst,
+                      self.engine.sport if sport is None else sport)
         attr.dest_qp, attr.rq_psn, attr.sq_psn = dest_qp, rq_psn, sq_psn
         attr.max_dest_rd_atomic, attr.max_rd_atomic = max_dest_rd_atomic, max_rd_atomic
         attr.min_rnr_timer, attr.timeout = min_rnr_timer, timeout
         attr.retry_count, attr.rnr_retry = retry_count, rnr_retry
-        check(ldma_qp_modify(self.live(), <ldma_qp_state><int>STATES.index(state), &attr))
+        self.engine.acquire()
+        result = ldma_qp_modify(c, to, &attr)
+        self.engine.release()
+        check(result)
 
     def post_recv(self, uint64_t wr_id, sges=()):
-        cdef ldma_sge sge[16]
-        cdef ldma_recv_wr wr
-        wr.wr_id, wr.sge, wr.sge_count = wr_id, sge, fill_sges(sge, sges)
-        check(ldma_qp_post_recv(self.live(), &wr))
+        self.post_recvs(((wr_id, sges),))
+
+    def post_recvs(self, requests):
+        """Many (wr_id, sges) at once. Those before one that fails are posted."""
+        cdef list made = [ReceiveRequest(wr_id, sges) for wr_id, sges in requests]
+        cdef ReceiveRequest request
+        cdef ldma_qp *c = self.live()
+        cdef int result = 0
+        self.engine.acquire()
+        for request in made:
+            result = ldma_qp_post_recv(c, &request.wr)
+            if result < 0:
+                break
+        self.engine.release()
+        check(result)
 
     def post_send(self, uint64_t wr_id, str operation, sges=(), *, bytes inline=None,
                   flags=("signaled",), uint32_t imm=0, uint64_t remote_va=0, uint32_t rkey=0,
                   uint64_t compare=0, uint64_t swap_add=0, src=None, dst=None,
-                  uint16_t sport=49152, uint32_t remote_qp=0, uint32_t remote_qkey=0):
+                  sport=None, uint32_t remote_qp=0, uint32_t remote_qkey=0):
         """imm is the immediate, or the key to invalidate. src to remote_qkey are for datagrams."""
-        cdef ldma_sge sge[16]
-        cdef ldma_path path
-        cdef ldma_send_wr wr
-        memset(&wr, 0, sizeof(wr))
-        wr.wr_id, wr.opcode = wr_id, OPERATIONS[operation]
-        wr.sge, wr.sge_count = sge, fill_sges(sge, sges)
-        for flag in flags:
-            wr.flags |= <uint8_t>FLAGS[flag]
-        if inline is not None:
-            wr.flags |= 8
-            wr.inline_data, wr.inline_length = PyBytes_AS_STRING(inline), PyBytes_GET_SIZE(inline)
-        wr.imm, wr.remote_va, wr.rkey = imm, remote_va, rkey
-        wr.compare, wr.swap_add = compare, swap_add
-        if dst is not None:
-            fill_path(&path, src, dst, sport)
-            wr.path, wr.remote_qp, wr.remote_qkey = &path, remote_qp, remote_qkey
-        check(ldma_qp_post_send(self.live(), &wr))
+        self.post_sends((WorkRequest(
+            wr_id, operation, sges, inline=inline, flags=flags, imm=imm, remote_va=remote_va,
+            rkey=rkey, compare=compare, swap_add=swap_add, src=src, dst=dst, sport=sport,
+            remote_qp=remote_qp, remote_qkey=remote_qkey),))
+
+    def post_sends(self, requests):
+        """Many requests at once; they share trains. Those before one that fails are posted."""
+        cdef list made = list(requests)
+        cdef WorkRequest request
+        cdef ldma_qp *c = self.live()
+        cdef int result = 0
+        for request in made:
+            request.address(self.engine)
+        self.engine.acquire()
+        for request in made:
+            result = ldma_qp_post_send(c, &request.wr)
+            if result < 0:
+                break
+        self.engine.release()
+        check(result)
 
 
 cdef class Engine:
     """A device. It owns no wire and no clock: packets and now_ns go in, packets and the next timer come out."""
 
-    cdef ldma_device *c
+    def __cinit__(self, *_, **__):
+        self.source, self.sport = "10.0.0.1", 49152
+        self.children, self.queues = weakref.WeakSet(), weakref.WeakValueDictionary()
 
-    def __cinit__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
-                  uint32_t burst_packets=0):
+    def __init__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
+                 uint32_t read_packets=0, uint32_t burst_packets=0):
         cdef ldma_device_config config
         config.max_qp, config.max_region = max_qp, max_region
-        config.window_packets, config.burst_packets = window_packets, burst_packets
+        config.window_packets, config.read_packets = window_packets, read_packets
+        config.burst_packets = burst_packets
         self.c = ldma_device_create(&config)
         if self.c == NULL:
             raise MemoryError
@@ -273,9 +456,31 @@ cdef class Engine:
     def __dealloc__(self):
         ldma_device_destroy(self.c)
 
+    cdef int acquire(self) except -1:
+        """Makes the caller the only one who uses the device, until release. One thread needs no such thing."""
+        return 0
+
+    cdef void release(self) noexcept:
+        pass
+
+    cdef ldma_cq *make_cq(self, uint32_t capacity) except? NULL:
+        return ldma_cq_create(capacity, NULL)
+
+    cdef int close_children(self) except -1:
+        """Queue pairs first: the others are what they use."""
+        for child in sorted(self.children, key=lambda child: not isinstance(child, QueuePair)):
+            child.close()
+        for queue in list(self.queues.values()):
+            queue.close()
+        return 0
+
     @property
     def counters(self):
-        return counters(ldma_device_counters(self.c))
+        self.acquire()
+        try:
+            return counters(ldma_device_counters(self.c))
+        finally:
+            self.release()
 
     @property
     def next_timer(self):
@@ -283,42 +488,20 @@ cdef class Engine:
         cdef uint64_t at = ldma_device_next_timer(self.c)
         return None if at == LDMA_NEVER else at
 
+    def poll_events(self):
+        """(type, number of the queue pair) of all events since the last call."""
+        cdef ldma_event event
+        cdef list found = []
+        while ldma_device_poll_event(self.c, &event):
+            found.append((EVENTS[event.type], event.qp_num))
+        return found
+
     def register(self, buffer, access=(), *, va=None, uint32_t pd=0, uint32_t key=0):
-        """A region over a writable buffer, at va or where the buffer is. key: chosen at random if 0."""
-        cdef Region region = Region.__new__(Region)
-        cdef uint32_t random_key
-        cdef int result = -EEXIST
-        cdef uint32_t mask = rights(access)
-        PyObject_GetBuffer(buffer, &region.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        region.va = <uint64_t>region.view.buf if va is None else va
-        region.length = region.view.len
-        while result == -EEXIST:
-            random_key = key if key else int.from_bytes(os.urandom(4), "little")
-            result = ldma_iova_register(ldma_device_iova(self.c), pd, region.view.buf, region.va,
-                                        region.length, mask, random_key)
-            if key:
-                break
-        if result < 0:
-            PyBuffer_Release(&region.view)
-            check(result)
-        region.key = random_key
-        region.engine = self
-        return region
+        return Region(self, buffer, access, va=va, pd=pd, key=key)
 
     def create_qp(self, str type, CompletionQueue send_cq not None, CompletionQueue recv_cq not None,
-                  *, uint32_t pd=0, SharedReceives srq=None, bint signals_all=False,
-                  uint32_t max_send=64, uint32_t max_recv=64, uint32_t max_send_sge=4,
-                  uint32_t max_recv_sge=4, uint32_t max_inline=64):
-        cdef QueuePair qp = QueuePair.__new__(QueuePair)
-        cdef ldma_qp_init init
-        init.type, init.signals_all, init.pd = TYPES[type], signals_all, pd
-        init.send_cq, init.recv_cq = send_cq.c, recv_cq.c
-        init.srq = NULL if srq is None else &srq.c
-        init.max_send, init.max_recv, init.max_inline = max_send, max_recv, max_inline
-        init.max_send_sge, init.max_recv_sge = max_send_sge, max_recv_sge
-        check(ldma_device_create_qp(self.c, &init, &qp.c))
-        qp.engine, qp.send_cq, qp.recv_cq, qp.srq = self, send_cq, recv_cq, srq
-        return qp
+                  **init):
+        return QueuePair(self, type, send_cq, recv_cq, **init)
 
     def receive(self, bytes packet not None, uint64_t now_ns):
         """One packet, from its IP header on. False if it is no RoCE at all."""

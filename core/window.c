@@ -1,0 +1,35 @@
+#include "window.h"
+
+#define START_MIN 8
+
+static uint32_t at_least(const struct ldma_window *window, uint32_t packets, uint32_t least)
+{
+	if (packets < least)
+		packets = least;
+	return packets < window->limit ? packets : window->limit;
+}
+
+void ldma_window_init(struct ldma_window *window, uint32_t limit)
+{
+	*window = (struct ldma_window){.limit = limit, .threshold = limit};
+	window->packets = at_least(window, limit / 4, START_MIN);
+}
+
+bool ldma_window_halve(struct ldma_window *window, uint64_t una, uint64_t end)
+{
+	if (una < window->reduced)
+		return false;
+	window->packets = at_least(window, window->packets / 2, LDMA_WINDOW_MIN);
+	window->threshold = window->packets;
+	window->credit = 0;
+	window->reduced = end;
+	return true;
+}
+
+void ldma_window_collapse(struct ldma_window *window, uint64_t end)
+{
+	window->threshold = at_least(window, window->packets / 2, LDMA_WINDOW_MIN);
+	window->packets = at_least(window, 0, LDMA_WINDOW_MIN);
+	window->credit = 0;
+	window->reduced = end;
+}

@@ -1,0 +1,313 @@
+#include "port.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "port_internal.h"
+
+#define SERVED_NS 200000 /* a user who served the port that recently will again */
+#define ASIDE_NS 1000000 /* for so long the thread then leaves it to them */
+
+static struct timespec timespec_of(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+				 .tv_nsec = (long)(ns % 1000000000)};
+}
+
+static void signal_fd(int fd)
+{
+	uint64_t one = 1;
+
+	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+static void clear_fd(int fd)
+{
+	uint64_t value;
+
+	while (read(fd, &value, sizeof(value)) < 0 && errno == EINTR)
+		;
+}
+
+static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
+{
+	return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
+}
+
+void ldma_port_publish(struct ldma_port *port)
+{
+	uint64_t timer_ns = ldma_device_next_timer(port->device);
+
+	if (port->seen_events != port->channel.raised) {
+		port->seen_events = port->channel.raised;
+		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&port->sleepers, __ATOMIC_SEQ_CST))
+			futex(&port->event_sequence, FUTEX_WAKE, INT32_MAX, NULL);
+		if (port->has_listener)
+			signal_fd(port->event_fd);
+	}
+	/* A deadline that moved later is found out when the old one comes. */
+	if (timer_ns < port->timer_ns) {
+		struct itimerspec timer = {.it_value = timespec_of(timer_ns)};
+
+		port->timer_ns = timer_ns;
+		timerfd_settime(port->timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
+	}
+}
+
+struct ldma_device *ldma_port_lock(struct ldma_port *port)
+{
+	__atomic_add_fetch(&port->wanted, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&port->owner);
+	__atomic_sub_fetch(&port->wanted, 1, __ATOMIC_RELAXED);
+	return port->device;
+}
+
+void ldma_port_unlock(struct ldma_port *port)
+{
+	bool is_rest;
+
+	ldma_port_transmit(port, ldma_port_now());
+	ldma_port_publish(port);
+	is_rest = port->device->ready;
+	pthread_mutex_unlock(&port->owner);
+	if (is_rest) /* more than one batch */
+		signal_fd(port->wake_fd);
+}
+
+static bool serve(struct ldma_port *port)
+{
+	bool has_worked = ldma_port_progress(port);
+
+	ldma_port_publish(port);
+	return has_worked;
+}
+
+void ldma_port_serve(struct ldma_port *port)
+{
+	if (pthread_mutex_trylock(&port->owner))
+		return;
+	__atomic_store_n(&port->served_ns, ldma_port_now(), __ATOMIC_RELAXED);
+	serve(port);
+	pthread_mutex_unlock(&port->owner);
+}
+
+/* Sleeps until the queue's event. */
+static int sleep_at(struct ldma_port *port, struct ldma_cq *cq, uint64_t timeout_ns)
+{
+	struct timespec timeout = timespec_of(timeout_ns);
+	uint32_t sequence;
+	long result = 0;
+
+	ldma_port_lock(port);
+	ldma_cq_arm(cq, LDMA_CQ_ARMED_ANY);
+	__atomic_add_fetch(&port->sleepers, 1, __ATOMIC_SEQ_CST);
+	sequence = __atomic_load_n(&port->event_sequence, __ATOMIC_SEQ_CST);
+	if (__atomic_exchange_n(&port->served_ns, 0, __ATOMIC_RELAXED))
+		signal_fd(port->wake_fd); /* the thread takes over */
+	ldma_port_unlock(port);
+	if (ldma_cq_is_empty(cq))
+		result = futex(&port->event_sequence, FUTEX_WAIT, sequence, &timeout);
+	if (result < 0)
+		result = -errno;
+	__atomic_sub_fetch(&port->sleepers, 1, __ATOMIC_SEQ_CST);
+	return result == -EINTR ? -EINTR : 0;
+}
+
+int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
+		   uint64_t timeout_ns)
+{
+	uint64_t start_ns = ldma_port_now(), elapsed_ns = 0;
+
+	while (ldma_cq_is_empty(cq)) {
+		if (elapsed_ns >= timeout_ns)
+			return 0;
+		if (elapsed_ns < spin_ns)
+			ldma_port_serve(port);
+		else if (sleep_at(port, cq, timeout_ns - elapsed_ns))
+			return -EINTR;
+		elapsed_ns = ldma_port_now() - start_ns;
+	}
+	return 1;
+}
+
+/* Until something comes: a packet, a deadline, somebody's wish. aside: leaves the packets to who serves now. */
+static void block(struct ldma_port *port, bool aside)
+{
+	struct pollfd fds[] = {
+		{.fd = port->wake_fd, .events = POLLIN},
+		{.fd = aside ? -1 : port->timer_fd, .events = POLLIN},
+		{.fd = aside ? -1 : port->socket.fd, .events = POLLIN},
+	};
+	struct timespec timeout = timespec_of(ASIDE_NS);
+
+	if (port->is_tx_blocked)
+		fds[2].events |= POLLOUT;
+	ppoll(fds, 3, aside ? &timeout : NULL, NULL);
+	if (fds[0].revents)
+		clear_fd(port->wake_fd);
+	if (fds[1].revents) {
+		pthread_mutex_lock(&port->owner);
+		clear_fd(port->timer_fd);
+		port->timer_ns = LDMA_NEVER;
+		pthread_mutex_unlock(&port->owner);
+	}
+}
+
+void *ldma_port_run(void *arg)
+{
+	struct ldma_port *port = arg;
+	uint64_t worked_ns = 0;
+
+	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
+		uint64_t now_ns = ldma_port_now();
+		bool has_worked;
+
+		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
+			block(port, true);
+			continue;
+		}
+		pthread_mutex_lock(&port->owner);
+		has_worked = serve(port);
+		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
+		pthread_mutex_unlock(&port->owner);
+		while (__atomic_load_n(&port->wanted, __ATOMIC_RELAXED))
+			sched_yield();
+		if (has_worked)
+			worked_ns = now_ns;
+		else if (now_ns - worked_ns >= port->spin_ns)
+			block(port, false);
+	}
+	return NULL;
+}
+
+struct ldma_cq *ldma_port_create_cq(struct ldma_port *port, uint32_t capacity)
+{
+	return ldma_cq_create(capacity, &port->channel);
+}
+
+int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq)
+{
+	int error;
+
+	ldma_port_lock(port);
+	error = ldma_cq_destroy(cq);
+	ldma_port_unlock(port);
+	return error;
+}
+
+int ldma_port_event_fd(struct ldma_port *port)
+{
+	ldma_port_lock(port);
+	port->has_listener = true;
+	ldma_port_unlock(port);
+	return port->event_fd;
+}
+
+struct ldma_cq *ldma_port_next_event(struct ldma_port *port)
+{
+	struct ldma_cq *cq;
+
+	clear_fd(port->event_fd); /* first: what comes meanwhile is signalled again */
+	ldma_port_lock(port);
+	cq = ldma_cq_channel_next(&port->channel);
+	ldma_port_unlock(port);
+	return cq;
+}
+
+struct ldma_port_counters ldma_port_counters(struct ldma_port *port)
+{
+	struct ldma_port_counters counters;
+
+	ldma_port_lock(port);
+	counters = port->counters;
+	ldma_port_unlock(port);
+	return counters;
+}
+
+struct ldma_path ldma_port_path(const struct ldma_port *port, const uint8_t peer[16])
+{
+	struct ldma_path path = {
+		.ip_version = port->socket.local.ip_version, .ttl = 64, .sport = LDMA_ROCE2_PORT};
+
+	memcpy(path.src, port->socket.local.bytes, 16);
+	memcpy(path.dst, peer, 16);
+	return path;
+}
+
+static void set_up_lock(struct ldma_port *port)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+	pthread_mutex_init(&port->owner, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+}
+
+static int open_parts(struct ldma_port *port, const struct ldma_port_config *config)
+{
+	int error = ldma_socket_open(&port->socket, &config->address, config->shares);
+
+	if (error)
+		return error;
+	port->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	port->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	port->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (port->event_fd < 0 || port->wake_fd < 0 || port->timer_fd < 0)
+		return -errno;
+	port->device = ldma_device_create(&config->device);
+	return port->device ? 0 : -ENOMEM;
+}
+
+static void free_parts(struct ldma_port *port)
+{
+	int fds[] = {port->socket.fd, port->event_fd, port->wake_fd, port->timer_fd};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	ldma_device_destroy(port->device);
+	pthread_mutex_destroy(&port->owner);
+	free(port);
+}
+
+int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret)
+{
+	struct ldma_port *port = calloc(1, sizeof(*port));
+	int error;
+
+	if (!port)
+		return -ENOMEM;
+	set_up_lock(port);
+	port->spin_ns = config->spin_us * UINT64_C(1000);
+	port->timer_ns = LDMA_NEVER;
+	port->socket.fd = port->event_fd = port->wake_fd = port->timer_fd = -1;
+	error = open_parts(port, config);
+	if (!error)
+		error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+	if (error) {
+		free_parts(port);
+		return error;
+	}
+	*ret = port;
+	return 0;
+}
+
+void ldma_port_close(struct ldma_port *port)
+{
+	__atomic_store_n(&port->is_stopping, true, __ATOMIC_RELAXED);
+	signal_fd(port->wake_fd);
+	pthread_join(port->thread, NULL);
+	free_parts(port);
+}

@@ -1,0 +1,63 @@
+/* A device on a wire: the core of core/device.h behind a socket, with a thread that serves it.
+ *
+ * Whoever touches the device owns it for that time: ldma_port_lock gives it, ldma_port_unlock sends what has become due
+ * and gives it back. Ownership changes hands between batches of packets, never within one, so the packet path has no
+ * lock. A thread that waits for a completion serves the port itself meanwhile and the port's own thread stands aside:
+ * no wake-up lies between a packet and who waits for it. */
+#ifndef LDMA_PORT_H
+#define LDMA_PORT_H
+
+#include "address.h"
+#include "device.h"
+
+struct ldma_port_config {
+	struct ldma_device_config device;
+	struct ldma_address address;
+	uint32_t spin_us; /* how long the port's thread looks for packets before it sleeps */
+	bool shares;      /* the address with other processes */
+};
+
+struct ldma_port_counters {
+	uint64_t received_trains, sent_trains; /* calls that received or sent something */
+	uint64_t foreign;                      /* datagrams that are no RoCE */
+	uint64_t send_errors;                  /* packets that the system refused */
+	uint64_t sleeps;                       /* of the thread */
+};
+
+struct ldma_port;
+
+/* 0, or a negative errno and nothing left open. */
+int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret);
+
+/* Ends the thread and destroys the device with all in it. Nobody may use the port meanwhile or wait at it. */
+void ldma_port_close(struct ldma_port *port);
+
+/* Takes ownership of the device: waits for the end of a batch at most. */
+struct ldma_device *ldma_port_lock(struct ldma_port *port);
+void ldma_port_unlock(struct ldma_port *port);
+
+/* Completion queues that report here. The rules of ldma_cq_create and ldma_cq_destroy; both take the lock. */
+struct ldma_cq *ldma_port_create_cq(struct ldma_port *port, uint32_t capacity);
+int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq);
+
+/* Waits until the queue has a completion: serves the port for spin_ns, then sleeps. 1; 0: timeout_ns went by;
+ * -EINTR: a signal came. */
+int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
+		   uint64_t timeout_ns);
+
+/* Serves the port once, unless somebody else does. */
+void ldma_port_serve(struct ldma_port *port);
+
+/* A descriptor that becomes readable when an armed queue has its event (poll only; the port clears it in
+ * ldma_port_next_event). */
+int ldma_port_event_fd(struct ldma_port *port);
+
+/* The next queue whose event came, or NULL. */
+struct ldma_cq *ldma_port_next_event(struct ldma_port *port);
+
+struct ldma_port_counters ldma_port_counters(struct ldma_port *port);
+
+/* The way from this port to a peer. */
+struct ldma_path ldma_port_path(const struct ldma_port *port, const uint8_t peer[16]);
+
+#endif

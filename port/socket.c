@@ -1,0 +1,186 @@
+#include "socket.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "packet.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#define BUFFER_BYTES (8 << 20) /* a few windows of several peers; the system may allow less */
+
+void ldma_address_to_socket(const struct ldma_address *address, struct sockaddr_storage *ret)
+{
+	if (address->ip_version == 4) {
+		struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
+
+		*v4 = (struct sockaddr_in){.sin_family = AF_INET,
+					   .sin_port = htons(LDMA_ROCE2_PORT)};
+		memcpy(&v4->sin_addr, address->bytes, 4);
+	} else {
+		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
+
+		*v6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
+					    .sin6_port = htons(LDMA_ROCE2_PORT),
+					    .sin6_scope_id = address->scope};
+		memcpy(&v6->sin6_addr, address->bytes, 16);
+	}
+}
+
+static int set(int fd, int level, int option, int value)
+{
+	return setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+/* Beyond the system's limit with the right to, else up to it. */
+static void set_buffer(int fd, int forced, int option)
+{
+	if (set(fd, SOL_SOCKET, forced, BUFFER_BYTES))
+		set(fd, SOL_SOCKET, option, BUFFER_BYTES);
+}
+
+/* Never fragmented, and not connected: then an IPv4 packet has the ID 0 and the ICRC can be computed. */
+static int set_up(int fd, int ip_version, bool shares)
+{
+	bool is_v4 = ip_version == 4;
+	int level = is_v4 ? IPPROTO_IP : IPPROTO_IPV6;
+
+	if (set(fd, level, is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, IP_PMTUDISC_DO) ||
+	    set(fd, level, is_v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1))
+		return -errno;
+	if (!is_v4 && set(fd, level, IPV6_V6ONLY, 1))
+		return -errno;
+	if (shares && set(fd, SOL_SOCKET, SO_REUSEPORT, 1))
+		return -errno;
+	set(fd, IPPROTO_UDP, UDP_GRO, 1); /* without it packets come one by one */
+	set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+	set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+	return 0;
+}
+
+int ldma_socket_open(struct ldma_socket *s, const struct ldma_address *local, bool shares)
+{
+	struct sockaddr_storage address;
+	int error;
+
+	*s = (struct ldma_socket){.local = *local, .has_gso = true};
+	s->fd = socket(local->ip_version == 4 ? AF_INET : AF_INET6,
+		       SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (s->fd < 0)
+		return -errno;
+	error = set_up(s->fd, local->ip_version, shares);
+	ldma_address_to_socket(local, &address);
+	if (!error && bind(s->fd, (struct sockaddr *)&address, ldma_address_bytes(local)))
+		error = -errno;
+	if (error) {
+		close(s->fd);
+		s->fd = -1;
+	}
+	return error;
+}
+
+static void read_control(struct msghdr *message, struct ldma_arrival *ret)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		int value;
+
+		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+			memcpy(&value, CMSG_DATA(c), sizeof(value));
+			ret->segment = (uint32_t)value;
+		} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+			ret->tos = *CMSG_DATA(c);
+		} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+			memcpy(&value, CMSG_DATA(c), sizeof(value));
+			ret->tos = (uint8_t)value;
+		}
+	}
+}
+
+int ldma_socket_receive(struct ldma_socket *s, uint8_t *buf, struct ldma_arrival *ret)
+{
+	union {
+		char bytes[128];
+		struct cmsghdr align;
+	} control;
+	struct sockaddr_storage from;
+	struct iovec iov = {buf, 65536};
+	struct msghdr message = {
+		.msg_name = &from,
+		.msg_namelen = sizeof(from),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
+	};
+	ssize_t length = recvmsg(s->fd, &message, MSG_DONTWAIT);
+
+	if (length < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	*ret = (struct ldma_arrival){
+		.data = buf,
+		.length = (uint32_t)length,
+		.segment = (uint32_t)length,
+		.from.ip_version = s->local.ip_version,
+	};
+	read_control(&message, ret);
+	if (from.ss_family == AF_INET) {
+		const struct sockaddr_in *v4 = (const struct sockaddr_in *)&from;
+
+		memcpy(ret->from.bytes, &v4->sin_addr, 4);
+		ret->port = ntohs(v4->sin_port);
+	} else {
+		const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&from;
+
+		memcpy(ret->from.bytes, &v6->sin6_addr, 16);
+		ret->port = ntohs(v6->sin6_port);
+	}
+	return 1;
+}
+
+/* The type of service is the socket's: it seldom changes, and a control message for it costs every packet. */
+static void set_tos(struct ldma_socket *s, uint8_t tos)
+{
+	bool is_v4 = s->local.ip_version == 4;
+
+	if (tos == s->tos)
+		return;
+	set(s->fd, is_v4 ? IPPROTO_IP : IPPROTO_IPV6, is_v4 ? IP_TOS : IPV6_TCLASS, tos);
+	s->tos = tos;
+}
+
+int ldma_socket_send(struct ldma_socket *s, const struct ldma_address *to, uint8_t tos,
+		     struct iovec *packets, uint32_t count, uint16_t segment)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(uint16_t))];
+		struct cmsghdr align;
+	} control = {{0}};
+	struct sockaddr_storage address;
+	struct msghdr message = {
+		.msg_name = &address,
+		.msg_namelen = ldma_address_bytes(to),
+		.msg_iov = packets,
+		.msg_iovlen = count,
+	};
+
+	ldma_address_to_socket(to, &address);
+	set_tos(s, tos);
+	if (count > 1) {
+		control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(segment)),
+						 .cmsg_level = IPPROTO_UDP,
+						 .cmsg_type = UDP_SEGMENT};
+		memcpy(CMSG_DATA(&control.align), &segment, sizeof(segment));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	if (sendmsg(s->fd, &message, MSG_DONTWAIT) < 0)
+		return -errno;
+	return 0;
+}

@@ -1,0 +1,45 @@
+/* Packets on their way out, gathered into trains. */
+#ifndef LDMA_TRAIN_H
+#define LDMA_TRAIN_H
+
+#include "qp.h"
+#include "socket.h"
+
+struct ldma_tap;
+
+struct ldma_train {
+	uint32_t count, bytes;
+	uint16_t segment;
+	uint8_t tos;
+	bool is_closed; /* a short packet was the last */
+	struct ldma_address to;
+	struct iovec iov[LDMA_TRAIN_SEGMENTS];
+	uint8_t packets[LDMA_TRAIN_SEGMENTS][(LDMA_PACKET_MAX + 63) & ~63];
+};
+
+/* Where the next packet is to be built. There is room unless ldma_train_is_full. */
+static inline uint8_t *ldma_train_slot(struct ldma_train *train)
+{
+	return train->packets[train->count];
+}
+
+static inline bool ldma_train_is_full(const struct ldma_train *train)
+{
+	return train->is_closed || train->count == LDMA_TRAIN_SEGMENTS ||
+	       train->bytes + train->segment > LDMA_TRAIN_BYTES;
+}
+
+/* Adds the packet of length bytes, from its IP header on, in the slot. False if it goes elsewhere or does not fit:
+ * send what there is, then ldma_train_restart. */
+bool ldma_train_add(struct ldma_train *train, uint32_t length, uint32_t scope);
+
+/* Forgets what was sent and starts with the packet in the slot that did not fit. */
+void ldma_train_restart(struct ldma_train *train, uint32_t length, uint32_t scope);
+
+/* Gives packet i the IPv4 ID and the ICRC that goes with it. */
+void ldma_train_set_id(struct ldma_train *train, uint32_t i, uint16_t id);
+
+/* The packet i as a whole, from its IP header on. */
+const uint8_t *ldma_train_packet(const struct ldma_train *train, uint32_t i, uint32_t *ret_length);
+
+#endif

@@ -1,0 +1,77 @@
+"""Protection domains and memory regions of a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from livedma._native import rdma as native
+from livedma.rdma.queues import CompletionQueue, QueuePair
+
+if TYPE_CHECKING:
+    from livedma.rdma.device import Device
+
+
+class MemoryRegion(native.Region):
+    """Memory that the device may use, and peers as far as they were given rights.
+
+    region[a:b] is a piece of it, for posting.
+    """
+
+    def __init__(self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None):
+        super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd.number)
+        self.pd = pd
+
+    @property
+    def lkey(self) -> int:
+        return self.key
+
+    @property
+    def rkey(self) -> int:
+        """What a peer needs, besides an address, to use the memory."""
+        return self.key
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, part: slice) -> tuple[int, int, int]:
+        start, stop, step = part.indices(self.length)
+        if step != 1:
+            raise ValueError("a piece of memory has no gaps")
+        return (self.key, self.va + start, max(stop - start, 0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ProtectionDomain:
+    """Queue pairs and the memory that they may use."""
+
+    def __init__(self, device: Device, number: int) -> None:
+        self.device = device
+        self.number = number
+
+    def register(self, buffer: Any, *access: str, va: int | None = None) -> MemoryRegion:
+        """A region over any writable buffer (bytearray, mmap, numpy), which it keeps.
+
+        access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
+        """
+        return MemoryRegion(self, buffer, *access, va=va)
+
+    def queue_pair(
+        self,
+        type: str,  # noqa: A002 - the specification's word
+        send_cq: CompletionQueue,
+        recv_cq: CompletionQueue | None = None,
+        **init: Any,
+    ) -> QueuePair:
+        """RC, UC or UD; both queues may be one.
+
+        init: max_send, max_recv, max_send_sge, max_recv_sge, max_inline, signals_all, srq.
+        """
+        return QueuePair(self, type, send_cq, recv_cq or send_cq, **init)
+
+    def shared_receives(self, depth: int = 128, max_sge: int = 4) -> native.SharedReceives:
+        return native.SharedReceives(depth, max_sge, self.number, engine=self.device)
