@@ -100,7 +100,7 @@ class QueuePair(Protocol):
     def activate(self, src: str, qkey: int, psn: int) -> None: ...
     def receive(self, requests: Iterable[tuple[int, Sequence[Piece]]]) -> None: ...
     def send(self, requests: Iterable[Work]) -> None: ...
-    def completions(self, queue: str, count: int, timeout_s: float = 60.0) -> list[Done]:
+    def completions(self, queue: str, count: int, timeout_s: float = 20.0) -> list[Done]:
         """Waits for that many of the "send" or "recv" queue; fewer when time is up."""
         ...
 
@@ -189,7 +189,7 @@ class RxeQueuePair:
             posted.append(one)
         self._ask("send", requests=posted)
 
-    def completions(self, queue: str, count: int, timeout_s: float = 60.0) -> list[Done]:
+    def completions(self, queue: str, count: int, timeout_s: float = 20.0) -> list[Done]:
         wanted = {"queue": queue, "count": count, "timeout_s": timeout_s}
         answer = self._ask("poll", within_s=timeout_s + 30, **wanted)
         return [Done(**one) for one in answer]
