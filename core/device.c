@@ -10,6 +10,7 @@
 
 #define FIRST_QP 16 /* the numbers below have meanings of their own */
 #define EVENTS_MIN 64
+#define ECN_CE 3 /* RFC 3168 */
 
 static void set_config(struct ldma_device_config *config, const struct ldma_device_config *wanted)
 {
@@ -139,11 +140,45 @@ void ldma_device_schedule(struct ldma_qp *qp)
 	device->ready_last = qp;
 }
 
+/* Its ACK waits for ldma_device_flush_acks. */
+static void defer(struct ldma_qp *qp)
+{
+	if (qp->is_lazy)
+		return;
+	qp->is_lazy = true;
+	qp->next_lazy = qp->device->lazy;
+	qp->device->lazy = qp;
+}
+
+static void forget_deferred(struct ldma_qp *qp)
+{
+	struct ldma_qp **link = &qp->device->lazy;
+
+	if (!qp->is_lazy)
+		return;
+	while (*link != qp)
+		link = &(*link)->next_lazy;
+	*link = qp->next_lazy;
+}
+
+bool ldma_device_flush_acks(struct ldma_device *device)
+{
+	bool is_any = device->lazy;
+
+	for (struct ldma_qp *qp; (qp = device->lazy);) {
+		device->lazy = qp->next_lazy;
+		qp->is_lazy = qp->resp.is_ack_lazy = false;
+		ldma_device_schedule(qp);
+	}
+	return is_any;
+}
+
 void ldma_device_destroy_qp(struct ldma_qp *qp)
 {
 	struct ldma_device *device = qp->device;
 
 	unschedule(qp);
+	forget_deferred(qp);
 	ldma_timer_remove(&device->timers, &qp->timer);
 	ldma_events_forget(&device->events, qp);
 	device->qps[qp->number & device->qp_mask] = NULL;
@@ -171,7 +206,9 @@ static bool is_from_peer(const struct ldma_qp *qp, const struct ldma_packet *pac
 	};
 	const struct ldma_path *path = &qp->attr.path;
 
-	if (info->transport != transports[qp->type] || packet->version != 2)
+	bool is_cnp = info->operation == LDMA_OP_CNP && !ldma_qp_is_datagram(qp);
+
+	if ((info->transport != transports[qp->type] && !is_cnp) || packet->version != 2)
 		return false;
 	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* equal, and one of both is a full member */
 		return false;
@@ -215,11 +252,20 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		qp->resp.is_established = true; /* IBA 11.6.3.2 */
 		ldma_qp_raise(qp, LDMA_EVENT_COMM_EST, qp);
 	}
+	if (info->operation == LDMA_OP_CNP) {
+		ldma_cnp_receive(qp);
+		return;
+	}
+	if ((packet->tos & ECN_CE) == ECN_CE && !ldma_qp_is_datagram(qp))
+		ldma_cnp_mark(qp, packet, now_ns);
 	if (info->role & LDMA_ROLE_RESPONSE)
 		ldma_completer_receive(qp, packet, now_ns);
 	else
 		ldma_responder_receive(qp, packet);
-	ldma_device_schedule(qp);
+	if (qp->resp.is_ack_lazy)
+		defer(qp);
+	if (!qp->resp.is_ack_lazy || qp->resp.pending || (info->role & LDMA_ROLE_RESPONSE))
+		ldma_device_schedule(qp);
 }
 
 /* One packet of the queue pair. Responses and requests alternate: neither direction may starve the other. */
@@ -229,6 +275,8 @@ static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 
 	if (qp->has_overrun)
 		ldma_qp_end_overrun(qp);
+	if (qp->cnp.is_pending && qp->state != LDMA_QP_ERR)
+		return ldma_cnp_transmit(qp, buf);
 	for (int tries = 0; tries < 2 && !length; tries++) {
 		if (qp->prefers_requests)
 			length = ldma_requester_transmit(qp, buf, now_ns);

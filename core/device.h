@@ -22,6 +22,7 @@ struct ldma_device {
 	struct ldma_qp **qps; /* by number & qp_mask */
 	uint32_t qp_mask, qp_count, next_qp;
 	struct ldma_qp *ready, *ready_last;
+	struct ldma_qp *lazy; /* have an ACK that can wait */
 	uint32_t burst_left;
 	uint16_t ip_id; /* of the next packet: set by a port whose packets do not have 0 */
 };
@@ -29,7 +30,8 @@ struct ldma_device {
 /* Returns NULL without memory. */
 struct ldma_device *ldma_device_create(const struct ldma_device_config *config);
 
-/* Also destroys its queue pairs and regions; completion queues and shared receive queues are the caller's. */
+/* Also destroys its queue pairs and regions; protection domains, completion queues and shared receive queues are
+ * the caller's. */
 void ldma_device_destroy(struct ldma_device *device);
 
 /* 0 and the queue pair, in RESET; -EINVAL, -ENOMEM or (too many; a second GSI) -EBUSY.
@@ -49,6 +51,10 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
  * if nothing is to be sent now. Queue pairs take turns. Timers that are due run first. ret_qp may be NULL. */
 size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t now_ns,
 			    struct ldma_qp **ret_qp);
+
+/* An ACK of a message that the user has just received waits for this, or for more to acknowledge: who answers the
+ * message has more urgent things to send. Call it when nothing else is to be done. Returns whether there was any. */
+bool ldma_device_flush_acks(struct ldma_device *device);
 
 /* When to call ldma_device_transmit even if nothing else happens, or LDMA_NEVER. */
 uint64_t ldma_device_next_timer(struct ldma_device *device);

@@ -27,6 +27,9 @@ int ldma_iova_init(struct ldma_iova *iova, uint32_t capacity)
 
 void ldma_iova_destroy(struct ldma_iova *iova)
 {
+	for (uint32_t i = 0; iova->regions && i < iova->capacity; i++)
+		if (iova->regions[i].pd)
+			ldma_pd_put(iova->regions[i].pd);
 	free(iova->regions);
 	free(iova->buckets);
 	*iova = (struct ldma_iova){0};
@@ -46,14 +49,14 @@ static struct ldma_region *find(const struct ldma_iova *iova, uint32_t key)
 	return NULL;
 }
 
-int ldma_iova_register(struct ldma_iova *iova, uint32_t pd, void *memory, uint64_t va,
+int ldma_iova_register(struct ldma_iova *iova, struct ldma_pd *pd, void *memory, uint64_t va,
 		       uint64_t length, uint32_t access, uint32_t random_key)
 {
 	uint32_t writes = LDMA_ACCESS_REMOTE_WRITE | LDMA_ACCESS_REMOTE_ATOMIC;
 	struct ldma_region *region;
 	uint32_t index;
 
-	if (access & ~(uint32_t)LDMA_ACCESS_ALL || length > UINT64_MAX - va || !memory)
+	if (access & ~(uint32_t)LDMA_ACCESS_ALL || length > UINT64_MAX - va || !memory || !pd)
 		return -EINVAL;
 	if ((access & writes) && !(access & LDMA_ACCESS_LOCAL_WRITE))
 		return -EINVAL;
@@ -76,6 +79,7 @@ int ldma_iova_register(struct ldma_iova *iova, uint32_t pd, void *memory, uint64
 	};
 	*bucket(iova, random_key) = index;
 	iova->count++;
+	ldma_pd_get(pd);
 	return 0;
 }
 
@@ -88,6 +92,7 @@ int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key)
 		if (region->key != key)
 			continue;
 		*link = region->next;
+		ldma_pd_put(region->pd);
 		*region = (struct ldma_region){.next = iova->free};
 		iova->free = index;
 		iova->count--;
@@ -96,7 +101,7 @@ int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key)
 	return -ENOENT;
 }
 
-bool ldma_iova_may_invalidate(const struct ldma_iova *iova, uint32_t pd, uint32_t key)
+bool ldma_iova_may_invalidate(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key)
 {
 	const struct ldma_region *region = find(iova, key);
 
@@ -112,8 +117,8 @@ void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key)
 		region->is_valid = false;
 }
 
-void *ldma_iova_translate(const struct ldma_iova *iova, uint32_t pd, uint32_t key, uint64_t va,
-			  uint64_t length, uint32_t access)
+void *ldma_iova_translate(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
+			  uint64_t va, uint64_t length, uint32_t access)
 {
 	const struct ldma_region *region = find(iova, key);
 

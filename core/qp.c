@@ -12,7 +12,8 @@ int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number
 	uint32_t size = 1;
 	int error;
 
-	if (init->type < LDMA_QP_GSI || init->type > LDMA_QP_UD || !init->send_cq || !init->recv_cq)
+	if (init->type < LDMA_QP_GSI || init->type > LDMA_QP_UD || !init->pd || !init->send_cq ||
+	    !init->recv_cq)
 		return -EINVAL;
 	if (init->max_send_sge > LDMA_MAX_SGE || init->max_inline > LDMA_MAX_INLINE ||
 	    init->max_send < 1 || init->max_send > 1u << 16)
@@ -49,6 +50,7 @@ int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number
 		ldma_rq_destroy(&qp->own_rq);
 		return -ENOMEM;
 	}
+	ldma_pd_get(qp->pd);
 	qp->rq->users++;
 	qp->send_cq->users++;
 	qp->recv_cq->users++;
@@ -57,6 +59,7 @@ int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number
 
 void ldma_qp_destroy(struct ldma_qp *qp)
 {
+	ldma_pd_put(qp->pd);
 	qp->rq->users--;
 	qp->send_cq->users--;
 	qp->recv_cq->users--;

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "cnp.h"
 #include "cq.h"
 #include "event.h"
 #include "packet.h"
@@ -105,7 +106,8 @@ struct ldma_recv_wqe {
 struct ldma_rq {
 	uint8_t *ring;
 	size_t stride;
-	uint32_t mask, head, tail, max_sge, pd, users;
+	uint32_t mask, head, tail, max_sge, users;
+	struct ldma_pd *pd;
 	uint32_t limit; /* an event when fewer are left; 0: none */
 };
 
@@ -146,9 +148,10 @@ struct ldma_requester {
 struct ldma_responder {
 	uint32_t epsn, msn;
 	uint8_t operation; /* of the message in progress; LDMA_OP_UNKNOWN: none */
-	bool has_nak_sent, has_recv, is_ack_pending, is_established;
+	bool has_nak_sent, has_recv, is_established;
+	bool is_ack_pending, is_ack_lazy;
 	uint8_t ack_syndrome;
-	uint32_t ack_psn;
+	uint32_t ack_psn, lazy_acks; /* the latter: in a row */
 	uint64_t write_va;
 	uint32_t write_rkey, write_left, write_length;
 	uint32_t recv_offset;
@@ -197,7 +200,7 @@ struct ldma_qp_attr {
 struct ldma_qp_init {
 	uint8_t type;
 	bool signals_all; /* every send completes with an entry */
-	uint32_t pd;
+	struct ldma_pd *pd;
 	struct ldma_cq *send_cq, *recv_cq;
 	struct ldma_rq *srq; /* or NULL */
 	uint32_t max_send, max_recv, max_send_sge, max_recv_sge, max_inline;
@@ -207,22 +210,24 @@ struct ldma_device;
 
 struct ldma_qp {
 	struct ldma_device *device;
-	uint32_t number, pd;
+	uint32_t number;
 	uint8_t type, state;
-	bool signals_all, is_ready, prefers_requests;
+	bool signals_all, is_ready, is_lazy, prefers_requests;
 	bool has_overrun; /* a completion of it was lost: goes to ERR at its next turn */
-	struct ldma_qp *next_ready;
+	struct ldma_qp *next_ready, *next_lazy;
 	struct ldma_timer timer;
+	struct ldma_pd *pd;
 	struct ldma_cq *send_cq, *recv_cq;
 	struct ldma_rq *rq, own_rq;
 	struct ldma_qp_attr attr;
 	struct ldma_requester req;
 	struct ldma_responder resp;
+	struct ldma_cnp cnp;
 	struct ldma_counters counters;
 };
 
 /* 0, or -ENOMEM or -EINVAL (sge or depth of 0 or beyond the limits). */
-int ldma_rq_init(struct ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge);
+int ldma_rq_init(struct ldma_rq *rq, struct ldma_pd *pd, uint32_t depth, uint32_t max_sge);
 void ldma_rq_destroy(struct ldma_rq *rq);
 
 /* 0; -ENOMEM: the ring is full; -EINVAL: too many pieces. The bytes are looked at when they are needed. */

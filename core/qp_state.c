@@ -168,7 +168,7 @@ static void reset(struct ldma_qp *qp)
 	memset(&qp->resp, 0, sizeof(qp->resp));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->own_rq.head = qp->own_rq.tail = 0;
-	qp->has_overrun = false;
+	qp->has_overrun = qp->cnp.is_pending = false;
 	ldma_timer_set(&qp->device->timers, &qp->timer, LDMA_NEVER);
 }
 

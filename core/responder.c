@@ -4,6 +4,8 @@
 
 #include "device.h"
 
+#define LAZY_ACKS 8 /* messages received before one ACK of them all has to go */
+
 /* What to do next with a request. */
 enum step {
 	CHECK_PSN,
@@ -321,13 +323,27 @@ static void complete_receive(struct request *r)
 	ldma_qp_complete_recv(r->qp, &wc);
 }
 
+/* Who received the message is likely to answer it: the ACK waits a little, unless one before it is urgent or many have
+ * waited. */
+static void acknowledge(struct request *r, bool has_received)
+{
+	struct ldma_responder *resp = &r->qp->resp;
+	bool is_urgent = resp->is_ack_pending && !resp->is_ack_lazy;
+
+	ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
+	resp->is_ack_lazy = has_received && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+}
+
 static enum step complete(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
+	bool has_received = false;
 
 	resp->epsn = (r->packet->psn + r->count) & LDMA_PSN_MASK;
 	if (r->info->role & LDMA_ROLE_LAST) {
-		if (r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT))
+		has_received =
+			r->info->operation == LDMA_OP_SEND || (r->info->headers & LDMA_HAS_IMMDT);
+		if (has_received)
 			complete_receive(r);
 		if (r->qp->has_overrun && r->qp->type == LDMA_QP_RC)
 			return REFUSE_OPERATION; /* nobody will hear of the message */
@@ -335,7 +351,7 @@ static enum step complete(struct request *r)
 		resp->msn = (resp->msn + 1) & LDMA_PSN_MASK;
 	}
 	if (r->qp->type == LDMA_QP_RC && (r->info->role & LDMA_ROLE_PAYLOAD) && r->packet->ack_req)
-		ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
+		acknowledge(r, has_received);
 	return DONE;
 }
 

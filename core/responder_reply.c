@@ -7,6 +7,7 @@ void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndro
 	if (qp->resp.is_ack_pending)
 		LDMA_COUNT(qp, ack_deferred);
 	qp->resp.is_ack_pending = true;
+	qp->resp.is_ack_lazy = false;
 	qp->resp.ack_psn = psn;
 	qp->resp.ack_syndrome = syndrome;
 }
@@ -200,6 +201,7 @@ static size_t transmit_acknowledge(struct ldma_qp *qp, uint8_t *buf)
 	packet.syndrome = qp->resp.ack_syndrome;
 	packet.msn = qp->resp.msn;
 	qp->resp.is_ack_pending = false;
+	qp->resp.lazy_acks = 0;
 	return ldma_packet_encode(&packet, NULL, 0, buf, LDMA_PACKET_MAX);
 }
 
@@ -219,5 +221,5 @@ size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf)
 		if (length)
 			return length;
 	}
-	return resp->is_ack_pending ? transmit_acknowledge(qp, buf) : 0;
+	return resp->is_ack_pending && !resp->is_ack_lazy ? transmit_acknowledge(qp, buf) : 0;
 }

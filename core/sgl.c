@@ -12,7 +12,7 @@ uint64_t ldma_sgl_length(const struct ldma_sge *sge, uint32_t count)
 }
 
 /* Visits the pieces of offset .. offset + length - 1, copying into memory or out of it. */
-static bool copy(const struct ldma_iova *iova, uint32_t pd, const struct ldma_sge *sge,
+static bool copy(const struct ldma_iova *iova, const struct ldma_pd *pd, const struct ldma_sge *sge,
 		 uint32_t count, uint64_t offset, uint32_t length, const uint8_t *in, uint8_t *out)
 {
 	uint32_t access = in ? LDMA_ACCESS_LOCAL_WRITE : LDMA_ACCESS_LOCAL_READ;
@@ -45,14 +45,16 @@ static bool copy(const struct ldma_iova *iova, uint32_t pd, const struct ldma_sg
 	return length == 0;
 }
 
-bool ldma_sgl_gather(const struct ldma_iova *iova, uint32_t pd, const struct ldma_sge *sge,
-		     uint32_t count, uint64_t offset, uint32_t length, uint8_t *buf)
+bool ldma_sgl_gather(const struct ldma_iova *iova, const struct ldma_pd *pd,
+		     const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint32_t length,
+		     uint8_t *buf)
 {
 	return copy(iova, pd, sge, count, offset, length, NULL, buf);
 }
 
-bool ldma_sgl_scatter(const struct ldma_iova *iova, uint32_t pd, const struct ldma_sge *sge,
-		      uint32_t count, uint64_t offset, uint32_t length, const uint8_t *buf)
+bool ldma_sgl_scatter(const struct ldma_iova *iova, const struct ldma_pd *pd,
+		      const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint32_t length,
+		      const uint8_t *buf)
 {
 	return copy(iova, pd, sge, count, offset, length, buf, NULL);
 }

@@ -13,12 +13,14 @@ struct ldma_sge {
 uint64_t ldma_sgl_length(const struct ldma_sge *sge, uint32_t count);
 
 /* Copies length bytes at offset of the list to buf. False if a piece may not be read; buf is then unspecified. */
-bool ldma_sgl_gather(const struct ldma_iova *iova, uint32_t pd, const struct ldma_sge *sge,
-		     uint32_t count, uint64_t offset, uint32_t length, uint8_t *buf);
+bool ldma_sgl_gather(const struct ldma_iova *iova, const struct ldma_pd *pd,
+		     const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint32_t length,
+		     uint8_t *buf);
 
 /* Copies length bytes of buf to offset of the list. False if a piece may not be written, or if the list ends
  * before; pieces before that one are written. */
-bool ldma_sgl_scatter(const struct ldma_iova *iova, uint32_t pd, const struct ldma_sge *sge,
-		      uint32_t count, uint64_t offset, uint32_t length, const uint8_t *buf);
+bool ldma_sgl_scatter(const struct ldma_iova *iova, const struct ldma_pd *pd,
+		      const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint32_t length,
+		      const uint8_t *buf);
 
 #endif

@@ -11,22 +11,27 @@ static size_t recv_bytes(uint32_t sge_count)
 	return offsetof(struct ldma_recv_wqe, sge) + sge_count * sizeof(struct ldma_sge);
 }
 
-int ldma_rq_init(struct ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge)
+int ldma_rq_init(struct ldma_rq *rq, struct ldma_pd *pd, uint32_t depth, uint32_t max_sge)
 {
 	uint32_t size = 1;
 
-	if (max_sge > LDMA_MAX_SGE || depth > 1u << 16)
+	if (!pd || max_sge > LDMA_MAX_SGE || depth > 1u << 16)
 		return -EINVAL;
 	while (size < depth)
 		size *= 2;
 	*rq = (struct ldma_rq){
 		.stride = recv_bytes(max_sge), .mask = size - 1, .max_sge = max_sge, .pd = pd};
 	rq->ring = calloc(size, rq->stride);
-	return rq->ring ? 0 : -ENOMEM;
+	if (!rq->ring)
+		return -ENOMEM;
+	ldma_pd_get(pd);
+	return 0;
 }
 
 void ldma_rq_destroy(struct ldma_rq *rq)
 {
+	if (rq->ring)
+		ldma_pd_put(rq->pd);
 	free(rq->ring);
 	rq->ring = NULL;
 }

@@ -34,6 +34,7 @@ static uint32_t next32(struct input *input)
 
 struct world {
 	struct ldma_device *device;
+	struct ldma_pd *pd;
 	struct ldma_cq *cq;
 	struct ldma_qp *qps[QPS];
 	uint8_t *memory[2]; /* of keys 1 (all rights) and 2 (to be read only) */
@@ -73,17 +74,19 @@ static void create(struct world *world)
 	uint32_t all = LDMA_ACCESS_ALL;
 
 	*world = (struct world){.device = ldma_device_create(&config),
+				.pd = ldma_pd_create(),
 				.cq = ldma_cq_create(64, NULL)};
-	CHECK(world->device && world->cq);
+	CHECK(world->device && world->pd && world->cq);
 	for (int i = 0; i < 2; i++) {
 		world->memory[i] = calloc(1, REGION_BYTES);
-		CHECK(!ldma_iova_register(&world->device->iova, 0, world->memory[i], REGION_VA,
-					  REGION_BYTES, i ? LDMA_ACCESS_REMOTE_READ : all,
-					  (uint32_t)i + 1));
+		CHECK(!ldma_iova_register(&world->device->iova, world->pd, world->memory[i],
+					  REGION_VA, REGION_BYTES,
+					  i ? LDMA_ACCESS_REMOTE_READ : all, (uint32_t)i + 1));
 	}
 	for (int i = 0; i < QPS; i++) {
 		struct ldma_qp_init init = {
 			.type = types[i],
+			.pd = world->pd,
 			.send_cq = world->cq,
 			.recv_cq = world->cq,
 			.max_send = 8,
@@ -102,6 +105,7 @@ static void destroy(struct world *world)
 {
 	ldma_device_destroy(world->device);
 	CHECK(!ldma_cq_destroy(world->cq));
+	CHECK(!ldma_pd_destroy(world->pd));
 	for (size_t i = 0; i < REGION_BYTES; i++)
 		CHECK(!world->memory[1][i]);
 	free(world->memory[0]);
@@ -174,6 +178,7 @@ static void transmit(struct world *world, unsigned count)
 	struct ldma_packet packet;
 
 	for (size_t length = 1; count && length; count--) {
+		ldma_device_flush_acks(world->device);
 		length = ldma_device_transmit(world->device, buf, world->now_ns, NULL);
 		if (!length)
 			break;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -48,6 +47,14 @@ void ldma_port_publish(struct ldma_port *port)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
+	/* Should nobody serve the port from now on, the thread sends what is left. */
+	if (port->device->lazy) {
+		uint64_t lazy_ns = ldma_port_now() + ASIDE_NS;
+
+		if (lazy_ns < timer_ns)
+			timer_ns = lazy_ns;
+	}
+
 	if (port->seen_events != port->channel.raised) {
 		port->seen_events = port->channel.raised;
 		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
@@ -67,9 +74,9 @@ void ldma_port_publish(struct ldma_port *port)
 
 struct ldma_device *ldma_port_lock(struct ldma_port *port)
 {
-	__atomic_add_fetch(&port->wanted, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&port->next);
 	pthread_mutex_lock(&port->owner);
-	__atomic_sub_fetch(&port->wanted, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&port->next);
 	return port->device;
 }
 
@@ -95,7 +102,13 @@ static bool serve(struct ldma_port *port)
 
 void ldma_port_serve(struct ldma_port *port)
 {
-	if (pthread_mutex_trylock(&port->owner))
+	bool is_mine;
+
+	if (pthread_mutex_trylock(&port->next))
+		return;
+	is_mine = !pthread_mutex_trylock(&port->owner);
+	pthread_mutex_unlock(&port->next);
+	if (!is_mine)
 		return;
 	__atomic_store_n(&port->served_ns, ldma_port_now(), __ATOMIC_RELAXED);
 	serve(port);
@@ -157,7 +170,7 @@ static void block(struct ldma_port *port, bool aside)
 	if (fds[0].revents)
 		clear_fd(port->wake_fd);
 	if (fds[1].revents) {
-		pthread_mutex_lock(&port->owner);
+		ldma_port_lock(port);
 		clear_fd(port->timer_fd);
 		port->timer_ns = LDMA_NEVER;
 		pthread_mutex_unlock(&port->owner);
@@ -177,12 +190,10 @@ void *ldma_port_run(void *arg)
 			block(port, true);
 			continue;
 		}
-		pthread_mutex_lock(&port->owner);
+		ldma_port_lock(port);
 		has_worked = serve(port);
 		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
 		pthread_mutex_unlock(&port->owner);
-		while (__atomic_load_n(&port->wanted, __ATOMIC_RELAXED))
-			sched_yield();
 		if (has_worked)
 			worked_ns = now_ns;
 		else if (now_ns - worked_ns >= port->spin_ns)
@@ -252,6 +263,7 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_init(&attributes);
 	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
 	pthread_mutex_init(&port->owner, &attributes);
+	pthread_mutex_init(&port->next, &attributes);
 	pthread_mutexattr_destroy(&attributes);
 }
 
@@ -279,6 +291,7 @@ static void free_parts(struct ldma_port *port)
 			close(fds[i]);
 	ldma_device_destroy(port->device);
 	pthread_mutex_destroy(&port->owner);
+	pthread_mutex_destroy(&port->next);
 	free(port);
 }
 

@@ -18,7 +18,8 @@ struct ldma_port {
 	uint64_t spin_ns;
 
 	pthread_mutex_t owner;
-	uint32_t wanted;    /* threads that wait for ownership: the service thread lets them */
+	/* Held while waiting for ownership: who has just given it up queues behind. */
+	pthread_mutex_t next;
 	uint64_t served_ns; /* when a user last served the port */
 	uint64_t timer_ns;  /* what timer_fd is set to */
 	bool is_tx_blocked; /* the train waits for the socket */

@@ -179,5 +179,7 @@ bool ldma_port_progress(struct ldma_port *port)
 		received++;
 	}
 	has_sent = ldma_port_transmit(port, now_ns);
+	if (!received && !has_sent && ldma_device_flush_acks(port->device))
+		has_sent = ldma_port_transmit(port, now_ns);
 	return received || has_sent;
 }

@@ -100,7 +100,8 @@ def test_drained(kind):
 
 
 def test_the_last_shared_receive():
-    shared, side = SharedReceives(), Side("RC")
+    side = Side("RC")
+    shared = SharedReceives(side.engine.domain)
     qp = side.engine.create_qp("RC", side.cq, side.cq, srq=shared)
     for queue_pair in (qp, side.qp):
         queue_pair.modify("INIT")
@@ -110,7 +111,8 @@ def test_the_last_shared_receive():
 
 
 def test_the_limit_of_shared_receives():
-    shared, side = SharedReceives(), Side("RC")
+    side = Side("RC")
+    shared = SharedReceives(side.engine.domain)
     side.qp = side.engine.create_qp("RC", side.cq, side.cq, srq=shared)
     receiving(side, "RTS")
     for i in range(6):
@@ -147,7 +149,7 @@ def test_an_overrun_at_the_sender_ends_all_that_complete_there(kind):
     qps = [engine.create_qp(kind, small, small) for _ in range(2)]
     for qp in qps:
         for state in ("INIT", "RTR", "RTS"):
-            qp.modify(state)
+            qp.modify(state, dst=ADDRESSES[1])
     ack = {"src": ADDRESSES[1], "dst": ADDRESSES[0], "aeth": {"syndrome": 0x1F, "msn": 0}}
     for i in range(2):
         qps[0].post_send(i, "SEND", inline=b"x")
@@ -170,7 +172,7 @@ def test_an_overrun_at_the_sender_ends_all_that_complete_there(kind):
 
 def test_events_of_a_queue_pair_go_with_it():
     side = Side("RC")
-    other = side.engine.create_qp("RC", side.cq, side.cq, srq=SharedReceives())
+    other = side.engine.create_qp("RC", side.cq, side.cq)
     for qp in (side.qp, other):
         qp.modify("INIT")
         qp.modify("RTR")

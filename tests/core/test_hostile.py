@@ -5,6 +5,7 @@ import random
 import pytest
 from engines import ADDRESSES, connect
 
+from livedma._native.rdma import ProtectionDomain
 from livedma._native.wire import encode, opcode_table
 
 TRANSPORTS = {"RC": 0, "UC": 1, "UD": 3}
@@ -67,7 +68,7 @@ def attack(kind, rng):
     base = 0x5000_0000
     region = b.engine.register(view[open_at : open_at + SIZE], everything, va=base + open_at)
     readable = b.engine.register(view[read_at : read_at + SIZE], ["remote_read"], va=base + read_at)
-    foreign = b.engine.register(view[:GUARD], everything, va=base, pd=9)
+    foreign = b.engine.register(view[:GUARD], everything, va=base, pd=ProtectionDomain())
     keys = [region.key] * 5 + [readable.key, foreign.key, b.region.key]
     psn = 0
     for _ in range(400):

@@ -7,7 +7,13 @@ import resource
 import pytest
 from engines import ADDRESSES, ALL, Pair, Side, connect, opcode
 
-from livedma._native.rdma import STATES, CompletionQueue, Engine, SharedReceives
+from livedma._native.rdma import (
+    STATES,
+    CompletionQueue,
+    Engine,
+    ProtectionDomain,
+    SharedReceives,
+)
 from livedma._native.wire import encode
 
 LEGAL = {
@@ -105,6 +111,46 @@ def test_reset_forgets():
     assert pair.a.engine.next_timer is None
     pair.run()
     assert pair.a.statuses() == []
+
+
+def test_a_protection_domain_outlives_what_is_in_it():
+    engine, cq, domain = Engine(), CompletionQueue(), ProtectionDomain()
+    other = ProtectionDomain()
+    inside = [
+        engine.create_qp("RC", cq, cq, pd=domain),
+        engine.register(bytearray(8), pd=domain),
+        engine.create_qp("RC", cq, cq, srq=SharedReceives(domain), pd=other),
+    ]
+    while inside:
+        with pytest.raises(OSError) as error:
+            domain.close()
+        assert error.value.errno == errno.EBUSY
+        inside.pop().close()
+    domain.close()
+    domain.close()
+    for use in (
+        lambda: engine.create_qp("RC", cq, cq, pd=domain),
+        lambda: engine.register(bytearray(8), pd=domain),
+        lambda: SharedReceives(domain),
+    ):
+        with pytest.raises(ValueError):
+            use()
+
+
+def test_what_failed_to_be_made_does_not_use_a_domain():
+    engine, cq, domain = Engine(max_qp=1), CompletionQueue(), ProtectionDomain()
+    held = engine.create_qp("RC", cq, cq)
+    for fail in (
+        lambda: engine.create_qp("RC", cq, cq, pd=domain),
+        lambda: engine.register(bytearray(8), ["remote_write"], pd=domain),
+        lambda: SharedReceives(domain, 128, 17),
+    ):
+        with pytest.raises(OSError):
+            fail()
+    held.close()
+    with pytest.raises(OSError):
+        engine.create_qp("RC", cq, cq, pd=domain, max_recv=1 << 20)
+    domain.close()
 
 
 def test_keys_are_random_and_checked():
@@ -222,9 +268,9 @@ def test_one_gsi_only():
 
 
 def test_shared_receives():
-    shared = SharedReceives()
     pair = connect()
     b = pair.b
+    shared = SharedReceives(b.engine.domain)
     number = b.qp.number
     b.qp.close()
     b.qp = b.engine.create_qp("RC", b.cq, b.cq, srq=shared)

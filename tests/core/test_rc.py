@@ -5,6 +5,7 @@ import mmap
 import pytest
 from engines import ADDRESSES, Pair, connect, lose, opcode, psn
 
+from livedma._native.rdma import ProtectionDomain
 from livedma._native.wire import encode
 
 RC_ACK, READ_REQUEST, ATOMIC_ACK = 0x11, 0x0C, 0x12
@@ -378,7 +379,7 @@ def test_remote_access_error(operation, wrong):
     elif wrong == "behind":
         va += len(pair.b.memory)
     elif wrong == "domain":
-        other = pair.b.engine.register(bytearray(64), ALL_REMOTE, pd=1)
+        other = pair.b.engine.register(bytearray(64), ALL_REMOTE, pd=ProtectionDomain())
         key, va = other.key, other.va
     before = bytes(pair.b.memory)
     pair.a.qp.post_send(1, operation, [pair.a.at(0, 8)], remote_va=va, rkey=key)

@@ -63,7 +63,11 @@ cdef extern from "device.h" nogil:
         pass
     struct ldma_iova:
         pass
-    int ldma_iova_register(ldma_iova *iova, uint32_t pd, void *memory, uint64_t va,
+    struct ldma_pd:
+        uint32_t users
+    ldma_pd *ldma_pd_create()
+    int ldma_pd_destroy(ldma_pd *pd)
+    int ldma_iova_register(ldma_iova *iova, ldma_pd *pd, void *memory, uint64_t va,
                            uint64_t length, uint32_t access, uint32_t random_key)
     int ldma_iova_deregister(ldma_iova *iova, uint32_t key)
 
@@ -120,7 +124,7 @@ cdef extern from "device.h" nogil:
         uint32_t sge_count
     struct ldma_rq:
         uint32_t users
-    int ldma_rq_init(ldma_rq *rq, uint32_t pd, uint32_t depth, uint32_t max_sge)
+    int ldma_rq_init(ldma_rq *rq, ldma_pd *pd, uint32_t depth, uint32_t max_sge)
     void ldma_rq_destroy(ldma_rq *rq)
     void ldma_rq_set_limit(ldma_rq *rq, uint32_t limit)
     int ldma_rq_post(ldma_rq *rq, const ldma_recv_wr *wr)
@@ -144,7 +148,7 @@ cdef extern from "device.h" nogil:
     struct ldma_qp_init:
         uint8_t type
         bint signals_all
-        uint32_t pd
+        ldma_pd *pd
         ldma_cq *send_cq
         ldma_cq *recv_cq
         ldma_rq *srq
@@ -180,13 +184,21 @@ cdef extern from "device.h" nogil:
         uint32_t qp_num
     bint ldma_device_poll_event(ldma_device *device, ldma_event *ret)
     void ldma_device_receive(ldma_device *device, const ldma_packet *packet, uint64_t now_ns)
+    bint ldma_device_flush_acks(ldma_device *device)
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,
                                 ldma_qp **ret_qp)
     uint64_t ldma_device_next_timer(ldma_device *device)
 
 
+cdef class ProtectionDomain:
+    cdef ldma_pd *c
+
+    cdef ldma_pd *live(self) except NULL
+
+
 cdef class Engine:
     cdef ldma_device *c
+    cdef readonly ProtectionDomain domain
     cdef readonly str source
     cdef readonly uint16_t sport
     cdef object children
@@ -211,6 +223,7 @@ cdef class CompletionQueue:
 
 cdef class Region:
     cdef Engine engine
+    cdef ProtectionDomain domain
     cdef Py_buffer view
     cdef readonly uint32_t key
     cdef readonly uint64_t va
@@ -223,10 +236,12 @@ cdef class Region:
 cdef class SharedReceives:
     cdef ldma_rq c
     cdef Engine engine
+    cdef ProtectionDomain domain
 
 
 cdef class QueuePair:
     cdef Engine engine
+    cdef ProtectionDomain domain
     cdef ldma_qp *c
     cdef readonly CompletionQueue send_cq
     cdef readonly CompletionQueue recv_cq

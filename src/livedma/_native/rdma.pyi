@@ -29,6 +29,9 @@ class Completion:
     @property
     def solicited(self) -> bool: ...
 
+class ProtectionDomain:
+    def close(self) -> None: ...
+
 class CompletionQueue:
     def __init__(self, capacity: int = 1024, engine: Engine | None = None) -> None: ...
     def close(self) -> None: ...
@@ -46,7 +49,7 @@ class Region:
         access: Iterable[str] = (),
         *,
         va: int | None = None,
-        pd: int = 0,
+        pd: ProtectionDomain | None = None,
         key: int = 0,
     ) -> None: ...
     @property
@@ -59,7 +62,12 @@ class Region:
 
 class SharedReceives:
     def __init__(
-        self, depth: int = 128, max_sge: int = 4, pd: int = 0, *, engine: Engine | None = None
+        self,
+        pd: ProtectionDomain,
+        depth: int = 128,
+        max_sge: int = 4,
+        *,
+        engine: Engine | None = None,
     ) -> None: ...
     def post_recv(self, wr_id: int, sges: Sequence[tuple[int, int, int]] = ()) -> None: ...
     def set_limit(self, limit: int) -> None: ...
@@ -93,7 +101,7 @@ class QueuePair:
         send_cq: CompletionQueue,
         recv_cq: CompletionQueue,
         *,
-        pd: int = 0,
+        pd: ProtectionDomain | None = None,
         srq: SharedReceives | None = None,
         signals_all: bool = False,
         max_send: int = 64,
@@ -128,8 +136,9 @@ class QueuePair:
         pkey: int = 0xFFFF,
         mtu: int = 1024,
         src: str | None = None,
-        dst: str = "10.0.0.2",
+        dst: str | None = None,
         sport: int | None = None,
+        tos: int = 0,
         dest_qp: int = 0,
         rq_psn: int = 0,
         sq_psn: int = 0,
@@ -183,6 +192,8 @@ class Engine:
     def sport(self) -> int: ...
     @property
     def next_timer(self) -> int | None: ...
+    @property
+    def domain(self) -> ProtectionDomain: ...
     def poll_events(self) -> list[tuple[str, int]]: ...
     def register(
         self,
@@ -190,7 +201,7 @@ class Engine:
         access: Iterable[str] = (),
         *,
         va: int | None = None,
-        pd: int = 0,
+        pd: ProtectionDomain | None = None,
         key: int = 0,
     ) -> Region: ...
     def create_qp(

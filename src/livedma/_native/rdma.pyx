@@ -95,6 +95,29 @@ cdef class Completion:
         return f"<{self.operation} {self.wr_id}: {self.status}, {self.length} bytes>"
 
 
+cdef class ProtectionDomain:
+    """What a queue pair, regions and shared receive queues have in common that may be used together."""
+
+    def __cinit__(self, *_, **__):
+        self.c = ldma_pd_create()
+        if self.c == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        ldma_pd_destroy(self.c)
+
+    cdef ldma_pd *live(self) except NULL:
+        if self.c == NULL:
+            raise ValueError("the protection domain is closed")
+        return self.c
+
+    def close(self):
+        """Everything that uses it has to be closed before."""
+        if self.c != NULL:
+            check(ldma_pd_destroy(self.c))
+            self.c = NULL
+
+
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class CompletionQueue:
     """Completions of an engine's queue pairs; of engines on a wire, theirs alone."""
@@ -170,9 +193,11 @@ cdef class CompletionQueue:
 cdef class Region:
     """A buffer that the engine and, as far as access says, peers may use. Holds the buffer until closed."""
 
-    def __init__(self, Engine engine not None, buffer, access=(), *, va=None, uint32_t pd=0,
-                 uint32_t key=0):
-        """At va, or where the buffer is. key: chosen at random if 0."""
+    def __init__(self, Engine engine not None, buffer, access=(), *, va=None,
+                 ProtectionDomain pd=None, uint32_t key=0):
+        """At va, or where the buffer is; of the engine's own domain, if no other is given. key: chosen at random if 0."""
+        cdef ProtectionDomain domain = engine.domain if pd is None else pd
+        cdef ldma_pd *c = domain.live()
         cdef uint32_t random_key = key
         cdef int result = -EEXIST
         cdef uint32_t mask = rights(access)
@@ -185,7 +210,7 @@ cdef class Region:
             if not key:
                 random_key = int.from_bytes(os.urandom(4), "little")
             engine.acquire()
-            result = ldma_iova_register(ldma_device_iova(engine.c), pd, self.view.buf, self.va,
+            result = ldma_iova_register(ldma_device_iova(engine.c), c, self.view.buf, self.va,
                                         self.length, mask, random_key)
             engine.release()
             if key:
@@ -194,7 +219,7 @@ cdef class Region:
             PyBuffer_Release(&self.view)
             check(result)
         self.key = random_key
-        self.engine = engine
+        self.engine, self.domain = engine, domain
         engine.children.add(self)
 
     def __dealloc__(self):
@@ -215,12 +240,14 @@ cdef class Region:
         self.destroy()
 
 
+@cython.no_gc_clear
 cdef class SharedReceives:
     """A shared receive queue."""
 
-    def __cinit__(self, uint32_t depth=128, uint32_t max_sge=4, uint32_t pd=0, *, Engine engine=None):
-        self.engine = engine
-        check(ldma_rq_init(&self.c, pd, depth, max_sge))
+    def __cinit__(self, ProtectionDomain pd not None, uint32_t depth=128, uint32_t max_sge=4, *,
+                  Engine engine=None):
+        self.engine, self.domain = engine, pd
+        check(ldma_rq_init(&self.c, pd.live(), depth, max_sge))
 
     def __dealloc__(self):
         ldma_rq_destroy(&self.c)
@@ -237,7 +264,11 @@ cdef class SharedReceives:
 
     def set_limit(self, uint32_t limit):
         """Asks for an event when fewer than limit are left."""
+        if self.engine is not None:
+            self.engine.acquire()
         ldma_rq_set_limit(&self.c, limit)
+        if self.engine is not None:
+            self.engine.release()
 
 
 cdef uint32_t fill_sges(ldma_sge *sge, sges) except? 0xffffffff:
@@ -301,14 +332,15 @@ cdef class QueuePair:
     """A piece of memory (sge) is (key, va, length)."""
 
     def __init__(self, Engine engine not None, str type, CompletionQueue send_cq not None,
-                 CompletionQueue recv_cq not None, *, uint32_t pd=0, SharedReceives srq=None,
-                 bint signals_all=False, uint32_t max_send=64, uint32_t max_recv=64,
+                 CompletionQueue recv_cq not None, *, ProtectionDomain pd=None,
+                 SharedReceives srq=None, bint signals_all=False, uint32_t max_send=64, uint32_t max_recv=64,
                  uint32_t max_send_sge=4, uint32_t max_recv_sge=4, uint32_t max_inline=64):
+        cdef ProtectionDomain domain = engine.domain if pd is None else pd
         cdef ldma_qp_init init
         cdef int result
         if self.c != NULL:
             raise ValueError("the queue pair is there already")
-        init.type, init.signals_all, init.pd = TYPES[type], signals_all, pd
+        init.type, init.signals_all, init.pd = TYPES[type], signals_all, domain.live()
         init.send_cq, init.recv_cq = send_cq.live(), recv_cq.live()
         init.srq = NULL if srq is None else &srq.c
         init.max_send, init.max_recv, init.max_inline = max_send, max_recv, max_inline
@@ -317,7 +349,8 @@ cdef class QueuePair:
         result = ldma_device_create_qp(engine.c, &init, &self.c)
         engine.release()
         check(result)
-        self.engine, self.send_cq, self.recv_cq, self.srq = engine, send_cq, recv_cq, srq
+        self.engine, self.domain = engine, domain
+        self.send_cq, self.recv_cq, self.srq = send_cq, recv_cq, srq
         engine.children.add(self)
 
     def __dealloc__(self):
@@ -367,11 +400,12 @@ cdef class QueuePair:
             self.engine.release()
 
     def modify(self, state, *, access=(), uint32_t qkey=0, uint16_t pkey=0xffff, uint32_t mtu=1024,
-               src=None, dst="10.0.0.2", sport=None, uint32_t dest_qp=0,
+               src=None, dst=None, sport=None, uint8_t tos=0, uint32_t dest_qp=0,
                uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
                uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
                uint8_t retry_count=7, uint8_t rnr_retry=7, optional=()):
-        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES)."""
+        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES).
+        dst is the peer, by default the device itself."""
         cdef ldma_qp_attr attr
         cdef ldma_qp *c = self.live()
         cdef int result
@@ -380,9 +414,9 @@ cdef class QueuePair:
         for name in optional:
             attr.optional |= <uint32_t>ATTRIBUTES[name]
         attr.access, attr.qkey, attr.pkey, attr.mtu = rights(access), qkey, pkey, mtu
-        if state == "RTR":
-            fill_path(&attr.path, self.engine.source if src is None else src, dst,
-                      self.engine.sport if sport is None else sport)
+        fill_path(&attr.path, src or self.engine.source, dst or self.engine.source,
+                  self.engine.sport if sport is None else sport)
+        attr.path.tos = tos
         attr.dest_qp, attr.rq_psn, attr.sq_psn = dest_qp, rq_psn, sq_psn
         attr.max_dest_rd_atomic, attr.max_rd_atomic = max_dest_rd_atomic, max_rd_atomic
         attr.min_rnr_timer, attr.timeout = min_rnr_timer, timeout
@@ -436,11 +470,13 @@ cdef class QueuePair:
         check(result)
 
 
+@cython.no_gc_clear
 cdef class Engine:
     """A device. It owns no wire and no clock: packets and now_ns go in, packets and the next timer come out."""
 
     def __cinit__(self, *_, **__):
         self.source, self.sport = "10.0.0.1", 49152
+        self.domain = ProtectionDomain()
         self.children, self.queues = weakref.WeakSet(), weakref.WeakValueDictionary()
 
     def __init__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
@@ -492,11 +528,13 @@ cdef class Engine:
         """(type, number of the queue pair) of all events since the last call."""
         cdef ldma_event event
         cdef list found = []
+        self.acquire()
         while ldma_device_poll_event(self.c, &event):
             found.append((EVENTS[event.type], event.qp_num))
+        self.release()
         return found
 
-    def register(self, buffer, access=(), *, va=None, uint32_t pd=0, uint32_t key=0):
+    def register(self, buffer, access=(), *, va=None, ProtectionDomain pd=None, uint32_t key=0):
         return Region(self, buffer, access, va=va, pd=pd, key=key)
 
     def create_qp(self, str type, CompletionQueue send_cq not None, CompletionQueue recv_cq not None,
@@ -519,6 +557,7 @@ cdef class Engine:
         cdef uint8_t buf[4192]
         cdef size_t n
         cdef list packets = []
+        ldma_device_flush_acks(self.c)
         while len(packets) < count:
             n = ldma_device_transmit(self.c, buf, now_ns, NULL)
             if not n:

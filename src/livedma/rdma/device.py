@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import itertools
 from typing import Self
 
 from livedma._native.port import Port
@@ -39,7 +38,6 @@ class Device(Port):
                 " use another address"
             ) from None
         self.spin = spin
-        self._domains = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
@@ -57,7 +55,7 @@ class Device(Port):
         return self.interface.path_mtu
 
     def protection_domain(self) -> ProtectionDomain:
-        return ProtectionDomain(self, next(self._domains))
+        return ProtectionDomain(self)
 
     def completion_queue(self, capacity: int = 1024) -> CompletionQueue:
         return CompletionQueue(capacity, self)

@@ -18,7 +18,7 @@ class MemoryRegion(native.Region):
     """
 
     def __init__(self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None):
-        super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd.number)
+        super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
         self.pd = pd
 
     @property
@@ -46,12 +46,11 @@ class MemoryRegion(native.Region):
         self.close()
 
 
-class ProtectionDomain:
-    """Queue pairs and the memory that they may use."""
+class ProtectionDomain(native.ProtectionDomain):
+    """Queue pairs and the memory that they may use; closed after all of them."""
 
-    def __init__(self, device: Device, number: int) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
-        self.number = number
 
     def register(self, buffer: Any, *access: str, va: int | None = None) -> MemoryRegion:
         """A region over any writable buffer (bytearray, mmap, numpy), which it keeps.
@@ -74,4 +73,10 @@ class ProtectionDomain:
         return QueuePair(self, type, send_cq, recv_cq or send_cq, **init)
 
     def shared_receives(self, depth: int = 128, max_sge: int = 4) -> native.SharedReceives:
-        return native.SharedReceives(depth, max_sge, self.number, engine=self.device)
+        return native.SharedReceives(self, depth, max_sge, engine=self.device)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -80,7 +80,7 @@ class QueuePair(native.QueuePair):
         recv_cq: CompletionQueue,
         **init: Any,
     ) -> None:
-        super().__init__(pd.device, type, send_cq, recv_cq, pd=pd.number, **init)
+        super().__init__(pd.device, type, send_cq, recv_cq, pd=pd, **init)
         self.pd = pd
 
     def __enter__(self) -> Self:
