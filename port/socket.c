@@ -55,7 +55,8 @@ static int set_up(int fd, int ip_version, bool shares)
 	if (set(fd, level, is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, IP_PMTUDISC_DO) ||
 	    set(fd, level, is_v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1))
 		return -errno;
-	if (!is_v4 && set(fd, level, IPV6_V6ONLY, 1))
+	/* The kernel's rxe sends no UDP checksum over IPv6 either: the ICRC takes its place. */
+	if (!is_v4 && (set(fd, level, IPV6_V6ONLY, 1) || set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)))
 		return -errno;
 	if (shares && set(fd, SOL_SOCKET, SO_REUSEPORT, 1))
 		return -errno;

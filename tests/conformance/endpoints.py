@@ -33,7 +33,7 @@ class Attributes:
 
     mtu: int = 1024
     access: Sequence[str] = ALL
-    timeout: int = 14  # 67 ms: emulated guests are slow to answer
+    timeout: int = 18  # a second: emulated guests are slow to answer, and nothing is lost
     retry_count: int = 6
     rnr_retry: int = 6
     min_rnr_timer: int = 12

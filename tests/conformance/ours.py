@@ -78,7 +78,7 @@ class OurQueuePair:
     def activate(self, src: str, qkey: int, psn: int) -> None:
         assert src == self._qp.pd.device.address
         self._qp.modify("INIT", qkey=qkey)
-        self._qp.modify("RTR")
+        self._qp.modify("RTR", mtu=self._qp.pd.device.path_mtu, dst=src)
         self._qp.modify("RTS", sq_psn=psn)
 
     def receive(self, requests: Iterable[tuple[int, Sequence[Piece]]]) -> None:
@@ -120,7 +120,7 @@ def _request(work: Work) -> WorkRequest:
         work.operation,
         work.pieces,
         flags=work.flags,
-        imm=work.imm,
+        imm=work.rkey if work.operation == "SEND_WITH_INV" else work.imm,
         remote_va=work.remote_va,
         rkey=work.rkey,
         compare=work.compare,

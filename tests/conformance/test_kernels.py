@@ -7,29 +7,17 @@ from collections.abc import Callable
 import pytest
 import scenarios
 from endpoints import Attributes, Rxe
+from refusals import REFUSALS, Refusal
 from scenarios import Link, linked
 
 pytestmark = pytest.mark.slow
 
 Kernels = tuple[Rxe, Rxe]
-RELIABLE = [
-    scenarios.send,
-    scenarios.scatter_and_gather,
-    scenarios.write,
-    scenarios.read,
-    scenarios.atomics,
-    scenarios.invalidate,
-    scenarios.pipelined,
-]
-UNRELIABLE = [scenarios.send, scenarios.scatter_and_gather, scenarios.write]
-
-versions = pytest.mark.parametrize("version", [4, 6])
 mtus = pytest.mark.parametrize("mtu", [1024, 4096])
 
 
-@versions
 @mtus
-@pytest.mark.parametrize("scenario", RELIABLE, ids=lambda s: s.__name__)
+@pytest.mark.parametrize("scenario", scenarios.RELIABLE, ids=lambda s: s.__name__)
 def test_reliable(
     kernels: Kernels, version: int, mtu: int, scenario: Callable[[Link], None]
 ) -> None:
@@ -39,21 +27,26 @@ def test_reliable(
         link.b.no_more()
 
 
-@versions
 @mtus
-@pytest.mark.parametrize("scenario", UNRELIABLE, ids=lambda s: s.__name__)
+@pytest.mark.parametrize("scenario", scenarios.UNRELIABLE, ids=lambda s: s.__name__)
 def test_unreliable(
     kernels: Kernels, version: int, mtu: int, scenario: Callable[[Link], None]
 ) -> None:
-    with linked(*kernels, "UC", version, Attributes(mtu, access=("remote_write",))) as link:
+    with linked(*kernels, "UC", version, Attributes(mtu)) as link:
         scenario(link)
         link.a.no_more()
         link.b.no_more()
 
 
-@versions
 def test_datagrams(kernels: Kernels, version: int) -> None:
     with linked(*kernels, "UD", version, Attributes(4096)) as link:
         scenarios.datagrams(link)
         link.a.no_more()
         link.b.no_more()
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: r.name)
+def test_refusal(kernels: Kernels, refusal: Refusal) -> None:
+    access = refusal.region_access
+    with linked(*kernels, "RC", 4, refusal.attributes, region_access=access) as link:
+        refusal.run(link)
