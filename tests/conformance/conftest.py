@@ -29,9 +29,7 @@ def kernel(kernels: tuple[Rxe, Rxe]) -> Rxe:
 def our_devices(guests: Lab) -> Iterator[dict[int, Ours]]:
     """Ours, by IP version."""
     with contextlib.ExitStack() as stack:
-        yield {
-            version: stack.enter_context(our_device(guests.host, version)) for version in (4, 6)
-        }
+        yield {version: stack.enter_context(our_device(guests.host, version)) for version in (4, 6)}
 
 
 @pytest.fixture(params=[4, 6], ids=["ipv4", "ipv6"])
