@@ -6,6 +6,7 @@
 
 #include "icrc_id.h"
 #include "port.h"
+#include "spin.h"
 #include "tap_host.h"
 #include "train.h"
 
@@ -20,6 +21,7 @@ struct ldma_port {
 	struct ldma_icrc_cache icrc;
 	struct ldma_taps taps;
 	uint64_t spin_ns;
+	struct ldma_spin user_spin; /* of those who wait */
 
 	pthread_mutex_t owner;
 	/* Held while waiting for ownership: who has just given it up queues behind. */

@@ -14,11 +14,11 @@ import scenarios
 from endpoints import Attributes, Endpoint, Rxe, Work, digest_of, pattern
 from ours import Ours
 from scenarios import Link, linked
-from wiretap import wiretap
 
 from livedma.lab.guest import Lab
 from livedma.lab.wire import Rule, Wire, guest_wire
 from livedma.wire.opcodes import OPCODES
+from wiretap import wiretap
 
 pytestmark = pytest.mark.slow
 
