@@ -61,6 +61,14 @@ static size_t forge(const struct end *own, const struct end *victim, uint8_t *bu
 	static uint8_t payload[4096];
 	uint32_t length = any() % 2 ? packet.dma_length : any() % 2 ? 1024 : any() % 4096;
 
+	if (any() % 8 == 0) { /* as good as can be, but for the bounds */
+		packet.opcode = 0x0a;
+		packet.dest_qp = own->qp->number;
+		packet.psn = own->qp->resp.epsn;
+		packet.rkey = own->key;
+		packet.va = any() % OFFERED;
+		packet.dma_length = length = any() % OFFERED;
+	}
 	length = length > sizeof(payload) ? sizeof(payload) : length;
 	memset(payload, (int)any(), sizeof(payload));
 	return ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
