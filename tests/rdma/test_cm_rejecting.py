@@ -268,3 +268,12 @@ def test_a_repeated_request_ends_when_the_server_has_closed():
     assert world.got(world.client, events.Rejected)[0].reason == messages.STALE_CONNECTION
     world.run()
     world.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("reason", "state"), [(10, State.TIMEWAIT), (8, State.CLOSED)])
+def test_a_request_rejected_as_stale_waits_before_its_id_is_free(reason, state):
+    world = World()
+    mine, _ = world.request()
+    rejection = {"attribute": "REJ", "remote_comm_id": mine.local_id, "message": "REQ"}
+    world.inject(world.client, {**rejection, "reason": reason}, SERVER)
+    assert mine.state is state
