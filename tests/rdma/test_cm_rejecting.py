@@ -277,3 +277,13 @@ def test_a_request_rejected_as_stale_waits_before_its_id_is_free(reason, state):
     rejection = {"attribute": "REJ", "remote_comm_id": mine.local_id, "message": "REQ"}
     world.inject(world.client, {**rejection, "reason": reason}, SERVER)
     assert mine.state is state
+
+
+def test_a_server_that_closes_before_it_has_answered_rejects():
+    world = World()
+    mine, theirs = world.request()
+    world.server.disconnect(theirs, world.now)
+    world.run(0.01)
+    assert world.got(world.client, events.Rejected) == [
+        events.Rejected(mine, messages.CONSUMER_REJECT, b"", bytes(148))
+    ]
