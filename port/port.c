@@ -48,6 +48,8 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
+	if (port->taps.count)
+		ldma_taps_publish(&port->taps);
 	/* Should nobody serve the port from now on, the thread sends what is left. */
 	if (port->device->lazy) {
 		uint64_t lazy_ns = now_ns + ASIDE_NS;
@@ -55,7 +57,6 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 		if (lazy_ns < timer_ns)
 			timer_ns = lazy_ns;
 	}
-
 	if (port->seen_events != port->channel.raised) {
 		port->seen_events = port->channel.raised;
 		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
@@ -143,18 +144,27 @@ int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns)
 {
 	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
+	uint64_t look_ns = ldma_spin_ns(&port->user_spin, spin_ns);
+	bool has_slept = false;
 
 	while (ldma_cq_is_empty(cq)) {
 		uint64_t elapsed_ns = now_ns - start_ns;
 
 		if (elapsed_ns >= timeout_ns)
 			return 0;
-		if (elapsed_ns < spin_ns)
+		if (elapsed_ns < look_ns) {
 			serve_for(port, cq, now_ns);
-		else if (sleep_at(port, cq, timeout_ns - elapsed_ns))
-			return -EINTR;
+		} else {
+			if (!has_slept && look_ns)
+				ldma_spin_lost(&port->user_spin, spin_ns);
+			has_slept = true;
+			if (sleep_at(port, cq, timeout_ns - elapsed_ns))
+				return -EINTR;
+		}
 		now_ns = ldma_port_now();
 	}
+	if (!has_slept && look_ns)
+		ldma_spin_won(&port->user_spin, now_ns - start_ns, spin_ns);
 	return 1;
 }
 
@@ -187,10 +197,12 @@ void *ldma_port_run(void *arg)
 {
 	struct ldma_port *port = arg;
 	uint64_t worked_ns = 0;
+	struct ldma_spin spin = {0};
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool is_idle = now_ns - worked_ns >= port->spin_ns, has_worked, is_tx_blocked;
+		bool is_idle = now_ns - worked_ns >= ldma_spin_ns(&spin, port->spin_ns), has_worked,
+		     is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
 			block(port, true, false);
@@ -201,10 +213,15 @@ void *ldma_port_run(void *arg)
 		is_tx_blocked = port->is_tx_blocked;
 		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);
-		if (has_worked)
+		if (has_worked) {
+			if (worked_ns)
+				ldma_spin_won(&spin, now_ns - worked_ns, port->spin_ns);
 			worked_ns = now_ns;
-		else if (is_idle)
+		} else if (is_idle) {
+			ldma_spin_lost(&spin, port->spin_ns);
 			block(port, false, is_tx_blocked);
+			worked_ns = ldma_port_now(); /* looks again, if need be in vain */
+		}
 	}
 	return NULL;
 }
@@ -338,8 +355,14 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)
-		error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+		error = ldma_tap_host_start(&port->tap_host, port);
 	if (error) {
+		free_parts(port);
+		return error;
+	}
+	error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+	if (error) {
+		ldma_tap_host_stop(&port->tap_host);
 		free_parts(port);
 		return error;
 	}
@@ -352,5 +375,6 @@ void ldma_port_close(struct ldma_port *port)
 	__atomic_store_n(&port->is_stopping, true, __ATOMIC_RELAXED);
 	signal_fd(port->wake_fd);
 	pthread_join(port->thread, NULL);
+	ldma_tap_host_stop(&port->tap_host);
 	free_parts(port);
 }

@@ -20,8 +20,9 @@ struct ldma_port_config {
 	struct ldma_address address;
 	uint32_t interface; /* the index of the one that has the address */
 	uint8_t kind;       /* enum ldma_port_kind; AUTO: PACKET if possible */
-	uint32_t spin_us;   /* how long the port's thread looks for packets before it sleeps */
-	bool shares;        /* the address with other processes */
+	uint32_t
+		spin_us; /* how long at most the port's thread looks for packets before it sleeps */
+	bool shares;     /* the address with other processes */
 };
 
 struct ldma_port_counters {

@@ -6,6 +6,8 @@
 
 #include "icrc_id.h"
 #include "port.h"
+#include "spin.h"
+#include "tap_host.h"
 #include "train.h"
 
 #define HEADROOM 64 /* for the headers that the system took off the first packet of a train */
@@ -17,7 +19,9 @@ struct ldma_port {
 	int packet_error; /* why there is none, or 0 */
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
+	struct ldma_taps taps;
 	uint64_t spin_ns;
+	struct ldma_spin user_spin; /* of those who wait */
 
 	pthread_mutex_t owner;
 	/* Held while waiting for ownership: who has just given it up queues behind. */
@@ -33,12 +37,19 @@ struct ldma_port {
 	uint32_t event_sequence, sleepers;
 	int event_fd, wake_fd, timer_fd;
 	pthread_t thread;
+	struct ldma_tap_host tap_host;
 
 	struct ldma_train train;
 	uint8_t rx[HEADROOM + 65536];
 };
 
 uint64_t ldma_port_now(void);
+
+/* The time of what is received or sent now, closer than the batch's; asked only if somebody wants to know. */
+static inline uint64_t ldma_port_tap_time(const struct ldma_port *port)
+{
+	return port->taps.count ? ldma_port_now() : 0;
+}
 
 /* Receives and sends a batch; whether there was anything to do. The caller owns the device. cq: who waits for a
  * completion here (or NULL) wants it at once. is_last: nobody will come again soon. */
@@ -51,7 +62,7 @@ bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns);
 /* Sends what is due. */
 bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
 
-/* Tells waiters about completions; sets the timer of the sleeping thread. */
+/* Tells readers of taps about packets and waiters about completions; sets the timer of the sleeping thread. */
 void ldma_port_publish(struct ldma_port *port, uint64_t now_ns);
 
 void *ldma_port_run(void *port);

@@ -16,6 +16,19 @@ uint64_t ldma_port_now(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/* Shows the taps packets of the train that went out. */
+static void tap_sent(struct ldma_port *port, uint32_t first, uint32_t count, uint64_t time_ns)
+{
+	for (uint32_t i = first; port->taps.count && i < first + count; i++) {
+		struct ldma_tapped tapped = {.time_ns = time_ns,
+					     .segment = (uint16_t)(i - first),
+					     .direction = LDMA_RECORD_TX};
+
+		tapped.l3 = ldma_train_packet(&port->train, i, &tapped.length);
+		ldma_taps_packet(&port->taps, &tapped);
+	}
+}
+
 /* An interface without segmentation takes the packets one by one, each with the ID 0. */
 static int send_singly(struct ldma_port *port)
 {
@@ -23,10 +36,14 @@ static int send_singly(struct ldma_port *port)
 	int error = 0;
 
 	for (uint32_t i = 0; i < train->count && error != -EAGAIN; i++) {
+		uint64_t time_ns = ldma_port_tap_time(port);
+
 		ldma_train_set_id(train, i, 0);
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, &train->iov[i], 1,
 					 0);
-		if (error && error != -EAGAIN)
+		if (!error)
+			tap_sent(port, i, 1, time_ns);
+		else if (error != -EAGAIN)
 			port->counters.send_errors++;
 	}
 	return error;
@@ -36,6 +53,7 @@ static int send_singly(struct ldma_port *port)
 static bool send_train(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
+	uint64_t time_ns = ldma_port_tap_time(port);
 	int error = 0;
 
 	if (!train->count)
@@ -43,6 +61,8 @@ static bool send_train(struct ldma_port *port)
 	if (train->count == 1 || port->socket.has_gso) {
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, train->iov,
 					 train->count, train->segment);
+		if (!error)
+			tap_sent(port, 0, train->count, time_ns);
 		if (error == -EIO && train->count > 1)
 			port->socket.has_gso = false;
 	}

@@ -1,6 +1,7 @@
 from livedma._native.rdma import CompletionQueue, Engine
 
 KINDS: dict[str, int]
+SOCKET_BUFFER_BYTES: int
 
 class Port(Engine):
     port_kind: str

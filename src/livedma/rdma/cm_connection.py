@@ -33,7 +33,7 @@ class State(enum.Enum):
     CLOSED = enum.auto()
 
 
-@dataclass
+@dataclass(slots=True)
 class Retry:
     """A message that is sent again until it is answered or `left` is 0."""
 
@@ -51,7 +51,7 @@ class Listener:
     waiting: int = 0  # requests that the user has not answered yet
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Connection:
     """One side of a connection. The fields up to `srq` are what its queue pair has to be given.
 
@@ -99,7 +99,7 @@ class Connection:
         return not self.is_active and not self.was_confirmed
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SidrRequest:
     """A request for the queue pair of a datagram service: the peer's, or one of our own."""
 

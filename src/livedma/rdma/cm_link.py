@@ -20,6 +20,7 @@ from livedma.rdma.queues import CompletionQueue, QueuePair
 from livedma.wire.cm import REASONS
 
 MAX_RD_ATOMIC = 16  # READs and atomics that the device has open at a time
+DEPTH = 32  # requests of a direction, unless told otherwise: an idle connection is small
 _RIGHTS = ("remote_read", "remote_write", "remote_atomic")
 _STALE_SECONDS = 0.2
 _FINISHED = (State.DREQ_SENT, State.TIMEWAIT, State.CLOSED)
@@ -63,6 +64,8 @@ class Setup(TypedDict, total=False):
     min_rnr_timer: int  # code of the time after which it does
 
 
+_DONE: Future[None] = Future()
+_DONE.set_result(None)
 _QP_OPTIONS = ("srq", "max_send", "max_recv", "max_send_sge", "max_recv_sge", "max_inline")
 
 
@@ -76,7 +79,7 @@ class Connection:
     def __init__(self, manager: Manager, transport: str, setup: Setup) -> None:
         self.device = manager.device
         self.pd = setup.get("pd") or self.device.protection_domain()
-        self._own_cq = None if "cq" in setup else self.device.completion_queue(1024)
+        self._own_cq = None if "cq" in setup else self._make_cq(setup)
         self.cq = setup["cq"] if self._own_cq is None else self._own_cq
         self.recv_cq = setup.get("recv_cq", self.cq)
         self.private_data = b""
@@ -86,7 +89,8 @@ class Connection:
         self._ready: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._is_closed = False
-        init: dict[str, Any] = {key: setup[key] for key in _QP_OPTIONS if key in setup}  # type: ignore[literal-required]
+        init: dict[str, Any] = {"max_send": DEPTH, "max_recv": DEPTH, "max_recv_sge": 2}
+        init |= {key: setup[key] for key in _QP_OPTIONS if key in setup}  # type: ignore[literal-required]
         self.qp = self.pd.queue_pair(transport, self.cq, self.recv_cq, **init)
         try:
             self.qp.modify("INIT", access=tuple(setup.get("access", _RIGHTS)))
@@ -95,6 +99,15 @@ class Connection:
         except BaseException:
             self._free()
             raise
+
+    def _be_ready(self) -> None:
+        """Who waits has the future; who comes later needs none of its own."""
+        settle(self._ready, None)
+        self._ready = _DONE
+
+    def _make_cq(self, setup: Setup) -> CompletionQueue:
+        depth = setup.get("max_send", DEPTH) + setup.get("max_recv", DEPTH)
+        return self.device.completion_queue(depth)
 
     @property
     def peer(self) -> str:
@@ -317,7 +330,7 @@ class ActiveConnection(Connection):
                 self._fail(ConnectError(f"the queue pair cannot be connected: {error}"))
                 return
             engine.confirm(event.connection, now)
-        settle(self._ready, None)
+        self._be_ready()
 
     def _asks_again(self, event: events.Rejected) -> bool:
         """With the MTU that the peer can do; or after it has ended what a restart of ours left."""
@@ -380,4 +393,4 @@ class PassiveConnection(Connection):
             self._fail(ConnectError(f"the queue pair cannot be connected: {error}"))
             self._begin_end(b"")
             return
-        settle(self._ready, None)
+        self._be_ready()

@@ -26,7 +26,7 @@ def _interface_of(address: str) -> Interface:
 class Device(Port):
     """A RoCEv2 device at an address. Its own thread serves it; so do threads that wait.
 
-    spin: seconds for which threads look for packets before they sleep.
+    spin: seconds for which threads at most look for packets before they sleep.
     port: how packets come in. "packet" verifies every ICRC in full and needs CAP_NET_RAW; "udp"
     needs nothing and, for IPv4, cannot see all that the ICRC covers; "auto" takes the former if it
     can. `port_kind` and `port_reason` say what it has become.
@@ -36,7 +36,7 @@ class Device(Port):
         self,
         address: str,
         *,
-        spin: float = 50e-6,
+        spin: float = 200e-6,
         max_qp: int = 16384,
         port: PortKind = "auto",
     ) -> None:
