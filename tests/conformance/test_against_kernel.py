@@ -13,9 +13,9 @@ from endpoints import Attributes, Endpoint, Rxe, Work
 from ours import Ours
 from refusals import REFUSALS, Refusal
 from scenarios import Link, linked
-from wiretap import wiretap
 
 from livedma.lab.guest import Lab
+from wiretap import wiretap
 
 pytestmark = pytest.mark.slow
 
