@@ -5,7 +5,7 @@
 void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome)
 {
 	if (qp->resp.is_ack_pending)
-		LDMA_COUNT(qp, ack_deferred);
+		LDMA_COUNT(qp, acks_coalesced);
 	qp->resp.is_ack_pending = true;
 	qp->resp.is_ack_lazy = false;
 	qp->resp.ack_psn = psn;

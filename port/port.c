@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "packet_socket.h"
 #include "port_internal.h"
 
 #define SERVED_NS 200000 /* a user who served the port that recently will again */
@@ -43,18 +44,19 @@ static long futex(uint32_t *word, int operation, uint32_t value, const struct ti
 	return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-void ldma_port_publish(struct ldma_port *port)
+void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
+	if (port->taps.count)
+		ldma_taps_publish(&port->taps);
 	/* Should nobody serve the port from now on, the thread sends what is left. */
 	if (port->device->lazy) {
-		uint64_t lazy_ns = ldma_port_now() + ASIDE_NS;
+		uint64_t lazy_ns = now_ns + ASIDE_NS;
 
 		if (lazy_ns < timer_ns)
 			timer_ns = lazy_ns;
 	}
-
 	if (port->seen_events != port->channel.raised) {
 		port->seen_events = port->channel.raised;
 		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
@@ -82,37 +84,38 @@ struct ldma_device *ldma_port_lock(struct ldma_port *port)
 
 void ldma_port_unlock(struct ldma_port *port)
 {
+	uint64_t now_ns = ldma_port_now();
 	bool is_rest;
 
-	ldma_port_transmit(port, ldma_port_now());
-	ldma_port_publish(port);
-	is_rest = port->device->ready;
+	ldma_port_transmit(port, now_ns);
+	ldma_port_publish(port, now_ns);
+	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
-	if (is_rest) /* more than one batch */
+	if (is_rest) /* more than one batch, or than the socket takes */
 		signal_fd(port->wake_fd);
 }
 
-static bool serve(struct ldma_port *port)
+static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns, bool is_last)
 {
-	bool has_worked = ldma_port_progress(port);
+	bool has_worked = ldma_port_progress(port, cq, now_ns, is_last);
 
-	ldma_port_publish(port);
+	ldma_port_publish(port, now_ns);
 	return has_worked;
+}
+
+/* What a user does who waits. */
+static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns)
+{
+	/* Not a trylock in a loop: the owner may wait for this very processor. */
+	ldma_port_lock(port);
+	__atomic_store_n(&port->served_ns, now_ns, __ATOMIC_RELAXED);
+	serve(port, cq, now_ns, false);
+	pthread_mutex_unlock(&port->owner);
 }
 
 void ldma_port_serve(struct ldma_port *port)
 {
-	bool is_mine;
-
-	if (pthread_mutex_trylock(&port->next))
-		return;
-	is_mine = !pthread_mutex_trylock(&port->owner);
-	pthread_mutex_unlock(&port->next);
-	if (!is_mine)
-		return;
-	__atomic_store_n(&port->served_ns, ldma_port_now(), __ATOMIC_RELAXED);
-	serve(port);
-	pthread_mutex_unlock(&port->owner);
+	serve_for(port, NULL, ldma_port_now());
 }
 
 /* Sleeps until the queue's event. */
@@ -140,33 +143,37 @@ static int sleep_at(struct ldma_port *port, struct ldma_cq *cq, uint64_t timeout
 int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns)
 {
-	uint64_t start_ns = ldma_port_now(), elapsed_ns = 0;
+	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
 
 	while (ldma_cq_is_empty(cq)) {
+		uint64_t elapsed_ns = now_ns - start_ns;
+
 		if (elapsed_ns >= timeout_ns)
 			return 0;
 		if (elapsed_ns < spin_ns)
-			ldma_port_serve(port);
+			serve_for(port, cq, now_ns);
 		else if (sleep_at(port, cq, timeout_ns - elapsed_ns))
 			return -EINTR;
-		elapsed_ns = ldma_port_now() - start_ns;
+		now_ns = ldma_port_now();
 	}
 	return 1;
 }
 
-/* Until something comes: a packet, a deadline, somebody's wish. aside: leaves the packets to who serves now. */
-static void block(struct ldma_port *port, bool aside)
+/* Until something comes: a packet, room to send, a deadline, somebody's wish. aside: leaves all but the last to who
+ * serves the port now. */
+static void block(struct ldma_port *port, bool aside, bool is_tx_blocked)
 {
 	struct pollfd fds[] = {
 		{.fd = port->wake_fd, .events = POLLIN},
 		{.fd = aside ? -1 : port->timer_fd, .events = POLLIN},
 		{.fd = aside ? -1 : port->socket.fd, .events = POLLIN},
+		{.fd = aside ? -1 : port->packet_fd, .events = POLLIN},
 	};
 	struct timespec timeout = timespec_of(ASIDE_NS);
 
-	if (port->is_tx_blocked)
+	if (is_tx_blocked)
 		fds[2].events |= POLLOUT;
-	ppoll(fds, 3, aside ? &timeout : NULL, NULL);
+	ppoll(fds, 4, aside ? &timeout : NULL, NULL);
 	if (fds[0].revents)
 		clear_fd(port->wake_fd);
 	if (fds[1].revents) {
@@ -184,20 +191,21 @@ void *ldma_port_run(void *arg)
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool has_worked;
+		bool is_idle = now_ns - worked_ns >= port->spin_ns, has_worked, is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
-			block(port, true);
+			block(port, true, false);
 			continue;
 		}
 		ldma_port_lock(port);
-		has_worked = serve(port);
-		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
+		has_worked = serve(port, NULL, now_ns, is_idle);
+		is_tx_blocked = port->is_tx_blocked;
+		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);
 		if (has_worked)
 			worked_ns = now_ns;
-		else if (now_ns - worked_ns >= port->spin_ns)
-			block(port, false);
+		else if (is_idle)
+			block(port, false, is_tx_blocked);
 	}
 	return NULL;
 }
@@ -211,7 +219,7 @@ int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq)
 {
 	int error;
 
-	ldma_port_lock(port);
+	ldma_device_forget_events(ldma_port_lock(port), cq);
 	error = ldma_cq_destroy(cq);
 	ldma_port_unlock(port);
 	return error;
@@ -243,7 +251,15 @@ struct ldma_port_counters ldma_port_counters(struct ldma_port *port)
 	ldma_port_lock(port);
 	counters = port->counters;
 	ldma_port_unlock(port);
+	counters.overruns =
+		ldma_socket_drops(port->packet_fd >= 0 ? port->packet_fd : port->socket.fd);
 	return counters;
+}
+
+enum ldma_port_kind ldma_port_kind(const struct ldma_port *port, int *ret_error)
+{
+	*ret_error = port->packet_error;
+	return port->packet_fd >= 0 ? LDMA_PORT_PACKET : LDMA_PORT_UDP;
 }
 
 struct ldma_path ldma_port_path(const struct ldma_port *port, const uint8_t peer[16])
@@ -267,9 +283,22 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_destroy(&attributes);
 }
 
+static int open_sockets(struct ldma_port *port, const struct ldma_port_config *config)
+{
+	if (config->kind != LDMA_PORT_UDP) {
+		port->packet_fd = ldma_packet_socket_open(&config->address, config->interface);
+		if (port->packet_fd < 0 && config->kind == LDMA_PORT_PACKET)
+			return port->packet_fd;
+		if (port->packet_fd < 0)
+			port->packet_error = -port->packet_fd;
+	}
+	return ldma_socket_open(&port->socket, &config->address, config->shares,
+				port->packet_fd >= 0);
+}
+
 static int open_parts(struct ldma_port *port, const struct ldma_port_config *config)
 {
-	int error = ldma_socket_open(&port->socket, &config->address, config->shares);
+	int error = open_sockets(port, config);
 
 	if (error)
 		return error;
@@ -284,7 +313,8 @@ static int open_parts(struct ldma_port *port, const struct ldma_port_config *con
 
 static void free_parts(struct ldma_port *port)
 {
-	int fds[] = {port->socket.fd, port->event_fd, port->wake_fd, port->timer_fd};
+	int fds[] = {port->packet_fd, port->socket.fd, port->event_fd, port->wake_fd,
+		     port->timer_fd};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
@@ -304,12 +334,19 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 		return -ENOMEM;
 	set_up_lock(port);
 	port->spin_ns = config->spin_us * UINT64_C(1000);
-	port->timer_ns = LDMA_NEVER;
-	port->socket.fd = port->event_fd = port->wake_fd = port->timer_fd = -1;
+	port->timer_ns = port->lazy_ns = LDMA_NEVER;
+	port->packet_fd = port->socket.fd = -1;
+	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)
-		error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+		error = ldma_tap_host_start(&port->tap_host, port);
 	if (error) {
+		free_parts(port);
+		return error;
+	}
+	error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+	if (error) {
+		ldma_tap_host_stop(&port->tap_host);
 		free_parts(port);
 		return error;
 	}
@@ -322,5 +359,6 @@ void ldma_port_close(struct ldma_port *port)
 	__atomic_store_n(&port->is_stopping, true, __ATOMIC_RELAXED);
 	signal_fd(port->wake_fd);
 	pthread_join(port->thread, NULL);
+	ldma_tap_host_stop(&port->tap_host);
 	free_parts(port);
 }

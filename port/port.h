@@ -10,16 +10,24 @@
 #include "address.h"
 #include "device.h"
 
+/* How packets come in; they always leave through a UDP socket. LDMA_PORT_UDP needs no privilege, but a UDP socket keeps
+ * the IPv4 ID to itself, so that 16 of the ICRC's 32 bits protect. LDMA_PORT_PACKET (IPv4 only: IPv6 has no ID) verifies
+ * all of it; packet_socket.h says what it needs. */
+enum ldma_port_kind { LDMA_PORT_AUTO, LDMA_PORT_UDP, LDMA_PORT_PACKET };
+
 struct ldma_port_config {
 	struct ldma_device_config device;
 	struct ldma_address address;
-	uint32_t spin_us; /* how long the port's thread looks for packets before it sleeps */
-	bool shares;      /* the address with other processes */
+	uint32_t interface; /* the index of the one that has the address */
+	uint8_t kind;       /* enum ldma_port_kind; AUTO: PACKET if possible */
+	uint32_t spin_us;   /* how long the port's thread looks for packets before it sleeps */
+	bool shares;        /* the address with other processes */
 };
 
 struct ldma_port_counters {
 	uint64_t received_trains, sent_trains; /* calls that received or sent something */
 	uint64_t foreign;                      /* datagrams that are no RoCE */
+	uint64_t overruns;                     /* packets or trains that found the socket full */
 	uint64_t send_errors;                  /* packets that the system refused */
 	uint64_t sleeps;                       /* of the thread */
 };
@@ -31,6 +39,9 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 
 /* Ends the thread and destroys the device with all in it. Nobody may use the port meanwhile or wait at it. */
 void ldma_port_close(struct ldma_port *port);
+
+/* LDMA_PORT_UDP or LDMA_PORT_PACKET; for UDP, where AUTO was asked for, also the errno that spoke against PACKET (else 0). */
+enum ldma_port_kind ldma_port_kind(const struct ldma_port *port, int *ret_error);
 
 /* Takes ownership of the device: waits for the end of a batch at most. */
 struct ldma_device *ldma_port_lock(struct ldma_port *port);
@@ -45,7 +56,7 @@ int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq);
 int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns);
 
-/* Serves the port once, unless somebody else does. */
+/* Serves the port once. */
 void ldma_port_serve(struct ldma_port *port);
 
 /* A descriptor that becomes readable when an armed queue has its event (poll only; the port clears it in

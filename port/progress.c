@@ -1,12 +1,11 @@
-/* One batch: trains in, packets to the device and from it, trains out. */
+/* One batch: trains in, packets from the device, trains out. */
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
-#include "bytes.h"
 #include "port_internal.h"
 
-#define RX_TRAINS 8    /* in a row, before answers go out */
+#define RX_TRAINS 8 /* in a row, before answers go out */
+#define LAZY_NS 20000
 #define TX_PACKETS 256 /* in a row, before arrivals are looked at */
 
 uint64_t ldma_port_now(void)
@@ -17,76 +16,17 @@ uint64_t ldma_port_now(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The headers that the system took off, without lengths and ID. Returns their length. */
-static uint32_t build_headers(const struct ldma_port *port, const struct ldma_arrival *arrival,
-			      uint8_t *p)
+/* Shows the taps packets of the train that went out. */
+static void tap_sent(struct ldma_port *port, uint32_t first, uint32_t count, uint64_t time_ns)
 {
-	uint32_t l3 = 20;
+	for (uint32_t i = first; port->taps.count && i < first + count; i++) {
+		struct ldma_tapped tapped = {.time_ns = time_ns,
+					     .segment = (uint16_t)(i - first),
+					     .direction = LDMA_RECORD_TX};
 
-	memset(p, 0, 48);
-	if (port->socket.local.ip_version == 4) {
-		p[0] = 0x45;
-		p[1] = arrival->tos;
-		p[6] = 0x40;
-		p[8] = 64;
-		p[9] = 17;
-		memcpy(p + 12, arrival->from.bytes, 4);
-		memcpy(p + 16, port->socket.local.bytes, 4);
-	} else {
-		l3 = 40;
-		p[0] = (uint8_t)(0x60 | arrival->tos >> 4);
-		p[1] = (uint8_t)(arrival->tos << 4);
-		p[6] = 17;
-		p[7] = 64;
-		memcpy(p + 8, arrival->from.bytes, 16);
-		memcpy(p + 24, port->socket.local.bytes, 16);
+		tapped.l3 = ldma_train_packet(&port->train, i, &tapped.length);
+		ldma_taps_packet(&port->taps, &tapped);
 	}
-	put16(p + l3, arrival->port);
-	put16(p + l3 + 2, LDMA_ROCE2_PORT);
-	return l3 + 8;
-}
-
-static void receive_packet(struct ldma_port *port, const uint8_t *l3, uint32_t length,
-			   uint64_t now_ns)
-{
-	bool is_v4 = port->socket.local.ip_version == 4;
-	struct ldma_packet packet;
-
-	if (!ldma_packet_decode(is_v4 ? LDMA_LINK_IPV4 : LDMA_LINK_IPV6, l3, length, length,
-				&packet)) {
-		port->counters.foreign++;
-		return;
-	}
-	if (is_v4 && packet.icrc_state == LDMA_ICRC_BAD && !packet.error &&
-	    ldma_icrc_fits_some_id(&port->icrc, l3, length - LDMA_ICRC_BYTES, packet.icrc))
-		packet.icrc_state = LDMA_ICRC_OK;
-	ldma_device_receive(port->device, &packet, now_ns);
-}
-
-/* Each packet gets its headers back where the end of the one before it was, which nobody needs any more. */
-static void receive_train(struct ldma_port *port, const struct ldma_arrival *arrival,
-			  uint64_t now_ns)
-{
-	uint8_t template[48];
-	uint32_t bytes = build_headers(port, arrival, template), i = 0;
-	bool is_v4 = port->socket.local.ip_version == 4;
-
-	for (uint32_t at = 0; at < arrival->length; at += arrival->segment, i++) {
-		uint32_t left = arrival->length - at;
-		uint32_t length = left < arrival->segment ? left : arrival->segment;
-		uint8_t *l3 = arrival->data + at - bytes;
-
-		memcpy(l3, template, bytes);
-		if (is_v4) {
-			put16(l3 + 2, (uint16_t)(length + 28));
-			put16(l3 + 4, (uint16_t)i); /* as our own trains have them */
-		} else {
-			put16(l3 + 4, (uint16_t)(length + 8));
-		}
-		put16(l3 + bytes - 4, (uint16_t)(length + 8));
-		receive_packet(port, l3, bytes + length, now_ns);
-	}
-	port->counters.received_trains++;
 }
 
 /* An interface without segmentation takes the packets one by one, each with the ID 0. */
@@ -96,10 +36,14 @@ static int send_singly(struct ldma_port *port)
 	int error = 0;
 
 	for (uint32_t i = 0; i < train->count && error != -EAGAIN; i++) {
+		uint64_t time_ns = ldma_port_tap_time(port);
+
 		ldma_train_set_id(train, i, 0);
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, &train->iov[i], 1,
 					 0);
-		if (error && error != -EAGAIN)
+		if (!error)
+			tap_sent(port, i, 1, time_ns);
+		else if (error != -EAGAIN)
 			port->counters.send_errors++;
 	}
 	return error;
@@ -109,6 +53,7 @@ static int send_singly(struct ldma_port *port)
 static bool send_train(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
+	uint64_t time_ns = ldma_port_tap_time(port);
 	int error = 0;
 
 	if (!train->count)
@@ -116,6 +61,8 @@ static bool send_train(struct ldma_port *port)
 	if (train->count == 1 || port->socket.has_gso) {
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, train->iov,
 					 train->count, train->segment);
+		if (!error)
+			tap_sent(port, 0, train->count, time_ns);
 		if (error == -EIO && train->count > 1)
 			port->socket.has_gso = false;
 	}
@@ -166,20 +113,32 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 	return sent > 0;
 }
 
-bool ldma_port_progress(struct ldma_port *port)
+/* ACKs that can wait do so for a while, in which more of them come. */
+static bool flush_acks(struct ldma_port *port, uint64_t now_ns, bool is_last)
 {
-	uint64_t now_ns = ldma_port_now();
-	struct ldma_arrival arrival;
+	if (!port->device->lazy) {
+		port->lazy_ns = LDMA_NEVER;
+		return false;
+	}
+	if (port->lazy_ns == LDMA_NEVER)
+		port->lazy_ns = now_ns;
+	if (!is_last && !port->device->is_ack_awaited && now_ns - port->lazy_ns < LAZY_NS)
+		return false;
+	port->lazy_ns = LDMA_NEVER;
+	return ldma_device_flush_acks(port->device);
+}
+
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
+			bool is_last)
+{
 	uint32_t received = 0;
 	bool has_sent;
 
-	while (received < RX_TRAINS &&
-	       ldma_socket_receive(&port->socket, port->rx + HEADROOM, &arrival) > 0) {
-		receive_train(port, &arrival, now_ns);
+	while (received < RX_TRAINS && !(cq && received && !ldma_cq_is_empty(cq)) &&
+	       ldma_port_receive(port, now_ns))
 		received++;
-	}
 	has_sent = ldma_port_transmit(port, now_ns);
-	if (!received && !has_sent && ldma_device_flush_acks(port->device))
+	if (!received && !has_sent && flush_acks(port, now_ns, is_last))
 		has_sent = ldma_port_transmit(port, now_ns);
 	return received || has_sent;
 }

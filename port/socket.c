@@ -1,6 +1,8 @@
 #include "socket.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/sock_diag.h>
 #include <netinet/udp.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,7 +16,6 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
-#define BUFFER_BYTES (8 << 20) /* a few windows of several peers; the system may allow less */
 
 void ldma_address_to_socket(const struct ldma_address *address, struct sockaddr_storage *ret)
 {
@@ -39,11 +40,19 @@ static int set(int fd, int level, int option, int value)
 	return setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-/* Beyond the system's limit with the right to, else up to it. */
-static void set_buffer(int fd, int forced, int option)
+void ldma_socket_set_buffer(int fd, int forced, int option)
 {
-	if (set(fd, SOL_SOCKET, forced, BUFFER_BYTES))
-		set(fd, SOL_SOCKET, option, BUFFER_BYTES);
+	if (set(fd, SOL_SOCKET, forced, LDMA_SOCKET_BUFFER_BYTES))
+		set(fd, SOL_SOCKET, option, LDMA_SOCKET_BUFFER_BYTES);
+}
+
+uint32_t ldma_socket_drops(int fd)
+{
+	uint32_t info[SK_MEMINFO_VARS] = {0};
+	socklen_t size = sizeof(info);
+
+	getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size);
+	return info[SK_MEMINFO_DROPS];
 }
 
 /* Never fragmented, and not connected: then an IPv4 packet has the ID 0 and the ICRC can be computed. */
@@ -61,12 +70,23 @@ static int set_up(int fd, int ip_version, bool shares)
 	if (shares && set(fd, SOL_SOCKET, SO_REUSEPORT, 1))
 		return -errno;
 	set(fd, IPPROTO_UDP, UDP_GRO, 1); /* without it packets come one by one */
-	set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
-	set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+	ldma_socket_set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+	ldma_socket_set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
 	return 0;
 }
 
-int ldma_socket_open(struct ldma_socket *s, const struct ldma_address *local, bool shares)
+/* The system takes what comes, as without a socket it would complain to the sender, and drops it. A train comes as one
+ * packet all the same: UDP_GRO is on. */
+static int deafen(int fd)
+{
+	struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog program = {1, &nothing};
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) ? -errno : 0;
+}
+
+int ldma_socket_open(struct ldma_socket *s, const struct ldma_address *local, bool shares,
+		     bool is_deaf)
 {
 	struct sockaddr_storage address;
 	int error;
@@ -77,6 +97,8 @@ int ldma_socket_open(struct ldma_socket *s, const struct ldma_address *local, bo
 	if (s->fd < 0)
 		return -errno;
 	error = set_up(s->fd, local->ip_version, shares);
+	if (!error && is_deaf)
+		error = deafen(s->fd);
 	ldma_address_to_socket(local, &address);
 	if (!error && bind(s->fd, (struct sockaddr *)&address, ldma_address_bytes(local)))
 		error = -errno;

@@ -8,8 +8,9 @@
 
 #include "address.h"
 
-#define LDMA_TRAIN_SEGMENTS 64 /* Linux's UDP_MAX_SEGMENTS before 6.9 */
-#define LDMA_TRAIN_BYTES 65000 /* below 65,535 with any headers */
+#define LDMA_SOCKET_BUFFER_BYTES (8 << 20) /* a few windows; the system may allow less */
+#define LDMA_TRAIN_SEGMENTS 64             /* Linux's UDP_MAX_SEGMENTS before 6.9 */
+#define LDMA_TRAIN_BYTES 65000             /* below 65,535 with any headers */
 
 struct ldma_socket {
 	int fd;
@@ -27,8 +28,16 @@ struct ldma_arrival {
 	uint8_t tos;
 };
 
-/* Opens a socket for RoCE at the address. 0 or a negative errno; nothing is open then. */
-int ldma_socket_open(struct ldma_socket *socket, const struct ldma_address *local, bool shares);
+/* Opens a socket for RoCE at the address. One that is deaf holds the address and sends, and lets somebody else receive.
+ * 0 or a negative errno; nothing is open then. */
+int ldma_socket_open(struct ldma_socket *socket, const struct ldma_address *local, bool shares,
+		     bool is_deaf);
+
+/* A large buffer, by the forced option (SO_RCVBUFFORCE) beyond the system's limit if allowed, else by the plain one. */
+void ldma_socket_set_buffer(int fd, int forced, int option);
+
+/* What came and could not be kept. */
+uint32_t ldma_socket_drops(int fd);
 
 /* Receives into buf of 65,536 bytes. 1; 0: nothing there; or a negative errno. */
 int ldma_socket_receive(struct ldma_socket *socket, uint8_t *buf, struct ldma_arrival *ret);

@@ -54,12 +54,19 @@ def connected(
     *,
     addresses: tuple[str, str] | None = None,
     init: dict[str, Any] | None = None,
+    device: dict[str, Any] | None = None,
     **attributes: Any,
 ) -> Iterator[tuple[End, End]]:
-    """Two ends; at ::1, of which there is one, both are on the same device."""
+    """Two ends; at ::1, of which there is one, both are on the same device.
+
+    init and device: options of the queue pairs and the devices.
+    """
     with ExitStack() as stack:
         names = addresses or LOOPBACK[version]
-        devices = {name: stack.enter_context(Device(name)) for name in dict.fromkeys(names)}
+        devices = {
+            name: stack.enter_context(Device(name, **(device or {})))
+            for name in dict.fromkeys(names)
+        }
         a, b = (End(devices[name], kind, **(init or {})) for name in names)
         a.connect(b, **attributes)
         b.connect(a, **attributes)

@@ -1,11 +1,18 @@
 from livedma._native.rdma import CompletionQueue, Engine
 
+KINDS: dict[str, int]
+SOCKET_BUFFER_BYTES: int
+
 class Port(Engine):
+    port_kind: str
+    packet_errno: int
     def __init__(
         self,
         address: str,
         *,
         scope: int = 0,
+        interface: int = 0,
+        kind: str = "auto",
         max_qp: int = 16384,
         max_region: int = 65536,
         window_packets: int = 0,

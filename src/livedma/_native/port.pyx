@@ -6,68 +6,47 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from livedma._native.rdma cimport (
-    CompletionQueue, Engine, check, ldma_cq, ldma_device, ldma_device_config,
-)
-
-cdef extern from "port.h" nogil:
-    struct ldma_address:
-        uint8_t bytes[16]
-        uint32_t scope
-        uint8_t ip_version
-    struct ldma_port_config:
-        ldma_device_config device
-        ldma_address address
-        uint32_t spin_us
-        bint shares
-    struct ldma_port_counters_t "ldma_port_counters":
-        uint64_t received_trains
-        uint64_t sent_trains
-        uint64_t foreign
-        uint64_t send_errors
-        uint64_t sleeps
-    struct ldma_port:
-        pass
-    int ldma_port_open(const ldma_port_config *config, ldma_port **ret)
-    void ldma_port_close(ldma_port *port)
-    ldma_device *ldma_port_lock(ldma_port *port)
-    void ldma_port_unlock(ldma_port *port)
-    ldma_cq *ldma_port_create_cq(ldma_port *port, uint32_t capacity)
-    int ldma_port_wait(ldma_port *port, ldma_cq *cq, uint64_t spin_ns, uint64_t timeout_ns)
-    int ldma_port_event_fd(ldma_port *port)
-    ldma_cq *ldma_port_next_event(ldma_port *port)
-    ldma_port_counters_t ldma_port_counters(ldma_port *port)
+from livedma._native.rdma cimport CompletionQueue, Engine, check, ldma_cq
 
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
 
+KINDS = {"auto": LDMA_PORT_AUTO, "udp": LDMA_PORT_UDP, "packet": LDMA_PORT_PACKET}
+
 # So often a thread that waits looks whether a signal came.
 cdef uint64_t SIGNAL_NS = 50_000_000
+
+#: What a port asks the system for, each way; it may get less.
+SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
 
 
 cdef class Port(Engine):
     """A device at one address. All calls may be made by any thread."""
 
-    cdef ldma_port *port
-    cdef uint32_t users  # threads that are in the port without the interpreter's lock
-    cdef bint closing
-
-    def __init__(self, address, *, uint32_t scope=0, uint32_t max_qp=16384, uint32_t max_region=65536,
+    def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
+                 uint32_t max_qp=16384, uint32_t max_region=65536,
                  uint32_t window_packets=0, uint32_t spin_us=50, bint shares=False):
         cdef ldma_port_config config
         cdef bytes packed = ip_address(address).packed
+        cdef int error
         if self.port != NULL:
             raise ValueError("the port is open already")
         memset(&config, 0, sizeof(config))
         memcpy(config.address.bytes, PyBytes_AS_STRING(packed), len(packed))
         config.address.scope = scope
+        config.interface, config.kind = interface, KINDS[kind]
         config.address.ip_version = 4 if len(packed) == 4 else 6
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
         config.spin_us, config.shares = spin_us, shares
-        check(ldma_port_open(&config, &self.port))
+        with nogil:  # who waits to tap it may be a thread of this process
+            error = ldma_port_open(&config, &self.port)
+        check(error)
         self.c = ldma_port_lock(self.port)
         ldma_port_unlock(self.port)
+        self.port_kind = (
+            "packet" if ldma_port_kind(self.port, &self.packet_errno) == LDMA_PORT_PACKET else "udp"
+        )
         self.source, self.sport = str(ip_address(address)), 4791
 
     def __dealloc__(self):
@@ -166,5 +145,5 @@ cdef class Port(Engine):
         c = ldma_port_counters(self.port)
         return {
             "received_trains": c.received_trains, "sent_trains": c.sent_trains,
-            "foreign": c.foreign, "send_errors": c.send_errors, "sleeps": c.sleeps,
+            "foreign": c.foreign, "overruns": c.overruns, "send_errors": c.send_errors, "sleeps": c.sleeps,
         }

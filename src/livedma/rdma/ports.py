@@ -1,0 +1,44 @@
+"""How a device's packets come in, in words: which port was chosen, why, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Literal
+
+from livedma.errors import LivedmaError, PrivilegeError
+
+PortKind = Literal["auto", "udp", "packet"]
+
+_OBSTACLES = {
+    errno.EPERM: "it needs CAP_NET_RAW: run it as root",
+    errno.EACCES: "it needs CAP_NET_RAW: run it as root",
+    errno.EOPNOTSUPP: "it needs Linux 6.10 and an interface with Ethernet headers",
+}
+
+
+def reason(kind: str, ip_version: int, packet_errno: int) -> str:
+    """Why a device has its port, and what that means for the ICRC: for `livedma doctor`."""
+    if kind == "packet":
+        return "every ICRC is verified in full"
+    if ip_version == 6:
+        return "every ICRC is verified in full: IPv6 needs no packet port for it"
+    weaker = "16 of the ICRC's 32 bits protect, since a UDP socket hides the IPv4 ID"
+    if not packet_errno:
+        return f"{weaker}; it was asked for"
+    return f"{weaker}; no packet port: {_obstacle(packet_errno)}"
+
+
+def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
+    """What a packet port that was asked for cannot be had for."""
+    if ip_version == 6:
+        return LivedmaError(
+            f"{address} needs no packet port, which is for IPv4: the UDP port verifies every ICRC"
+            " of IPv6 in full"
+        )
+    kind = PrivilegeError if error.errno in (errno.EPERM, errno.EACCES) else LivedmaError
+    return kind(f"no packet port at {address}: {_obstacle(error.errno or 0)}; or use the UDP port")
+
+
+def _obstacle(code: int) -> str:
+    return _OBSTACLES.get(code, os.strerror(code))
