@@ -150,7 +150,7 @@ static void drop_implied_acknowledge(struct ldma_qp *qp, uint32_t psn)
 		return;
 	resp->is_ack_pending = resp->is_ack_lazy = false;
 	resp->lazy_acks = 0;
-	LDMA_COUNT(qp, ack_deferred);
+	LDMA_COUNT(qp, acks_coalesced);
 }
 
 static void finish(struct ldma_qp *qp, struct ldma_resource *resource)
