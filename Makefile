@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell find src core port bpf -type f -not -name '*.pyc')
 
-.PHONY: help setup demo test quick bench check fuzz sanitize lock format
+.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode
+from bench import capture_rate, decode, rdma
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -33,6 +33,7 @@ def main() -> int:
             decode.speed(directory, captures),
             decode.memory(directory, captures),
             capture_rate.lines(),
+            rdma.lines(directory),
         ):
             for line in lines:
                 print(line, flush=True)

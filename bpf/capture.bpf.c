@@ -6,7 +6,7 @@
  */
 #include "roce.h"
 
-#include "capture_config.h"
+#include "capture_match.h"
 #include "record.h"
 
 #define TCX_NEXT (-1) /* also what a filter of clsact returns to have no say */
@@ -46,46 +46,20 @@ struct frame {
 	__u8 ip_version;
 };
 
-static __always_inline bool prefix_matches(const volatile struct ldma_capture_prefix *prefix,
-					   const union roce_address *address)
-{
-	return (address->halves[0] & prefix->mask[0]) == prefix->address[0] &&
-	       (address->halves[1] & prefix->mask[1]) == prefix->address[1];
-}
-
 static __always_inline bool addresses_match(const struct roce *roce)
 {
-	__u32 asked = 0, met = 0;
-
-	for (__u32 i = 0; i < LDMA_CAPTURE_PREFIXES && i < config.prefix_count; i++) {
-		const volatile struct ldma_capture_prefix *prefix = &config.prefixes[i];
-		__u32 side = prefix->side & 3;
-
-		asked |= 1u << side;
-		if (prefix->ip_version != roce->ip_version)
-			continue;
-		if ((side & LDMA_CAPTURE_SRC && prefix_matches(prefix, &roce->src)) ||
-		    (side & LDMA_CAPTURE_DST && prefix_matches(prefix, &roce->dst)))
-			met |= 1u << side;
-	}
-	return asked == met;
+	return ldma_capture_takes_addresses(&config, roce->ip_version, roce->src.halves,
+					    roce->dst.halves);
 }
 
 static __always_inline bool transport_matches(__u32 operation, __u32 dest_qp, __u32 src_qp)
 {
-	if (config.operations && !(config.operations & 1u << (operation & 31)))
-		return false;
-	if (!config.qp_count)
-		return true;
-	for (__u32 i = 0; i < LDMA_CAPTURE_QPS && i < config.qp_count; i++)
-		if (config.qps[i] == dest_qp || (src_qp && config.qps[i] == src_qp))
-			return true;
-	return false;
+	return ldma_capture_takes_transport(&config, operation, dest_qp, src_qp);
 }
 
 static __always_inline bool sampled(struct ldma_capture_counters *count)
 {
-	if (config.sample <= 1 || (count->matched - 1) % config.sample == 0)
+	if (!ldma_capture_leaves_out(&config, count->matched))
 		return true;
 	count->sampled_out++;
 	return false;

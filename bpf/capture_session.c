@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture.skel.h"
 #include "capture_attach.h"
 #include "ring.h"
+#include "wall_clock.h"
 
 #define GATHER_NS 1000000
 #define GATHER_RING_BYTES (1u << 20)
@@ -40,31 +40,6 @@ static int print_none(enum libbpf_print_level level, const char *format, va_list
 static int print_stderr(enum libbpf_print_level level, const char *format, va_list args)
 {
 	return level == LIBBPF_DEBUG ? 0 : vfprintf(stderr, format, args);
-}
-
-static int64_t clock_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-/* The best of a few readings: one may be interrupted between the two clocks. */
-static int64_t measure_wall_offset_ns(void)
-{
-	int64_t best = 0, shortest = INT64_MAX;
-
-	for (int i = 0; i < 16; i++) {
-		int64_t before = clock_ns(CLOCK_MONOTONIC), wall = clock_ns(CLOCK_REALTIME);
-		int64_t took = clock_ns(CLOCK_MONOTONIC) - before;
-
-		if (took < shortest) {
-			shortest = took;
-			best = wall - before - took / 2;
-		}
-	}
-	return best;
 }
 
 static int load_failed(struct capture_error *error, int err)
@@ -149,7 +124,7 @@ int capture_session_open(const struct capture_options *options, struct capture_s
 		capture_session_close(session);
 		return err;
 	}
-	session->wall_offset_ns = measure_wall_offset_ns();
+	session->wall_offset_ns = ldma_wall_offset_ns();
 	*ret = session;
 	return 0;
 }
@@ -252,7 +227,7 @@ int capture_session_poll(struct capture_session *session, struct ldma_batch *bat
 {
 	struct pollfd ready = {.fd = bpf_map__fd(session->bpf->maps.ring), .events = POLLIN};
 	uint32_t *sleeps = &session->bpf->bss->consumer_sleeps;
-	int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	int64_t now_ns = ldma_clock_ns(CLOCK_MONOTONIC);
 	int64_t deadline_ns = now_ns + timeout_ms * 1000000LL, left_ns;
 	int added, err = 0, slice_ms = 1;
 
@@ -261,7 +236,7 @@ int capture_session_poll(struct capture_session *session, struct ldma_batch *bat
 	if (timeout_ms > 0)
 		let_gather(session, now_ns);
 	while (!(added = drain(session, batch)) && err >= 0) {
-		left_ns = deadline_ns - clock_ns(CLOCK_MONOTONIC);
+		left_ns = deadline_ns - ldma_clock_ns(CLOCK_MONOTONIC);
 		if (left_ns <= 0)
 			break;
 		/* Nobody wakes us for a few packets: look again after a while, less often the quieter it is. */
@@ -272,7 +247,7 @@ int capture_session_poll(struct capture_session *session, struct ldma_batch *bat
 		__atomic_store_n(sleeps, 0, __ATOMIC_SEQ_CST);
 		slice_ms = slice_ms < 16 ? slice_ms * 2 : 16;
 	}
-	session->drained_ns = batch_is_full(session, batch) ? 0 : clock_ns(CLOCK_MONOTONIC);
+	session->drained_ns = batch_is_full(session, batch) ? 0 : ldma_clock_ns(CLOCK_MONOTONIC);
 	return added ? added : err == -EINTR ? 0 : err;
 }
 

@@ -21,6 +21,7 @@ void ldma_cnp_mark(struct ldma_qp *qp, const struct ldma_packet *packet, uint64_
 		return;
 	qp->cnp.after_ns = now_ns + LDMA_CNP_INTERVAL_NS;
 	qp->cnp.is_pending = true;
+	ldma_device_schedule(qp); /* even if the packet's ACK can wait */
 }
 
 void ldma_cnp_receive(struct ldma_qp *qp)

@@ -52,6 +52,7 @@ static void go_back(struct ldma_qp *qp, uint64_t now_ns)
 	}
 	req->retry_left--;
 	req->has_rewound = true;
+	LDMA_COUNT(qp, completer_retry_err);
 	if (ldma_window_halve(&req->window, req->una, req->sent_end))
 		LDMA_COUNT(qp, window_reduced);
 	ldma_requester_rewind(qp);
@@ -78,11 +79,13 @@ static void wait_for_receiver(struct ldma_qp *qp, uint8_t syndrome, uint64_t now
 		       now_ns + ldma_rnr_timer_us(syndrome) * UINT64_C(1000));
 }
 
-static void take_nak(struct ldma_qp *qp, uint8_t syndrome, uint64_t now_ns)
+static void take_nak(struct ldma_qp *qp, uint8_t syndrome, bool has_news, uint64_t now_ns)
 {
 	switch (syndrome) {
 	case 0x60:
-		LDMA_COUNT(qp, rcvd_seq_err);
+		LDMA_COUNT(qp, packet_seq_err);
+		if (has_news)
+			LDMA_COUNT(qp, rcvd_seq_err);
 		go_back(qp, now_ns);
 		break;
 	case 0x61:
@@ -104,6 +107,7 @@ static void take_acknowledge(struct ldma_qp *qp, const struct ldma_packet *packe
 {
 	enum ldma_aeth_kind kind = ldma_aeth_kind(packet->syndrome);
 	uint64_t end = kind == LDMA_AETH_ACK ? psn + 1 : psn; /* a NAK acknowledges all before it */
+	bool has_news = end > qp->req.una;
 
 	if (kind == LDMA_AETH_RESERVED || packet->syndrome >> 7) {
 		LDMA_COUNT(qp, dropped_response);
@@ -115,7 +119,7 @@ static void take_acknowledge(struct ldma_qp *qp, const struct ldma_packet *packe
 	else if (kind == LDMA_AETH_RNR_NAK)
 		wait_for_receiver(qp, packet->syndrome, now_ns);
 	else if (kind == LDMA_AETH_NAK)
-		take_nak(qp, packet->syndrome, now_ns);
+		take_nak(qp, packet->syndrome, has_news, now_ns);
 }
 
 /* Whether the response is what the head of the queue waits for at this PSN. */

@@ -179,6 +179,7 @@ bool ldma_device_flush_acks(struct ldma_device *device)
 {
 	bool is_any = device->lazy;
 
+	device->is_ack_awaited = false;
 	for (struct ldma_qp *qp; (qp = device->lazy);) {
 		device->lazy = qp->next_lazy;
 		qp->is_lazy = qp->resp.is_ack_lazy = false;
@@ -242,7 +243,6 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 	const struct ldma_opcode_info *info = &ldma_opcodes[packet->opcode];
 	struct ldma_qp *qp;
 
-	device->counters.rcvd_pkts++;
 	if (packet->icrc_state != LDMA_ICRC_OK) {
 		device->counters.dropped_icrc++;
 		return;
@@ -262,7 +262,7 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		LDMA_COUNT(qp, dropped_not_peer);
 		return;
 	}
-	qp->counters.rcvd_pkts++;
+	LDMA_COUNT(qp, rcvd_pkts);
 	LDMA_COUNT_BY(qp, rcvd_bytes, packet->payload_length);
 	if (qp->state == LDMA_QP_RTR && !qp->resp.is_established && !ldma_qp_is_datagram(qp)) {
 		qp->resp.is_established = true; /* IBA 11.6.3.2 */

@@ -26,7 +26,8 @@ struct ldma_device {
 	struct ldma_qp *gsi;  /* or NULL; its number would be in the way of others in the table */
 	uint32_t qp_mask, qp_count, next_qp;
 	struct ldma_qp *ready, *ready_last;
-	struct ldma_qp *lazy; /* have an ACK that can wait */
+	struct ldma_qp *lazy; /* have an ACK that can wait, */
+	bool is_ack_awaited;  /* but not long: a peer waits for one of them */
 	uint32_t burst_left;
 	uint16_t ip_id; /* of the next packet: set by a port whose packets do not have 0 */
 };
@@ -56,8 +57,8 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t now_ns,
 			    struct ldma_qp **ret_qp);
 
-/* An ACK of a message that the user has just received waits for this, or for more to acknowledge: who answers the
- * message has more urgent things to send. Call it when nothing else is to be done. Returns whether there was any. */
+/* The ACK at the end of a message waits for this, or for more to acknowledge: who answers the message has more urgent
+ * things to send. Call it when nothing else is to be done. Returns whether there was any. */
 bool ldma_device_flush_acks(struct ldma_device *device);
 
 /* When to call ldma_device_transmit even if nothing else happens, or LDMA_NEVER. */

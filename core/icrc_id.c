@@ -1,5 +1,6 @@
 #include "icrc_id.h"
 
+#include "bytes.h"
 #include "icrc.h"
 
 #define POLYNOMIAL 0xedb88320u /* CRC-32's, bits reversed: the highest bit is x^0 */
@@ -36,8 +37,8 @@ static uint32_t inverse_power(uint32_t bits)
 	return result;
 }
 
-bool ldma_icrc_fits_some_id(struct ldma_icrc_cache *cache, const uint8_t *l3, uint32_t end,
-			    uint32_t found)
+bool ldma_icrc_find_id(struct ldma_icrc_cache *cache, const uint8_t *l3, uint32_t end,
+		       uint32_t found, uint16_t *ret)
 {
 	uint32_t difference = ldma_icrc(LDMA_L3_IPV4, l3, BTH_OFFSET, end) ^ found;
 	uint32_t bytes = end - ID_OFFSET, slot = bytes / 4 % LDMA_ICRC_CACHE_SIZE;
@@ -47,5 +48,9 @@ bool ldma_icrc_fits_some_id(struct ldma_icrc_cache *cache, const uint8_t *l3, ui
 		cache->factor[slot] = inverse_power(8 * bytes);
 	}
 	/* Wound back to before the ID, a difference of nothing but the ID is in the next two bytes. */
-	return multiply(cache->factor[slot], difference) >> 16 == 0;
+	difference = multiply(cache->factor[slot], difference);
+	if (difference >> 16)
+		return false;
+	*ret = (uint16_t)(get16(l3 + ID_OFFSET) ^ __builtin_bswap16((uint16_t)difference));
+	return true;
 }

@@ -159,6 +159,10 @@ size_t ldma_packet_error_text(const struct ldma_packet *packet, char *buf, size_
 size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 			  size_t payload_length, uint8_t *buf, size_t capacity);
 
+/* Puts the checksums of a RoCEv2 packet of length bytes, whose headers are whole, in their places: the IPv4 header's (and
+ * for UDP over it none), or UDP's over IPv6 without extensions. */
+void ldma_packet_set_checksums(uint8_t *l3, size_t length);
+
 /* Where ldma_packet_encode puts the payload in buf. A payload that is already there is not copied. */
 size_t ldma_packet_payload_offset(const struct ldma_packet *packet);
 

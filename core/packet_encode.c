@@ -83,7 +83,6 @@ static void encode_ipv4(const struct ldma_packet *packet, uint8_t *p, size_t tot
 	p[9] = 17;
 	memcpy(p + 12, packet->src, 4);
 	memcpy(p + 16, packet->dst, 4);
-	put16(p + 10, fold(sum16(0, p, IPV4_BYTES)));
 }
 
 static void encode_ipv6(const struct ldma_packet *packet, uint8_t *p, size_t payload)
@@ -115,6 +114,20 @@ static uint16_t udp6_checksum(const uint8_t *ip, const uint8_t *udp, size_t leng
 	uint16_t checksum = fold(sum16(sum, udp, length));
 
 	return checksum ? checksum : 0xffff;
+}
+
+void ldma_packet_set_checksums(uint8_t *l3, size_t length)
+{
+	if (l3[0] >> 4 == 4) {
+		size_t header = (l3[0] & 15) * 4u;
+
+		put16(l3 + 10, 0);
+		put16(l3 + 10, fold(sum16(0, l3, header)));
+		put16(l3 + header + 6, 0);
+	} else {
+		put16(l3 + IPV6_BYTES + 6, 0);
+		put16(l3 + IPV6_BYTES + 6, udp6_checksum(l3, l3 + IPV6_BYTES, length - IPV6_BYTES));
+	}
 }
 
 static size_t l3_bytes(const struct ldma_packet *packet)
@@ -172,7 +185,7 @@ size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 		memcpy(buf + at, payload, payload_length);
 	memset(buf + at + payload_length, 0, pad);
 	put32le(buf + covered, ldma_icrc(kind, buf, (uint32_t)bth, (uint32_t)covered));
-	if (packet->version == 2 && l3 == IPV6_BYTES)
-		put16(buf + l3 + 6, udp6_checksum(buf, buf + l3, total - l3));
+	if (packet->version == 2)
+		ldma_packet_set_checksums(buf, total);
 	return total;
 }

@@ -126,6 +126,8 @@ void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status)
 
 		push(qp, qp->send_cq, &wc);
 	}
+	if (opcode == LDMA_WC_SEND && status != LDMA_WC_WR_FLUSH_ERR)
+		LDMA_COUNT(qp, rdma_sends);
 	if (req->cursor == req->head)
 		req->cursor++;
 	req->head++;
@@ -176,7 +178,7 @@ void ldma_qp_enter_error(struct ldma_qp *qp)
 
 void ldma_qp_fail_send(struct ldma_qp *qp, enum ldma_wc_status status)
 {
-	LDMA_COUNT(qp, send_err);
+	LDMA_COUNT(qp, req_cqe_error);
 	ldma_qp_complete_send(qp, status);
 	if (qp->type == LDMA_QP_RC) {
 		ldma_qp_enter_error(qp);

@@ -283,6 +283,9 @@ static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint3
 /* Completes the send request at the head and retires it; an entry is made if it failed or asked for one. */
 void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status);
 
+/* Takes the oldest Receive, its own or a shared one, for a message. False if there is none. */
+bool ldma_qp_take_recv(struct ldma_qp *qp, struct ldma_recv_wqe *ret);
+
 /* Completes the Receive of the message in progress. */
 void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc);
 

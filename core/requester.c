@@ -165,8 +165,6 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 		req->asked = end;
 	encoded = ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
 	LDMA_COUNT_BY(qp, sent_bytes, length);
-	if (is_first && has_payload && wqe->opcode >= LDMA_WR_SEND)
-		LDMA_COUNT(qp, rdma_sends);
 	advance(qp, wqe, end, now_ns);
 	return encoded;
 }
@@ -177,8 +175,16 @@ void ldma_requester_rewind(struct ldma_qp *qp)
 	qp->req.cursor = qp->req.head;
 	qp->req.rd_outstanding = 0;
 	qp->req.asked = qp->req.una;
-	LDMA_COUNT(qp, completer_retry_err);
 	ldma_device_schedule(qp);
+}
+
+/* A peer that is silent for long is more likely to be busy than to have lost all of it: later timeouts are longer, up
+ * to the fourfold that IBA 9.7.6.1.3 allows. */
+static uint32_t backoff(const struct ldma_qp *qp)
+{
+	uint32_t used = (uint32_t)qp->attr.retry_count - qp->req.retry_left;
+
+	return used < 2 ? used : 2;
 }
 
 void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns)
@@ -186,7 +192,7 @@ void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns)
 	uint64_t deadline_ns = LDMA_NEVER;
 
 	if (qp->attr.timeout && qp->req.una < qp->req.next)
-		deadline_ns = now_ns + (UINT64_C(4096) << qp->attr.timeout);
+		deadline_ns = now_ns + (UINT64_C(4096) << (qp->attr.timeout + backoff(qp)));
 	ldma_timer_set(&qp->device->timers, &qp->timer, deadline_ns);
 }
 
@@ -207,6 +213,7 @@ void ldma_requester_expire(struct ldma_qp *qp)
 	}
 	req->retry_left--;
 	req->has_rewound = false;
+	LDMA_COUNT(qp, completer_retry_err);
 	LDMA_COUNT(qp, window_reduced);
 	ldma_window_collapse(&req->window, req->sent_end);
 	ldma_requester_rewind(qp);

@@ -54,7 +54,7 @@ static enum step check_psn(struct request *r)
 	if (r->qp->type == LDMA_QP_UC) {
 		if (ahead) { /* lost: the rest of that message is of no use (IBA 9.8.2) */
 			abandon_message(r->qp);
-			LDMA_COUNT(r->qp, out_of_seq_request);
+			LDMA_COUNT(r->qp, out_of_sequence);
 			resp->epsn = r->packet->psn;
 		}
 		return CHECK_OPCODE;
@@ -68,10 +68,10 @@ static enum step check_psn(struct request *r)
 		ldma_responder_repeat(r->qp, r->packet, r->info);
 		return DONE;
 	}
-	LDMA_COUNT(r->qp, out_of_seq_request);
+	LDMA_COUNT(r->qp, out_of_sequence);
 	if (!resp->has_nak_sent) { /* one NAK, then silence until the expected one comes (IBA 9.7.4.1) */
 		resp->has_nak_sent = true;
-		LDMA_COUNT(r->qp, sent_seq_err);
+		LDMA_COUNT(r->qp, out_of_seq_request);
 		ldma_responder_acknowledge(r->qp, resp->epsn, LDMA_SYNDROME_NAK_SEQUENCE);
 	}
 	return DONE;
@@ -158,19 +158,12 @@ static enum step check_rights(struct request *r)
 static enum step take_receive(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
-	struct ldma_rq *rq = r->qp->rq;
 	bool is_needed =
 		r->info->operation == LDMA_OP_SEND ||
 		(r->info->operation == LDMA_OP_WRITE && (r->info->headers & LDMA_HAS_IMMDT));
 
-	if (is_needed && !resp->has_recv) {
-		resp->has_recv = ldma_rq_take(rq, &resp->recv);
-		if (rq->tail - rq->head <
-		    rq->limit) { /* once, until it is set anew (IBA 10.2.9.2) */
-			rq->limit = 0;
-			ldma_qp_raise(r->qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
-		}
-	}
+	if (is_needed && !resp->has_recv)
+		resp->has_recv = ldma_qp_take_recv(r->qp, &resp->recv);
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
@@ -323,15 +316,18 @@ static void complete_receive(struct request *r)
 	ldma_qp_complete_recv(r->qp, &wc);
 }
 
-/* Who received the message is likely to answer it: the ACK waits a little, unless one before it is urgent or many have
- * waited. */
+/* The ACK at a message's end can wait a little for what is more urgent, unless one before it is urgent itself or many
+ * have waited. Who received the message is likely to answer it; of a WRITE only the peer knows, and waits. */
 static void acknowledge(struct request *r, bool has_received)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	bool is_urgent = resp->is_ack_pending && !resp->is_ack_lazy;
 
 	ldma_responder_acknowledge(r->qp, r->packet->psn, LDMA_SYNDROME_ACK);
-	resp->is_ack_lazy = has_received && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+	resp->is_ack_lazy =
+		(r->info->role & LDMA_ROLE_LAST) && !is_urgent && ++resp->lazy_acks < LAZY_ACKS;
+	if (!has_received)
+		r->qp->device->is_ack_awaited = true;
 }
 
 static enum step complete(struct request *r)

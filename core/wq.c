@@ -72,6 +72,19 @@ bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret)
 	return true;
 }
 
+bool ldma_qp_take_recv(struct ldma_qp *qp, struct ldma_recv_wqe *ret)
+{
+	struct ldma_rq *rq = qp->rq;
+	bool has_taken = ldma_rq_take(rq, ret);
+
+	/* Once, until it is set anew (IBA 10.2.9.2). */
+	if (rq->tail - rq->head < rq->limit) {
+		rq->limit = 0;
+		ldma_qp_raise(qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
+	}
+	return has_taken;
+}
+
 int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr)
 {
 	int error;

@@ -1,5 +1,7 @@
 # Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
 FUZZ_SECONDS ?= 60
+NIGHTLY_SCHEDULES ?= 10000
+NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device
 
 build-fuzz/build.ninja:
@@ -14,6 +16,11 @@ fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (
 	    || { tail -n 40 build-fuzz/$$t.log; exit 1; }; \
 	  grep -E "^Done|number_of_executed" build-fuzz/$$t.log; done
 
+# Other examples than CI's, which are always the same.
+nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
+	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py
+	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
+
 build-threads/build.ninja:
 	CC=clang meson setup build-threads -Dpython=false -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
@@ -21,5 +28,5 @@ build-threads/build.ninja:
 sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
-	ninja --quiet -C build-threads tests/port/test_threads
-	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads'
+	ninja --quiet -C build-threads tests/port/test_port_threads tests/port/test_port_hostile
+	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads' 'port hostile'

@@ -70,7 +70,8 @@ static void connect(struct ldma_qp *qp)
 static void create(struct world *world)
 {
 	static const uint8_t types[QPS] = {LDMA_QP_RC, LDMA_QP_UC, LDMA_QP_UD};
-	struct ldma_device_config config = {.max_qp = 4, .max_region = 4};
+	struct ldma_device_config config = {
+		.max_qp = 4, .max_region = 4, .window_packets = 12, .read_packets = 2};
 	uint32_t all = LDMA_ACCESS_ALL;
 
 	*world = (struct world){.device = ldma_device_create(&config),
@@ -134,6 +135,7 @@ static void receive(struct world *world, struct input *input)
 	packet.dma_length = choice & 4 ? (uint32_t)payload : next32(input);
 	packet.swap_add = packet.compare = next(input);
 	packet.qkey = 7;
+	packet.tos = choice & 16 ? 3 : 0; /* a congestion mark */
 	length = ldma_packet_encode(&packet, nothing, choice & 8 ? 256 : payload, buf, sizeof(buf));
 	if (!length)
 		return;
@@ -172,6 +174,41 @@ static void post(struct world *world, struct input *input)
 		ldma_qp_post_recv(qp, &recv);
 }
 
+/* Any attributes to any state: those that are refused change nothing, and the others do no harm. */
+static void modify(struct world *world, struct input *input)
+{
+	struct ldma_qp *qp = world->qps[next(input) % QPS];
+	enum ldma_qp_state state = (enum ldma_qp_state)(next(input) & 7);
+	struct ldma_qp_attr attr = {
+		.optional = next32(input) & 0x1fffff,
+		.access = next(input),
+		.qkey = 7,
+		.pkey = 0xffff,
+		.mtu = 128u << (next(input) & 7),
+		.path = path,
+		.dest_qp = 5,
+		.sq_psn = 0xffffff - next(input),
+		.rq_psn = 0xffffff - next(input),
+		.max_rd_atomic = next(input) & 31,
+		.max_dest_rd_atomic = next(input) & 31,
+		.timeout = next(input) & 63,
+		.retry_count = next(input) & 15,
+		.rnr_retry = next(input) & 15,
+	};
+	uint8_t before = qp->state;
+
+	CHECK(!ldma_qp_modify(qp, state, &attr) || qp->state == before);
+}
+
+static void poll_events(struct world *world)
+{
+	struct ldma_event event;
+
+	while (ldma_device_poll_event(world->device, &event))
+		CHECK(event.object == world->cq ||
+		      ldma_device_find_qp(world->device, event.qp_num));
+}
+
 static void transmit(struct world *world, unsigned count)
 {
 	uint8_t *buf = malloc(LDMA_PACKET_MAX);
@@ -187,6 +224,18 @@ static void transmit(struct world *world, unsigned count)
 		CHECK(!packet.error && packet.icrc_state == LDMA_ICRC_OK);
 	}
 	free(buf);
+}
+
+static void check_requesters(const struct world *world)
+{
+	for (int i = 0; i < QPS; i++) {
+		const struct ldma_requester *req = &world->qps[i]->req;
+
+		CHECK(req->una <= req->next && req->next <= req->sent_end &&
+		      req->sent_end <= req->post);
+		CHECK(req->rd_outstanding <= LDMA_MAX_RD_ATOMIC);
+		CHECK(req->head == req->tail || req->una < req->post);
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -225,8 +274,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 7:
 			if (what == 255)
 				ldma_iova_deregister(&world.device->iova, 1);
+			else if (what & 8)
+				modify(&world, &input);
+			else
+				poll_events(&world);
 			break;
 		}
+		check_requesters(&world);
 	}
 	destroy(&world);
 	return 0;

@@ -6,7 +6,8 @@
 #include "port_internal.h"
 
 #define PATIENCE_NS UINT64_C(10000000000)
-#define BATCH 64 /* requests posted, or completions taken, in a row */
+#define SLICE_NS UINT64_C(50000000) /* so often a loop that waits looks whether it is to end */
+#define BATCH 64                    /* completions taken in a row */
 
 static struct ldma_send_wr request(struct ldma_perf *perf, const struct ldma_perf_peer *peer,
 				   uint64_t wr_id)
@@ -14,7 +15,7 @@ static struct ldma_send_wr request(struct ldma_perf *perf, const struct ldma_per
 	return (struct ldma_send_wr){
 		.wr_id = wr_id,
 		.sge = &perf->local,
-		.sge_count = perf->size > 0,
+		.sge_count = perf->local.length > 0,
 		.opcode = perf->opcode,
 		.flags = LDMA_SEND_SIGNALED,
 		.remote_va = peer->remote_va,
@@ -22,19 +23,28 @@ static struct ldma_send_wr request(struct ldma_perf *perf, const struct ldma_per
 	};
 }
 
-/* Takes completions; how many, or a negative error. */
+/* 0 once there is a completion, or a negative error. */
+static int await_completion(struct ldma_perf *perf)
+{
+	uint64_t started_ns = ldma_port_now(), waited_ns = 0;
+
+	while (!perf->is_cancelled) {
+		uint64_t spin_ns = perf->spin_ns > waited_ns ? perf->spin_ns - waited_ns : 0;
+
+		if (ldma_port_wait(perf->port, perf->cq, spin_ns, SLICE_NS) > 0)
+			return 0;
+		waited_ns = ldma_port_now() - started_ns;
+		if (waited_ns > PATIENCE_NS)
+			return -ETIMEDOUT;
+	}
+	return -ECANCELED;
+}
+
+/* Takes completions that are there; how many, or a negative error. */
 static int take(struct ldma_perf *perf, struct ldma_wc *wcs)
 {
-	int result = ldma_port_wait(perf->port, perf->cq, perf->spin_ns, PATIENCE_NS);
-	uint32_t count;
+	uint32_t count = ldma_cq_poll(perf->cq, wcs, BATCH);
 
-	if (perf->is_cancelled && *perf->is_cancelled)
-		return -ECANCELED;
-	if (!result)
-		return -ETIMEDOUT;
-	if (result < 0)
-		return 0; /* a signal, which is the caller's */
-	count = ldma_cq_poll(perf->cq, wcs, BATCH);
 	for (uint32_t i = 0; i < count; i++) {
 		if (wcs[i].status == LDMA_WC_SUCCESS)
 			continue;
@@ -44,17 +54,28 @@ static int take(struct ldma_perf *perf, struct ldma_wc *wcs)
 	return (int)count;
 }
 
-/* Every connection up to its depth, under one lock: messages share trains. */
-static int post(struct ldma_perf *perf, uint32_t *idle, uint64_t *left)
+static int await_and_take(struct ldma_perf *perf, struct ldma_wc *wcs)
 {
+	int error = await_completion(perf);
+
+	return error ? error : take(perf, wcs);
+}
+
+/* Every connection up to its depth, under one lock: messages share trains. */
+static int post(struct ldma_perf *perf, uint32_t *idle, uint64_t *posted)
+{
+	uint64_t now_ns = ldma_port_now();
 	int error = 0;
 
 	ldma_port_lock(perf->port);
-	for (uint32_t i = 0; i < perf->peer_count && *left && !error; i++) {
+	for (uint32_t i = 0; i < perf->peer_count && !error; i++) {
 		struct ldma_send_wr wr = request(perf, &perf->peers[i], i);
 
-		for (; idle[i] && *left && !error; idle[i]--, --*left)
+		for (; idle[i] && *posted < perf->iterations && !error; idle[i]--, ++*posted) {
+			if (perf->posted_ns)
+				perf->posted_ns[*posted] = now_ns;
 			error = ldma_qp_post_send(perf->peers[i].qp, &wr);
+		}
 	}
 	ldma_port_unlock(perf->port);
 	return error;
@@ -63,25 +84,30 @@ static int post(struct ldma_perf *perf, uint32_t *idle, uint64_t *left)
 static int stream(struct ldma_perf *perf, uint32_t *idle)
 {
 	uint32_t depth = perf->depth * perf->peer_count, idle_total = depth;
-	uint64_t left = perf->iterations;
 	struct ldma_wc wcs[BATCH];
-	int result = 0;
+	uint64_t posted = 0;
 
 	for (uint32_t i = 0; i < perf->peer_count; i++)
 		idle[i] = perf->depth;
 	while (perf->done < perf->iterations) {
+		int result = 0;
+		uint64_t now_ns;
+
 		/* A quarter at a time, so that a train is worth its call. */
-		if (left && idle_total >= (depth + 3) / 4) {
-			result = post(perf, idle, &left);
+		if (posted < perf->iterations && idle_total >= (depth + 3) / 4) {
+			result = post(perf, idle, &posted);
 			idle_total = 0;
-			if (result < 0)
-				return result;
 		}
-		result = take(perf, wcs);
+		if (!result)
+			result = await_and_take(perf, wcs);
 		if (result < 0)
 			return result;
-		for (int i = 0; i < result; i++)
+		now_ns = ldma_port_now();
+		for (int i = 0; i < result; i++) {
 			idle[wcs[i].wr_id]++;
+			if (perf->completed_ns)
+				perf->completed_ns[perf->done + (uint32_t)i] = now_ns;
+		}
 		idle_total += (uint32_t)result;
 		perf->done += (uint32_t)result;
 	}
@@ -101,6 +127,26 @@ int ldma_perf_stream(struct ldma_perf *perf)
 	return result;
 }
 
+double ldma_perf_best_ns(const struct ldma_perf *perf)
+{
+	double best = 0;
+
+	if (!perf->posted_ns || !perf->completed_ns)
+		return 0;
+	for (uint64_t i = 0; i < perf->done; i++) {
+		if (i && perf->posted_ns[i] == perf->posted_ns[i - 1])
+			continue; /* the one before it begins at the same time and has one message more */
+		for (uint64_t j = i; j < perf->done; j++) {
+			double ns = (double)(perf->completed_ns[j] - perf->posted_ns[i]) /
+				    (double)(j - i + 1);
+
+			if (best == 0 || ns < best)
+				best = ns;
+		}
+	}
+	return best;
+}
+
 static int post_receives(struct ldma_perf *perf, const struct ldma_wc *wcs, uint32_t count)
 {
 	struct ldma_recv_wr wr = {.sge = &perf->received, .sge_count = 1};
@@ -117,26 +163,24 @@ static int post_receives(struct ldma_perf *perf, const struct ldma_wc *wcs, uint
 
 int ldma_perf_prepare(struct ldma_perf *perf)
 {
+	int error = 0;
+
 	for (uint32_t i = 0; i < perf->peer_count; i++) {
 		struct ldma_wc wc = {.wr_id = i};
 
-		for (uint32_t posted = 0; posted < perf->depth; posted++) {
-			int error = post_receives(perf, &wc, 1);
-
-			if (error)
-				return error;
-		}
+		for (uint32_t posted = 0; posted < perf->receives && !error; posted++)
+			error = post_receives(perf, &wc, 1);
 	}
-	return 0;
+	return error;
 }
 
 int ldma_perf_drain(struct ldma_perf *perf)
 {
 	struct ldma_wc wcs[BATCH];
-	int result = 0;
 
 	while (perf->done < perf->iterations) {
-		result = take(perf, wcs);
+		int result = await_and_take(perf, wcs);
+
 		if (result > 0 && !perf->done)
 			perf->started_ns = ldma_port_now();
 		if (result > 0) {
@@ -150,30 +194,40 @@ int ldma_perf_drain(struct ldma_perf *perf)
 	return 0;
 }
 
-/* Until the other side's message number turn is there, or our READ is done. */
-static int await_turn(struct ldma_perf *perf, uint64_t turn)
+/* Until the last byte of the other side's WRITE is there. */
+static int await_landing(struct ldma_perf *perf, uint8_t byte)
 {
 	uint64_t started_ns = ldma_port_now();
 	struct ldma_wc wcs[BATCH];
-	int result = 0;
 
-	if (perf->opcode != LDMA_WR_RDMA_WRITE) {
-		while (!result)
-			result = take(perf, wcs);
-		return result < 0 ? result : 0;
-	}
-	while (*perf->landing != (uint8_t)turn) {
+	while (*perf->landing != byte) {
 		ldma_port_serve(perf->port);
-		if (perf->is_cancelled && *perf->is_cancelled)
+		if (perf->is_cancelled)
 			return -ECANCELED;
+		if (!ldma_cq_is_empty(perf->cq)) /* only what failed completes */
+			return take(perf, wcs);
 		if (ldma_port_now() - started_ns > PATIENCE_NS)
 			return -ETIMEDOUT;
 	}
 	return 0;
 }
 
-/* Our message, and room for the next of the other side. */
-static int take_turn(struct ldma_perf *perf, uint64_t turn)
+/* Until the other side's message number turn is there, or our READ is done. */
+static int await_turn(struct ldma_perf *perf, uint64_t turn)
+{
+	struct ldma_wc wcs[BATCH];
+	int result;
+
+	if (perf->opcode == LDMA_WR_RDMA_WRITE)
+		return await_landing(perf, (uint8_t)turn);
+	do
+		result = await_and_take(perf, wcs);
+	while (!result);
+	return result < 0 ? result : 0;
+}
+
+/* Our message, and a Receive in place of one that was used. */
+static int take_turn(struct ldma_perf *perf, uint64_t turn, bool owes_receive)
 {
 	struct ldma_send_wr wr = request(perf, &perf->peers[0], 0);
 	struct ldma_recv_wr receive = {.sge = &perf->received, .sge_count = 1};
@@ -185,7 +239,7 @@ static int take_turn(struct ldma_perf *perf, uint64_t turn)
 	if (perf->opcode != LDMA_WR_RDMA_READ)
 		wr.flags = 0; /* the answer says it all */
 	ldma_port_lock(perf->port);
-	if (perf->opcode == LDMA_WR_SEND && turn > 1)
+	if (perf->opcode == LDMA_WR_SEND && owes_receive)
 		error = ldma_qp_post_recv(qp, &receive);
 	if (!error)
 		error = ldma_qp_post_send(qp, &wr);
@@ -201,13 +255,15 @@ int ldma_perf_ping(struct ldma_perf *perf, bool is_first, uint64_t *ret_ns)
 	for (uint64_t turn = 1; turn <= perf->iterations && !error; turn++) {
 		uint64_t started_ns = ldma_port_now();
 
-		error = is_first ? take_turn(perf, turn) : await_turn(perf, turn);
+		error = is_first ? take_turn(perf, turn, turn > 1) : await_turn(perf, turn);
 		if (!error)
-			error = is_first ? await_turn(perf, turn) : take_turn(perf, turn);
+			error = is_first ? await_turn(perf, turn) : take_turn(perf, turn, true);
 		if (ret_ns)
 			ret_ns[turn - 1] = ldma_port_now() - started_ns;
 		perf->done += !error;
 	}
 	perf->ended_ns = ldma_port_now();
+	if (!error && is_first && perf->opcode == LDMA_WR_SEND)
+		error = post_receives(perf, &(struct ldma_wc){.wr_id = 0}, 1);
 	return error;
 }

@@ -16,19 +16,22 @@ struct ldma_perf {
 	struct ldma_cq *cq; /* of all connections, for sends and Receives */
 	struct ldma_perf_peer *peers;
 	uint32_t peer_count;
-	uint8_t opcode; /* LDMA_WR_SEND, LDMA_WR_RDMA_WRITE or LDMA_WR_RDMA_READ */
-	uint32_t size, depth;
+	uint8_t opcode;                  /* LDMA_WR_SEND, LDMA_WR_RDMA_WRITE or LDMA_WR_RDMA_READ */
+	uint32_t depth;                  /* requests under way on a connection */
+	uint32_t receives;               /* posted on a connection */
 	uint64_t iterations;             /* of all connections together */
 	struct ldma_sge local;           /* what is sent, or read into */
-	struct ldma_sge received;        /* where messages of the other side go */
-	uint8_t *departing;              /* last byte of the former */
-	const volatile uint8_t *landing; /* and of the latter */
+	struct ldma_sge received;        /* where messages of the other side go, of any size */
+	uint8_t *departing;              /* last byte of a WRITE of ours */
+	const volatile uint8_t *landing; /* and of the other side's */
 	uint64_t spin_ns;
-	const volatile int *is_cancelled;
+	volatile int is_cancelled; /* set by another thread: the loop ends */
 
-	uint64_t done, started_ns,
-		ended_ns; /* results; done counts bytes-carrying operations that completed */
-	uint8_t status;   /* of the first completion that failed */
+	/* Results. done counts operations that completed; another thread may look at it. */
+	volatile uint64_t done;
+	uint64_t started_ns, ended_ns;
+	uint64_t *posted_ns, *completed_ns; /* of each operation of a stream, unless NULL */
+	uint8_t status;                     /* of the first completion that failed */
 };
 
 /* All return 0, -EIO (a completion failed: status), -ETIMEDOUT (nothing happened for ten seconds) or -ECANCELED. */
@@ -36,14 +39,18 @@ struct ldma_perf {
 /* Keeps depth requests under way on every connection. */
 int ldma_perf_stream(struct ldma_perf *perf);
 
-/* Posts depth Receives on every connection: before the other side begins to SEND. */
+/* The shortest time that messages took in a row, from the post of the first to the completion of the last, divided by
+ * their number: how perftest defines the peak. Quadratic in the iterations; 0 if their times were not kept. */
+double ldma_perf_best_ns(const struct ldma_perf *perf);
+
+/* Posts the Receives of every connection: once, before the other side begins to SEND. Each is replaced when it was used. */
 int ldma_perf_prepare(struct ldma_perf *perf);
 
 /* Receives the SENDs of the other side's stream. */
 int ldma_perf_drain(struct ldma_perf *perf);
 
-/* One at a time, on the first connection; the time of each goes to ret_ns (SEND and WRITE: there and back). A WRITE is
- * seen by its last byte, which counts. is_first: begins. */
+/* One at a time, on the first connection; the time of each goes to ret_ns, which may be NULL (SEND and WRITE: there and
+ * back). A WRITE is seen by its last byte, which counts. is_first: begins. */
 int ldma_perf_ping(struct ldma_perf *perf, bool is_first, uint64_t *ret_ns);
 
 #endif

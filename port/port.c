@@ -46,18 +46,19 @@ static long futex(uint32_t *word, int operation, uint32_t value, const struct ti
 	return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-void ldma_port_publish(struct ldma_port *port)
+void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
 	uint64_t timer_ns = ldma_device_next_timer(port->device);
 
+	if (port->taps.count)
+		ldma_taps_publish(&port->taps);
 	/* Should nobody serve the port from now on, the thread sends what is left. */
 	if (port->device->lazy) {
-		uint64_t lazy_ns = ldma_port_now() + ASIDE_NS;
+		uint64_t lazy_ns = now_ns + ASIDE_NS;
 
 		if (lazy_ns < timer_ns)
 			timer_ns = lazy_ns;
 	}
-
 	if (port->seen_events != port->channel.raised) {
 		port->seen_events = port->channel.raised;
 		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
@@ -85,37 +86,38 @@ struct ldma_device *ldma_port_lock(struct ldma_port *port)
 
 void ldma_port_unlock(struct ldma_port *port)
 {
+	uint64_t now_ns = ldma_port_now();
 	bool is_rest;
 
-	ldma_port_transmit(port, ldma_port_now());
-	ldma_port_publish(port);
+	ldma_port_transmit(port, now_ns);
+	ldma_port_publish(port, now_ns);
 	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
 	if (is_rest) /* more than one batch, or than the socket takes */
 		signal_fd(port->wake_fd);
 }
 
-static bool serve(struct ldma_port *port)
+static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns, bool is_last)
 {
-	bool has_worked = ldma_port_progress(port);
+	bool has_worked = ldma_port_progress(port, cq, now_ns, is_last);
 
-	ldma_port_publish(port);
+	ldma_port_publish(port, now_ns);
 	return has_worked;
+}
+
+/* What a user does who waits. */
+static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns)
+{
+	/* Not a trylock in a loop: the owner may wait for this very processor. */
+	ldma_port_lock(port);
+	__atomic_store_n(&port->served_ns, now_ns, __ATOMIC_RELAXED);
+	serve(port, cq, now_ns, false);
+	pthread_mutex_unlock(&port->owner);
 }
 
 void ldma_port_serve(struct ldma_port *port)
 {
-	bool is_mine;
-
-	if (pthread_mutex_trylock(&port->next))
-		return;
-	is_mine = !pthread_mutex_trylock(&port->owner);
-	pthread_mutex_unlock(&port->next);
-	if (!is_mine)
-		return;
-	__atomic_store_n(&port->served_ns, ldma_port_now(), __ATOMIC_RELAXED);
-	serve(port);
-	pthread_mutex_unlock(&port->owner);
+	serve_for(port, NULL, ldma_port_now());
 }
 
 /* Sleeps until the queue's event. */
@@ -143,17 +145,28 @@ static int sleep_at(struct ldma_port *port, struct ldma_cq *cq, uint64_t timeout
 int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns)
 {
-	uint64_t start_ns = ldma_port_now(), elapsed_ns = 0;
+	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
+	uint64_t look_ns = ldma_spin_ns(&port->user_spin, spin_ns);
+	bool has_slept = false;
 
 	while (ldma_cq_is_empty(cq)) {
+		uint64_t elapsed_ns = now_ns - start_ns;
+
 		if (elapsed_ns >= timeout_ns)
 			return 0;
-		if (elapsed_ns < spin_ns)
-			ldma_port_serve(port);
-		else if (sleep_at(port, cq, timeout_ns - elapsed_ns))
-			return -EINTR;
-		elapsed_ns = ldma_port_now() - start_ns;
+		if (elapsed_ns < look_ns) {
+			serve_for(port, cq, now_ns);
+		} else {
+			if (!has_slept && look_ns)
+				ldma_spin_lost(&port->user_spin, spin_ns);
+			has_slept = true;
+			if (sleep_at(port, cq, timeout_ns - elapsed_ns))
+				return -EINTR;
+		}
+		now_ns = ldma_port_now();
 	}
+	if (!has_slept && look_ns)
+		ldma_spin_won(&port->user_spin, now_ns - start_ns, spin_ns);
 	return 1;
 }
 
@@ -186,24 +199,31 @@ void *ldma_port_run(void *arg)
 {
 	struct ldma_port *port = arg;
 	uint64_t worked_ns = 0;
+	struct ldma_spin spin = {0};
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool has_worked, is_tx_blocked;
+		bool is_idle = now_ns - worked_ns >= ldma_spin_ns(&spin, port->spin_ns), has_worked,
+		     is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
 			block(port, true, false);
 			continue;
 		}
 		ldma_port_lock(port);
-		has_worked = serve(port);
+		has_worked = serve(port, NULL, now_ns, is_idle);
 		is_tx_blocked = port->is_tx_blocked;
-		port->counters.sleeps += !has_worked && now_ns - worked_ns >= port->spin_ns;
+		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);
-		if (has_worked)
+		if (has_worked) {
+			if (worked_ns)
+				ldma_spin_won(&spin, now_ns - worked_ns, port->spin_ns);
 			worked_ns = now_ns;
-		else if (now_ns - worked_ns >= port->spin_ns)
+		} else if (is_idle) {
+			ldma_spin_lost(&spin, port->spin_ns);
 			block(port, false, is_tx_blocked);
+			worked_ns = ldma_port_now(); /* looks again, if need be in vain */
+		}
 	}
 	return NULL;
 }
@@ -217,7 +237,7 @@ int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq)
 {
 	int error;
 
-	ldma_port_lock(port);
+	ldma_device_forget_events(ldma_port_lock(port), cq);
 	error = ldma_cq_destroy(cq);
 	ldma_port_unlock(port);
 	return error;
@@ -376,13 +396,19 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 		return -ENOMEM;
 	set_up_lock(port);
 	port->spin_ns = config->spin_us * UINT64_C(1000);
-	port->timer_ns = LDMA_NEVER;
+	port->timer_ns = port->lazy_ns = LDMA_NEVER;
 	port->packet_fd = port->socket.fd = port->stray_fd = -1;
 	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)
-		error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+		error = ldma_tap_host_start(&port->tap_host, port);
 	if (error) {
+		free_parts(port);
+		return error;
+	}
+	error = -pthread_create(&port->thread, NULL, ldma_port_run, port);
+	if (error) {
+		ldma_tap_host_stop(&port->tap_host);
 		free_parts(port);
 		return error;
 	}
@@ -395,5 +421,6 @@ void ldma_port_close(struct ldma_port *port)
 	__atomic_store_n(&port->is_stopping, true, __ATOMIC_RELAXED);
 	signal_fd(port->wake_fd);
 	pthread_join(port->thread, NULL);
+	ldma_tap_host_stop(&port->tap_host);
 	free_parts(port);
 }

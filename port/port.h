@@ -30,7 +30,8 @@ struct ldma_port_config {
 	struct ldma_address address;
 	uint32_t interface; /* the index of the one that has the address */
 	uint8_t kind;       /* enum ldma_port_kind; AUTO: PACKET if possible */
-	uint32_t spin_us;   /* how long the port's thread looks for packets before it sleeps */
+	uint32_t
+		spin_us; /* how long at most the port's thread looks for packets before it sleeps */
 	const struct ldma_share *share; /* NULL: the address is the port's alone */
 };
 
@@ -70,7 +71,7 @@ int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq);
 int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns);
 
-/* Serves the port once, unless somebody else does. */
+/* Serves the port once. */
 void ldma_port_serve(struct ldma_port *port);
 
 /* A descriptor that becomes readable when an armed queue has its event (poll only; the port clears it in

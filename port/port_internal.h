@@ -6,6 +6,8 @@
 
 #include "icrc_id.h"
 #include "port.h"
+#include "spin.h"
+#include "tap_host.h"
 #include "train.h"
 
 #define HEADROOM 64 /* for the headers that the system took off the first packet of a train */
@@ -20,13 +22,16 @@ struct ldma_port {
 	int stray_fd; /* where to send packets of other processes, or -1 */
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
+	struct ldma_taps taps;
 	uint64_t spin_ns;
+	struct ldma_spin user_spin; /* of those who wait */
 
 	pthread_mutex_t owner;
 	/* Held while waiting for ownership: who has just given it up queues behind. */
 	pthread_mutex_t next;
 	uint64_t served_ns; /* when a user last served the port */
 	uint64_t timer_ns;  /* what timer_fd is set to */
+	uint64_t lazy_ns;   /* since when an ACK waits */
 	bool is_tx_blocked; /* the train waits for the socket */
 	bool is_stopping, has_listener;
 
@@ -35,6 +40,7 @@ struct ldma_port {
 	uint32_t event_sequence, sleepers;
 	int event_fd, wake_fd, timer_fd;
 	pthread_t thread;
+	struct ldma_tap_host tap_host;
 
 	struct ldma_train train;
 	uint8_t rx[HEADROOM + 65536];
@@ -42,8 +48,16 @@ struct ldma_port {
 
 uint64_t ldma_port_now(void);
 
-/* Receives and sends a batch; whether there was anything to do. The caller owns the device. */
-bool ldma_port_progress(struct ldma_port *port);
+/* The time of what is received or sent now, closer than the batch's; asked only if somebody wants to know. */
+static inline uint64_t ldma_port_tap_time(const struct ldma_port *port)
+{
+	return port->taps.count ? ldma_port_now() : 0;
+}
+
+/* Receives and sends a batch; whether there was anything to do. The caller owns the device. cq: who waits for a
+ * completion here (or NULL) wants it at once. is_last: nobody will come again soon. */
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
+			bool is_last);
 
 /* Receives a packet or a train; whether there was one. */
 bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns);
@@ -51,8 +65,8 @@ bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns);
 /* Sends what is due. */
 bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
 
-/* Tells waiters about completions; sets the timer of the sleeping thread. */
-void ldma_port_publish(struct ldma_port *port);
+/* Tells readers of taps about packets and waiters about completions; sets the timer of the sleeping thread. */
+void ldma_port_publish(struct ldma_port *port, uint64_t now_ns);
 
 void *ldma_port_run(void *port);
 

@@ -4,7 +4,8 @@
 
 #include "port_internal.h"
 
-#define RX_TRAINS 8    /* in a row, before answers go out */
+#define RX_TRAINS 8 /* in a row, before answers go out */
+#define LAZY_NS 20000
 #define TX_PACKETS 256 /* in a row, before arrivals are looked at */
 
 uint64_t ldma_port_now(void)
@@ -15,6 +16,19 @@ uint64_t ldma_port_now(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/* Shows the taps packets of the train that went out. */
+static void tap_sent(struct ldma_port *port, uint32_t first, uint32_t count, uint64_t time_ns)
+{
+	for (uint32_t i = first; port->taps.count && i < first + count; i++) {
+		struct ldma_tapped tapped = {.time_ns = time_ns,
+					     .segment = (uint16_t)(i - first),
+					     .direction = LDMA_RECORD_TX};
+
+		tapped.l3 = ldma_train_packet(&port->train, i, &tapped.length);
+		ldma_taps_packet(&port->taps, &tapped);
+	}
+}
+
 /* An interface without segmentation takes the packets one by one, each with the ID 0. */
 static int send_singly(struct ldma_port *port)
 {
@@ -22,10 +36,14 @@ static int send_singly(struct ldma_port *port)
 	int error = 0;
 
 	for (uint32_t i = 0; i < train->count && error != -EAGAIN; i++) {
+		uint64_t time_ns = ldma_port_tap_time(port);
+
 		ldma_train_set_id(train, i, 0);
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, &train->iov[i], 1,
 					 0);
-		if (error && error != -EAGAIN)
+		if (!error)
+			tap_sent(port, i, 1, time_ns);
+		else if (error != -EAGAIN)
 			port->counters.send_errors++;
 	}
 	return error;
@@ -35,6 +53,7 @@ static int send_singly(struct ldma_port *port)
 static bool send_train(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
+	uint64_t time_ns = ldma_port_tap_time(port);
 	int error = 0;
 
 	if (!train->count)
@@ -42,6 +61,8 @@ static bool send_train(struct ldma_port *port)
 	if (train->count == 1 || port->socket.has_gso) {
 		error = ldma_socket_send(&port->socket, &train->to, train->tos, train->iov,
 					 train->count, train->segment);
+		if (!error)
+			tap_sent(port, 0, train->count, time_ns);
 		if (error == -EIO && train->count > 1)
 			port->socket.has_gso = false;
 	}
@@ -92,16 +113,32 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 	return sent > 0;
 }
 
-bool ldma_port_progress(struct ldma_port *port)
+/* ACKs that can wait do so for a while, in which more of them come. */
+static bool flush_acks(struct ldma_port *port, uint64_t now_ns, bool is_last)
 {
-	uint64_t now_ns = ldma_port_now();
+	if (!port->device->lazy) {
+		port->lazy_ns = LDMA_NEVER;
+		return false;
+	}
+	if (port->lazy_ns == LDMA_NEVER)
+		port->lazy_ns = now_ns;
+	if (!is_last && !port->device->is_ack_awaited && now_ns - port->lazy_ns < LAZY_NS)
+		return false;
+	port->lazy_ns = LDMA_NEVER;
+	return ldma_device_flush_acks(port->device);
+}
+
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
+			bool is_last)
+{
 	uint32_t received = 0;
 	bool has_sent;
 
-	while (received < RX_TRAINS && ldma_port_receive(port, now_ns))
+	while (received < RX_TRAINS && !(cq && received && !ldma_cq_is_empty(cq)) &&
+	       ldma_port_receive(port, now_ns))
 		received++;
 	has_sent = ldma_port_transmit(port, now_ns);
-	if (!received && !has_sent && ldma_device_flush_acks(port->device))
+	if (!received && !has_sent && flush_acks(port, now_ns, is_last))
 		has_sent = ldma_port_transmit(port, now_ns);
 	return received || has_sent;
 }

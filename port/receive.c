@@ -21,6 +21,12 @@ struct headers {
 	bool counts; /* the IDs do; else all are the same */
 };
 
+/* When something was received. */
+struct moment {
+	uint64_t now_ns; /* the batch's, for the device */
+	uint64_t tap_ns; /* its own, if somebody captures */
+};
+
 static bool is_v4(const struct ldma_port *port)
 {
 	return port->socket.local.ip_version == 4;
@@ -44,16 +50,25 @@ static bool is_stray(const struct ldma_port *port, const struct ldma_packet *pac
 	       (packet->dest_qp == LDMA_GSI_QP || packet->dest_qp >> 16 != port->slot);
 }
 
-/* Packet i of a train. */
-static void receive(struct ldma_port *port, const struct ldma_packet *packet, uint32_t i,
-		    uint8_t *l3, uint64_t now_ns)
+/* Hands a decoded packet to the taps and to the device, unless it is another's. segment: its place in a train. is_rebuilt: its headers were put
+ * together here, and lack checksums. */
+static void take(struct ldma_port *port, const struct ldma_packet *packet, uint8_t *l3,
+		 uint32_t segment, bool is_rebuilt, const struct moment *moment)
 {
-	if (is_stray(port, packet, i)) {
+	if (is_stray(port, packet, segment)) {
 		port->counters.strays++;
 		ldma_stray_send(port->stray_fd, l3, packet->length);
-	} else {
-		ldma_device_receive(port->device, packet, now_ns);
+		return;
 	}
+	if (port->taps.count) {
+		struct ldma_tapped tapped = {l3, packet->length, moment->tap_ns, (uint16_t)segment,
+					     LDMA_RECORD_RX};
+
+		if (is_rebuilt && packet->seen & LDMA_SEEN_UDP)
+			ldma_packet_set_checksums(l3, packet->length);
+		ldma_taps_packet(&port->taps, &tapped);
+	}
+	ldma_device_receive(port->device, packet, moment->now_ns);
 }
 
 /* The headers that the system took off, without lengths and ID. */
@@ -104,7 +119,8 @@ static uint32_t segment_bytes(uint32_t length, uint32_t segment, uint32_t at)
 	return length - at < segment ? length - at : segment;
 }
 
-static void receive_udp(struct ldma_port *port, const struct ldma_arrival *arrival, uint64_t now_ns)
+static void receive_udp(struct ldma_port *port, const struct ldma_arrival *arrival,
+			const struct moment *moment)
 {
 	struct headers headers;
 	uint32_t i = 0;
@@ -120,9 +136,12 @@ static void receive_udp(struct ldma_port *port, const struct ldma_arrival *arriv
 		if (!decode(port, l3, length, &packet))
 			continue;
 		if (is_v4(port) && packet.icrc_state == LDMA_ICRC_BAD && !packet.error &&
-		    ldma_icrc_fits_some_id(&port->icrc, l3, length - LDMA_ICRC_BYTES, packet.icrc))
+		    ldma_icrc_find_id(&port->icrc, l3, length - LDMA_ICRC_BYTES, packet.icrc,
+				      &packet.ip_id)) {
+			put16(l3 + 4, packet.ip_id);
 			packet.icrc_state = LDMA_ICRC_OK;
-		receive(port, &packet, i, l3, now_ns);
+		}
+		take(port, &packet, l3, i, true, moment);
 	}
 }
 
@@ -138,7 +157,7 @@ static bool has_same_id(struct headers *headers, uint8_t *l3, uint32_t length, u
 }
 
 static void receive_frame_train(struct ldma_port *port, const struct ldma_frame *frame,
-				struct headers *headers, uint64_t now_ns)
+				struct headers *headers, const struct moment *moment)
 {
 	uint32_t length = frame->length - headers->length, i = 0;
 
@@ -155,11 +174,12 @@ static void receive_frame_train(struct ldma_port *port, const struct ldma_frame 
 			packet.ip_id = headers->id;
 			packet.icrc_state = LDMA_ICRC_OK;
 		}
-		receive(port, &packet, i, l3, now_ns);
+		take(port, &packet, l3, i, true, moment);
 	}
 }
 
-static void receive_frame(struct ldma_port *port, const struct ldma_frame *frame, uint64_t now_ns)
+static void receive_frame(struct ldma_port *port, const struct ldma_frame *frame,
+			  const struct moment *moment)
 {
 	struct headers headers = {.length = (frame->l3[0] & 15) * 4u + UDP_BYTES, .counts = true};
 	struct ldma_packet packet;
@@ -168,26 +188,29 @@ static void receive_frame(struct ldma_port *port, const struct ldma_frame *frame
 	    frame->length - headers.length > frame->segment) {
 		memcpy(headers.bytes, frame->l3, headers.length);
 		headers.id = get16(headers.bytes + 4);
-		receive_frame_train(port, frame, &headers, now_ns);
+		receive_frame_train(port, frame, &headers, moment);
 	} else if (decode(port, frame->l3, frame->length, &packet)) {
-		ldma_device_receive(port->device, &packet, now_ns);
+		take(port, &packet, frame->l3, 0, false, moment);
 	}
 }
 
 bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns)
 {
 	uint8_t *buf = port->rx + HEADROOM;
+	struct moment moment = {.now_ns = now_ns};
 	struct ldma_arrival arrival;
 	struct ldma_frame frame;
 
 	if (port->packet_fd >= 0) {
 		if (ldma_packet_socket_receive(port->packet_fd, buf, &frame) <= 0)
 			return false;
-		receive_frame(port, &frame, now_ns);
+		moment.tap_ns = ldma_port_tap_time(port);
+		receive_frame(port, &frame, &moment);
 	} else {
 		if (ldma_socket_receive(&port->socket, buf, &arrival) <= 0)
 			return false;
-		receive_udp(port, &arrival, now_ns);
+		moment.tap_ns = ldma_port_tap_time(port);
+		receive_udp(port, &arrival, &moment);
 	}
 	port->counters.received_trains++;
 	return true;

@@ -16,7 +16,6 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
-#define BUFFER_BYTES (8 << 20) /* a few windows of several peers; the system may allow less */
 
 void ldma_address_to_socket(const struct ldma_address *address, struct sockaddr_storage *ret)
 {
@@ -43,8 +42,8 @@ static int set(int fd, int level, int option, int value)
 
 void ldma_socket_set_buffer(int fd, int forced, int option)
 {
-	if (set(fd, SOL_SOCKET, forced, BUFFER_BYTES))
-		set(fd, SOL_SOCKET, option, BUFFER_BYTES);
+	if (set(fd, SOL_SOCKET, forced, LDMA_SOCKET_BUFFER_BYTES))
+		set(fd, SOL_SOCKET, option, LDMA_SOCKET_BUFFER_BYTES);
 }
 
 uint32_t ldma_socket_drops(int fd)
@@ -65,7 +64,8 @@ static int set_up(int fd, int ip_version, bool shares)
 	if (set(fd, level, is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, IP_PMTUDISC_DO) ||
 	    set(fd, level, is_v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1))
 		return -errno;
-	if (!is_v4 && set(fd, level, IPV6_V6ONLY, 1))
+	/* The kernel's rxe sends no UDP checksum over IPv6 either: the ICRC takes its place. */
+	if (!is_v4 && (set(fd, level, IPV6_V6ONLY, 1) || set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)))
 		return -errno;
 	if (shares && set(fd, SOL_SOCKET, SO_REUSEPORT, 1))
 		return -errno;

@@ -8,8 +8,9 @@
 
 #include "address.h"
 
-#define LDMA_TRAIN_SEGMENTS 64 /* Linux's UDP_MAX_SEGMENTS before 6.9 */
-#define LDMA_TRAIN_BYTES 65000 /* below 65,535 with any headers */
+#define LDMA_SOCKET_BUFFER_BYTES (8 << 20) /* a few windows; the system may allow less */
+#define LDMA_TRAIN_SEGMENTS 64             /* Linux's UDP_MAX_SEGMENTS before 6.9 */
+#define LDMA_TRAIN_BYTES 65000             /* below 65,535 with any headers */
 
 struct ldma_socket {
 	int fd;

@@ -5,8 +5,6 @@
 #include "qp.h"
 #include "socket.h"
 
-struct ldma_tap;
-
 struct ldma_train {
 	uint32_t count, bytes;
 	uint16_t segment;

@@ -1,8 +1,8 @@
 """Imports go one way: the order of the parts, by a walk over their sources.
 
 errors <- _native <- wire, memory <- rdma <- rpc <- nfs <- control <- ui <- cli; capture and monitor
-stand on wire and _native, and like rdma on bpffs and privilege; lab may use everything, and nothing
-uses lab but cli and the tests.
+stand on wire and _native, and like rdma on bpffs and privilege; doctor looks at what all of them
+need; lab may use everything, and nothing uses lab but cli and the tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SYSTEM = {"errors", "_native", "bpffs", "privilege"}
 _WIRE = _SYSTEM | {"wire"}
 _RDMA = _WIRE | {"memory", "rdma"}
 _CONTROL = _RDMA | {"rpc", "nfs", "control", "monitor", "capture"}
-_EVERYTHING = _CONTROL | {"ui", "lab", "cli"}
+_EVERYTHING = _CONTROL | {"doctor", "tools", "ui", "lab", "cli"}
 MAY_USE = {
     "": set(),  # livedma/__init__.py
     "errors": set(),
@@ -33,8 +33,10 @@ MAY_USE = {
     "monitor": _WIRE,
     "rdma": _WIRE | {"memory"},
     "rpc": _RDMA,
+    "tools": _RDMA,
     "nfs": _RDMA | {"rpc"},
     "control": _CONTROL,
+    "doctor": _CONTROL,
     "ui": _CONTROL,
     "cli": _EVERYTHING,
     "lab": _EVERYTHING - {"cli"},

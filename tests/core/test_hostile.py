@@ -89,7 +89,7 @@ def attack(kind, rng):
             assert len(reply) <= 256 + 60 + 28
         after = b.qp.counters
         # stays near the PSN that is expected
-        psn += -1 if after["out_of_seq_request"] > before["out_of_seq_request"] else 1
+        psn += -1 if after["out_of_sequence"] > before["out_of_sequence"] else 1
         if after["send_rnr_err"] > before["send_rnr_err"]:
             psn -= 1
     assert bytes(memory[:open_at]) == bytes(open_at)

@@ -340,7 +340,7 @@ def test_retry_exceeded_flushes_the_rest():
     ]  # fmt: skip
     assert pair.a.qp.state == "ERR"
     assert len(pair.sent) == 3 * 4
-    assert pair.now_ns == 4 * (4096 << 10)
+    assert pair.now_ns == (1 + 2 + 4 + 4) * (4096 << 10)  # up to the fourfold
     pair.a.qp.post_send(4, "SEND", inline=b"late")
     pair.a.qp.post_recv(5, [])
     assert pair.a.statuses() == [(4, "WR_FLUSH_ERR"), (5, "WR_FLUSH_ERR")]
@@ -505,7 +505,7 @@ def test_nak_once_then_silence():
         pair.b.engine.receive(to_b(pair, 0x04, psn=number), 0)
     (nak,) = pair.b.engine.transmit(0, 10)
     assert (nak[40], psn(nak)) == (NAK_SEQUENCE, 0)
-    assert pair.b.qp.counters["out_of_seq_request"] == 3
+    assert pair.b.qp.counters["out_of_sequence"] == 3
 
 
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_acks_are_coalesced():
         pair.b.engine.receive(to_b(pair, 0x04, psn=i, ack_req=True), 0)
     (ack,) = pair.b.engine.transmit(0, 10)
     assert (psn(ack), int.from_bytes(ack[41:44], "big")) == (3, 4)
-    assert pair.b.qp.counters["ack_deferred"] == 3
+    assert pair.b.qp.counters["acks_coalesced"] == 3
 
 
 def test_draining():
@@ -602,3 +602,29 @@ def test_both_ways_at_once():
     pair.run()
     assert pair.a.data(100_000, 50_000) == data[1] and pair.b.data(100_000, 50_000) == data[0]
     assert pair.a.qp.counters["completer_retry_err"] == 0
+
+
+def test_responses_come_in_the_order_of_their_psns():
+    """IBA 9.7.5.1: what a response of a later PSN says already is not said behind it."""
+    pair = connect(mtu=256)
+    pair.a.qp.post_send(
+        1, "WRITE", [pair.a.at(0, 600)], remote_va=pair.b.va(0), rkey=pair.b.region.key
+    )
+    pair.a.qp.post_send(
+        2, "READ", [pair.a.at(1000, 600)], remote_va=pair.b.va(0), rkey=pair.b.region.key
+    )
+    pair.a.qp.post_send(
+        3, "WRITE", [pair.a.at(0, 8)], remote_va=pair.b.va(0), rkey=pair.b.region.key
+    )
+    requests = pair.a.engine.transmit(0, 16)
+    assert [psn(p) for p in requests] == [0, 1, 2, 3, 6]
+    for request in requests:  # all of them before b answers any
+        pair.b.engine.receive(request, 0)
+    answers = pair.b.engine.transmit(0, 16)
+    assert [psn(p) for p in answers] == [3, 4, 5, 6]
+    for request in requests[:4]:  # and again, but for the last
+        pair.b.engine.receive(request, 0)
+    assert [psn(p) for p in pair.b.engine.transmit(0, 16)] == [3, 4, 5]
+    for answer in answers:
+        pair.a.engine.receive(answer, 0)
+    assert pair.a.statuses() == [(1, "SUCCESS"), (2, "SUCCESS"), (3, "SUCCESS")]

@@ -37,6 +37,7 @@ fates = st.lists(
         st.tuples(st.just("twice"), st.integers(1, 400_000)),
         st.tuples(st.just("late"), st.integers(10_000, 3_000_000)),
         st.tuples(st.just("corrupt"), st.integers(28, 2000)),
+        st.tuples(st.just("mark"), st.integers(1, 100_000)),
     ),
     max_size=60,
 )
@@ -58,6 +59,8 @@ def wire(fates, then_dead):
                 at = 33
             changed[at] ^= 0x10
             return [(1000, bytes(changed))]
+        if kind == "mark":  # congestion, on the way
+            return [(value, packet[:1] + b"\x03" + packet[2:])]
         if kind == "twice":
             return [(1000, packet), (1000 + value, packet)]
         return [(value, packet)]

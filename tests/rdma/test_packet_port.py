@@ -134,7 +134,7 @@ def test_the_system_complains_to_no_sender(receiver: Receiver) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("127.0.0.1", 4791))
         sock.send(b"no RoCE")
-        wait_until_counted(receiver.device, "rcvd_pkts", 1)
+        wait_until_counted(receiver.device, "dropped_icrc", 1)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
 
 

@@ -2,12 +2,7 @@ from collections.abc import Sequence
 
 from livedma._native.wire import Batch
 
-PREFIXES_MAX: int
-QPS_MAX: int
-SNAPLEN_MIN: int
-SNAPLEN_MAX: int
 RING_BYTES: int
-OPERATIONS: dict[str, int]
 MODES: tuple[str | None, ...]
 
 class CaptureSession:

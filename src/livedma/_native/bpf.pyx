@@ -1,29 +1,13 @@
 """BPF programs from Python: the live capture."""
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
+from livedma._native.capture_config cimport *
 from livedma._native.packet cimport *
 from livedma._native.wire cimport Batch
 
 
 cdef extern from "capture_session.h" nogil:
-    int LDMA_CAPTURE_PREFIXES, LDMA_CAPTURE_QPS
-    int LDMA_CAPTURE_SNAPLEN_MIN, LDMA_CAPTURE_SNAPLEN_MAX
     int CAPTURE_RING_BYTES_DEFAULT
-
-    struct ldma_capture_prefix:
-        uint64_t address[2]
-        uint64_t mask[2]
-        uint32_t ip_version
-        uint32_t side
-
-    struct ldma_capture_config:
-        ldma_capture_prefix *prefixes
-        uint32_t *qps
-        uint32_t prefix_count
-        uint32_t qp_count
-        uint32_t operations
-        uint32_t sample
-        uint32_t snaplen
 
     struct capture_error:
         char *text
@@ -44,16 +28,6 @@ cdef extern from "capture_session.h" nogil:
         bint by_link
         char *name
 
-    struct ldma_capture_counters:
-        uint64_t frames
-        uint64_t roce
-        uint64_t matched
-        uint64_t sampled_out
-        uint64_t recorded
-        uint64_t ring_dropped
-        uint64_t unreadable
-        uint64_t bytes
-
     struct capture_session:
         pass
 
@@ -69,38 +43,8 @@ cdef extern from "capture_session.h" nogil:
     int capture_session_counters(const capture_session *session, ldma_capture_counters *ret)
 
 
-PREFIXES_MAX = LDMA_CAPTURE_PREFIXES
-QPS_MAX = LDMA_CAPTURE_QPS
-SNAPLEN_MIN = LDMA_CAPTURE_SNAPLEN_MIN
-SNAPLEN_MAX = LDMA_CAPTURE_SNAPLEN_MAX
 RING_BYTES = CAPTURE_RING_BYTES_DEFAULT
-OPERATIONS = {ldma_operation_names[i].decode(): i for i in range(LDMA_OP_COUNT)}
-
 MODES = (None, "native XDP", "generic XDP", "tcx", "clsact")
-
-
-cdef int fill_config(ldma_capture_config *config, prefixes, qps, uint32_t operations,
-                     uint32_t sample, uint32_t snaplen) except -1:
-    if len(prefixes) > LDMA_CAPTURE_PREFIXES:
-        raise ValueError(f"at most {LDMA_CAPTURE_PREFIXES} addresses can be filtered")
-    if len(qps) > LDMA_CAPTURE_QPS:
-        raise ValueError(f"at most {LDMA_CAPTURE_QPS} QPs can be filtered")
-    cdef bytes address, mask
-    for i, (side, version, address, mask) in enumerate(prefixes):
-        if len(address) != 16 or len(mask) != 16:
-            raise ValueError("an address and its mask take 16 bytes each")
-        memcpy(config.prefixes[i].address, <const char *>address, 16)
-        memcpy(config.prefixes[i].mask, <const char *>mask, 16)
-        config.prefixes[i].ip_version = version
-        config.prefixes[i].side = side
-    config.prefix_count = len(prefixes)
-    for i, qp in enumerate(qps):
-        config.qps[i] = qp
-    config.qp_count = len(qps)
-    config.operations = operations
-    config.sample = sample
-    config.snaplen = snaplen
-    return 0
 
 
 cdef class CaptureSession:

@@ -17,7 +17,7 @@ cdef extern from "opcode.h" nogil:
     const char *const *ldma_operation_names
 
 cdef extern from "packet.h" nogil:
-    int LDMA_LINK_ETHERNET, LDMA_LINK_IPV4, LDMA_LINK_IPV6, LDMA_ROCE2_PORT
+    int LDMA_LINK_ETHERNET, LDMA_LINK_RAW, LDMA_LINK_IPV4, LDMA_LINK_IPV6, LDMA_ROCE2_PORT
     int LDMA_ROLE_FIRST
     int LDMA_OP_SEND
     int LDMA_HAS_DETH

@@ -2,6 +2,7 @@ from livedma._native.rdma import CompletionQueue, Engine
 from livedma._native.share import ShareSession
 
 KINDS: dict[str, int]
+SOCKET_BUFFER_BYTES: int
 
 class Port(Engine):
     port_kind: str

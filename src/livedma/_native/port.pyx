@@ -6,51 +6,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from livedma._native.rdma cimport (
-    CompletionQueue, Engine, check, ldma_cq, ldma_device, ldma_device_config,
-)
+from livedma._native.rdma cimport CompletionQueue, Engine, check, ldma_cq
 from livedma._native.share cimport ShareSession
-
-cdef extern from "port.h" nogil:
-    struct ldma_address:
-        uint8_t bytes[16]
-        uint32_t scope
-        uint8_t ip_version
-    enum ldma_port_kind_t "ldma_port_kind":
-        LDMA_PORT_AUTO
-        LDMA_PORT_UDP
-        LDMA_PORT_PACKET
-    struct ldma_share:
-        void *session
-        int (*join)(void *session, int socket_fd, int *ret_filter) noexcept
-    struct ldma_port_config:
-        ldma_device_config device
-        ldma_address address
-        uint32_t interface
-        uint8_t kind
-        uint32_t spin_us
-        const ldma_share *share
-    struct ldma_port_counters_t "ldma_port_counters":
-        uint64_t received_trains
-        uint64_t sent_trains
-        uint64_t foreign
-        uint64_t overruns
-        uint64_t send_errors
-        uint64_t strays
-        uint64_t sleeps
-    struct ldma_port:
-        pass
-    int ldma_port_open(const ldma_port_config *config, ldma_port **ret)
-    void ldma_port_close(ldma_port *port)
-    ldma_port_kind_t ldma_port_kind(const ldma_port *port, int *ret_error)
-    uint32_t ldma_port_slot(const ldma_port *port)
-    ldma_device *ldma_port_lock(ldma_port *port)
-    void ldma_port_unlock(ldma_port *port)
-    ldma_cq *ldma_port_create_cq(ldma_port *port, uint32_t capacity)
-    int ldma_port_wait(ldma_port *port, ldma_cq *cq, uint64_t spin_ns, uint64_t timeout_ns)
-    int ldma_port_event_fd(ldma_port *port)
-    ldma_cq *ldma_port_next_event(ldma_port *port)
-    ldma_port_counters_t ldma_port_counters(ldma_port *port)
 
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
@@ -60,23 +17,20 @@ KINDS = {"auto": LDMA_PORT_AUTO, "udp": LDMA_PORT_UDP, "packet": LDMA_PORT_PACKE
 # So often a thread that waits looks whether a signal came.
 cdef uint64_t SIGNAL_NS = 50_000_000
 
+#: What a port asks the system for, each way; it may get less.
+SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
+
 
 cdef class Port(Engine):
     """A device at one address. All calls may be made by any thread."""
 
-    cdef ldma_port *port
-    cdef uint32_t users  # threads that are in the port without the interpreter's lock
-    cdef bint closing
-    cdef readonly str port_kind  # udp or packet
-    cdef readonly uint32_t slot  # among those who share the address
-    cdef readonly bint is_shared
-    cdef readonly int packet_errno  # what made auto choose udp, or 0
-
-    def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto", uint32_t max_qp=16384, uint32_t max_region=65536,
+    def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
+                 uint32_t max_qp=16384, uint32_t max_region=65536,
                  uint32_t window_packets=0, uint32_t spin_us=50, ShareSession share=None):
         cdef ldma_port_config config
         cdef ldma_share sharing
         cdef bytes packed = ip_address(address).packed
+        cdef int error
         if self.port != NULL:
             raise ValueError("the port is open already")
         memset(&config, 0, sizeof(config))
@@ -91,7 +45,9 @@ cdef class Port(Engine):
             sharing.session = share.session()
             sharing.join = share.join
             config.share = &sharing
-        check(ldma_port_open(&config, &self.port))
+        with nogil:  # who waits to tap it may be a thread of this process
+            error = ldma_port_open(&config, &self.port)
+        check(error)
         self.c = ldma_port_lock(self.port)
         ldma_port_unlock(self.port)
         self.port_kind = (

@@ -82,6 +82,7 @@ cdef extern from "device.h" nogil:
         uint8_t flags
         bint is_solicited
     struct ldma_cq:
+        uint32_t users
         uint32_t lost
     struct ldma_cq_channel:
         pass
@@ -186,6 +187,7 @@ cdef extern from "device.h" nogil:
         uint8_t type
         uint32_t qp_num
     bint ldma_device_poll_event(ldma_device *device, ldma_event *ret)
+    void ldma_device_forget_events(ldma_device *device, const void *object)
     void ldma_device_receive(ldma_device *device, const ldma_packet *packet, uint64_t now_ns)
     bint ldma_device_flush_acks(ldma_device *device)
     size_t ldma_device_transmit(ldma_device *device, uint8_t *buf, uint64_t now_ns,

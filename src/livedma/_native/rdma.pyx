@@ -144,6 +144,8 @@ cdef class CompletionQueue:
             return 0
         if self.engine is not None:
             self.engine.acquire()
+            if not self.c.users and not self.waiting:
+                ldma_device_forget_events(self.engine.c, self.c)
         result = -EBUSY if self.waiting else ldma_cq_destroy(self.c)
         if self.engine is not None:
             self.engine.release()

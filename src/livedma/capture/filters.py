@@ -1,4 +1,4 @@
-"""Which packets a live capture takes: what people write, turned into what the kernel compares."""
+"""Which packets a live capture takes: what people write, turned into what is compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from livedma._native.bpf import OPERATIONS, PREFIXES_MAX, QPS_MAX
+from livedma._native.tap import OPERATIONS, PREFIXES_MAX, QPS_MAX
 
 Side = Literal["src", "dst", "host"]
 
@@ -22,7 +22,10 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Filters:
-    """Conditions in the kernel's form. Different kinds must all hold; of one kind, any one does."""
+    """Conditions as BPF programs and taps compare them.
+
+    Different kinds must all hold; of one kind, any one does.
+    """
 
     prefixes: tuple[tuple[int, int, bytes, bytes], ...] = ()
     qps: tuple[int, ...] = ()
@@ -42,12 +45,10 @@ class Filters:
         sides: tuple[tuple[Side, Iterable[str]], ...] = (("host", host), ("src", src), ("dst", dst))
         prefixes = tuple(parse_prefix(text, side) for side, texts in sides for text in texts)
         if len(prefixes) > PREFIXES_MAX:
-            raise ValueError(
-                f"{len(prefixes)} addresses: the kernel compares at most {PREFIXES_MAX}"
-            )
+            raise ValueError(f"{len(prefixes)} addresses: at most {PREFIXES_MAX} can be compared")
         qps = tuple(parse_qp(text) for text in qp)
         if len(qps) > QPS_MAX:
-            raise ValueError(f"{len(qps)} QPs: the kernel compares at most {QPS_MAX}")
+            raise ValueError(f"{len(qps)} QPs: at most {QPS_MAX} can be compared")
         operations = 0
         for text in op:
             operations |= parse_operations(text)

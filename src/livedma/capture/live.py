@@ -9,20 +9,19 @@ import fcntl
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from livedma._native.bpf import SNAPLEN_MAX, CaptureSession
-from livedma._native.wire import Batch
+from livedma._native.bpf import CaptureSession
+from livedma._native.tap import SNAPLEN_MAX
 from livedma.capture.filters import Filters
+from livedma.capture.source import Counters, Direction, LiveSource
 from livedma.errors import CaptureError
 
-Direction = Literal["rx", "tx", "both"]
 Hook = Literal["auto", "xdp", "tc"]
 
 LOOK_NS = 200_000_000  # how often the interface is looked at
-BATCH_PACKETS = 4096
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFHWADDR = 0x8927
@@ -34,20 +33,6 @@ _ETHERNET, _LOOPBACK = 1, 772  # ARPHRD_*: these have Ethernet headers
 #: Drivers that give offloads up while an XDP program is attached; on a veth the other end loses
 #: UDP segmentation, which costs most of its bandwidth.
 _XDP_COSTS_OFFLOADS = {"veth", "virtio_net", "tun", "hv_netvsc", "vmxnet3"}
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What the programs counted. matched = sampled_out + recorded + ring_dropped + unreadable."""
-
-    frames: int = 0
-    roce: int = 0
-    matched: int = 0
-    sampled_out: int = 0
-    recorded: int = 0
-    ring_dropped: int = 0
-    unreadable: int = 0
-    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,15 +68,14 @@ def _check_name(iface: str) -> None:
         raise CaptureError(f"{iface!r} is no interface name: `ip link` lists them")
 
 
-class Capture:
+class Capture(LiveSource):
     """A live capture of one interface, by name: it follows an interface that goes and comes back.
 
-    Iterating gives batches of packets as they arrive, and an empty one at least every `interval_s`,
-    until `stop()` is called, `count` packets came or `seconds` have passed. It is one batch, filled
-    again and again: use what is in it before asking for the next. What happens to the interface is
-    said through `say`. The thread that iterates must stay in the network namespace that it was in
-    when the capture was made: that is where the name is looked up.
+    The thread that iterates must stay in the network namespace that it was in when the capture was
+    made: that is where the name is looked up.
     """
+
+    link = _ETHERNET
 
     def __init__(
         self,
@@ -112,12 +96,10 @@ class Capture:
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         _check_name(iface)
+        super().__init__(
+            snaplen=snaplen, count=count, seconds=seconds, interval_s=interval_s, say=say
+        )
         self.iface = iface
-        self._say = say
-        self._interval_ms = max(1, int(interval_s * 1000))
-        self._stopped = False
-        self._left = count
-        self._seconds = seconds
         self._filters = filters or Filters()
         self._direction = direction
         self._settings: dict[str, Any] = {
@@ -134,9 +116,6 @@ class Capture:
         self._check_ethernet()
         self._session = self._start(hook)
         self._next_look_ns = time.monotonic_ns() + LOOK_NS
-        # Room for a full batch of usual frames, and for at least one of the largest.
-        room = min(BATCH_PACKETS * snaplen, 16 << 20)
-        self._batch = Batch(BATCH_PACKETS, max(room, SNAPLEN_MAX))
         if not self._seen.up:
             say(f"{iface} is down: waiting for it to come up")
 
@@ -187,12 +166,6 @@ class Capture:
             self._say(f"{self.iface}: through tc, since its driver has no XDP")
             return self._open(rx_by_tc=True)
 
-    def __enter__(self) -> Capture:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Detaches everything and puts back what was replaced; may be called again."""
         try:
@@ -200,32 +173,8 @@ class Capture:
         except OSError as error:
             raise CaptureError(f"{self.iface}: {error.strerror}") from error
 
-    def stop(self) -> None:
-        """Ends the iteration once the ring is empty; a signal handler may call it."""
-        self._stopped = True
-
-    def __iter__(self) -> Iterator[Batch]:
-        end_ns = None if self._seconds is None else time.monotonic_ns() + int(self._seconds * 1e9)
-        while not self._stopped and self._left != 0:
-            timeout_ms = self._interval_ms
-            if end_ns is not None:
-                timeout_ms = min(timeout_ms, (end_ns - time.monotonic_ns()) // 1_000_000)
-                if timeout_ms < 0:
-                    break
-            self._fill(timeout_ms)
-            yield self._batch
-            if time.monotonic_ns() >= self._next_look_ns:
-                self._follow()
-        self._detach()
-        while self._left != 0 and self._fill(0):
-            yield self._batch
-
-    def _fill(self, timeout_ms: int) -> int:
-        if self._left is None:
-            return self._session.poll(self._batch, timeout_ms)
-        added = self._session.poll(self._batch, timeout_ms, self._left)
-        self._left -= added
-        return added
+    def _poll(self, timeout_ms: int, limit: int) -> int:
+        return self._session.poll(self._batch, timeout_ms, limit)
 
     def _detach(self) -> None:
         try:
@@ -234,7 +183,9 @@ class Capture:
             raise CaptureError(f"{self.iface}: {error.strerror}") from error
 
     def _follow(self) -> None:
-        """Looks at the interface, and re-attaches if it is another one by now."""
+        """Looks at the interface now and then, and re-attaches if it is another one by now."""
+        if time.monotonic_ns() < self._next_look_ns:
+            return
         before, now = self._seen, _look(self.iface)
         self._next_look_ns = time.monotonic_ns() + LOOK_NS
         if now == before:

@@ -134,11 +134,11 @@ class ParquetSink:
 class PcapngSink:
     """The frames themselves, with interface, direction and drop counts: valid in Wireshark."""
 
-    def __init__(self, out: BinaryIO, interface: str, snaplen: int) -> None:
+    def __init__(self, out: BinaryIO, interface: str, link: int, snaplen: int) -> None:
         from livedma._native.pcapng import PcapngWriter
 
         self._out = out
-        self._writer = PcapngWriter(out.fileno(), [(interface, 1, snaplen)])
+        self._writer = PcapngWriter(out.fileno(), [(interface, link, snaplen)])
 
     def write(self, batch: Batch) -> None:
         self._writer.write(batch)
@@ -151,7 +151,13 @@ class PcapngSink:
 
 
 def open_sink(
-    kind: str, out: BinaryIO, *, color: bool = False, interface: str = "", snaplen: int = 0
+    kind: str,
+    out: BinaryIO,
+    *,
+    color: bool = False,
+    interface: str = "",
+    link: int = 1,
+    snaplen: int = 0,
 ) -> Sink:
     """The sink of a format, over a file that the caller closes afterwards."""
     match kind:
@@ -164,5 +170,5 @@ def open_sink(
         case "parquet":
             return ParquetSink(out)
         case "pcapng":
-            return PcapngSink(out, interface, snaplen)
+            return PcapngSink(out, interface, link, snaplen)
     raise ValueError(f"there is no format {kind!r}")

@@ -1,4 +1,4 @@
-"""livedma capture: the RoCE packets of an interface, live."""
+"""livedma capture: the RoCE packets of an interface or of a livedma device, live."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from livedma.errors import CaptureError, PrivilegeError
 from livedma.wire.words import amount
 
 if TYPE_CHECKING:
-    from livedma.capture.live import Capture, Counters
+    from livedma.capture.source import Counters, LiveSource
 
 _EXAMPLES = """examples:
   livedma capture eth0
   livedma capture eth0 --host 10.0.0.7 --op send,write --snaplen 128
   livedma capture eth0 --direction rx --format pcapng --write trace.pcapng --seconds 10
   livedma capture eth0 --format json --count 1000 | jq .psn
+  livedma capture --device 10.0.0.5 --format pcapng --write device.pcapng
+
+--device taps a livedma device of the same user where it receives and sends: no BPF, no root. It may
+be started before the device, and ends with it.
 
 A hardware RoCE NIC's own traffic bypasses the kernel: capture sees software RoCE (rxe, livedma)."""
 
@@ -68,14 +72,16 @@ def _seconds(text: str) -> float:
 def register(commands: Any) -> None:
     parser = commands.add_parser(
         "capture",
-        help="capture RoCE packets live, with BPF",
-        description="Captures the RoCE packets of an interface with BPF and passes all packets on "
-        "untouched. Ends with Ctrl-C; packets lost because the ring buffer was full are counted.",
+        help="capture RoCE packets live, with BPF or from a livedma device",
+        description="Captures the RoCE packets of an interface with BPF, or those of a livedma "
+        "device from its own paths, and passes all packets on untouched. "
+        "Ends with Ctrl-C; packets lost because the ring buffer was full are counted.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("iface", metavar="IFACE", help="the interface; it may go away and come back")
+    add("iface", metavar="IFACE", nargs="?", help="the interface; it may go away and come back")
+    add("--device", metavar="ADDR", help="instead: the livedma device at this address")
     add(
         "--direction",
         choices=("rx", "tx", "both"),
@@ -152,7 +158,7 @@ class _Status:
         if self._mixed:
             self.clear()
 
-    def update(self, capture: Capture, packets: int) -> None:
+    def update(self, capture: LiveSource, packets: int) -> None:
         elapsed_s = time.monotonic() - self._last_s
         if elapsed_s < self._every_s:
             return
@@ -180,7 +186,7 @@ def _totals(tally: Tally, counters: Counters, elapsed_s: float) -> str:
 
 
 @contextmanager
-def _ending_on_signals(capture: Capture) -> Iterator[None]:
+def _ending_on_signals(capture: LiveSource) -> Iterator[None]:
     before = {
         number: signal.signal(number, lambda *_: capture.stop())
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -192,14 +198,11 @@ def _ending_on_signals(capture: Capture) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(args: argparse.Namespace, status: _Status) -> Capture:
-    try:
-        # The only command that needs libbpf: the others work without it.
-        from livedma._native.bpf import SNAPLEN_MAX, SNAPLEN_MIN
-        from livedma.capture.filters import Filters
-        from livedma.capture.live import Capture
-    except ImportError as error:
-        raise CaptureError(f"capturing needs libbpf: apt install libbpf1 ({error})") from None
+def _settings(args: argparse.Namespace, status: _Status) -> dict[str, Any]:
+    """What captures of both kinds are told."""
+    from livedma._native.tap import SNAPLEN_MAX, SNAPLEN_MIN
+    from livedma.capture.filters import Filters
+
     snaplen = args.snaplen or SNAPLEN_MAX
     if not SNAPLEN_MIN <= snaplen <= SNAPLEN_MAX:
         args.wrong_use(f"--snaplen takes {SNAPLEN_MIN} to {SNAPLEN_MAX} bytes")
@@ -207,25 +210,45 @@ def _start(args: argparse.Namespace, status: _Status) -> Capture:
         filters = Filters.parse(host=args.host, src=args.src, dst=args.dst, qp=args.qp, op=args.op)
     except ValueError as error:
         args.wrong_use(str(error))
+    return {
+        "direction": args.direction,
+        "filters": filters,
+        "snaplen": snaplen,
+        "sample": args.sample,
+        "ring_bytes": args.ring,
+        "count": args.count,
+        "seconds": args.seconds,
+        "say": status.say,
+    }
+
+
+def _start_interface(args: argparse.Namespace, settings: dict[str, Any]) -> LiveSource:
+    try:
+        # The only captures that need libbpf: everything else works without it.
+        from livedma.capture.live import Capture
+    except ImportError as error:
+        raise CaptureError(f"capturing needs libbpf: apt install libbpf1 ({error})") from None
     try:
         return Capture(
-            args.iface,
-            direction=args.direction,
-            hook=args.hook,
-            filters=filters,
-            snaplen=snaplen,
-            sample=args.sample,
-            ring_bytes=args.ring,
-            replace=args.replace,
-            verbose=args.verbose,
-            count=args.count,
-            seconds=args.seconds,
-            say=status.say,
+            args.iface, hook=args.hook, replace=args.replace, verbose=args.verbose, **settings
         )
     except CaptureError as error:
         if isinstance(error.__cause__, PermissionError) and os.geteuid():
             raise PrivilegeError("loading BPF programs needs root") from None
         raise
+
+
+def _start(args: argparse.Namespace, status: _Status) -> LiveSource:
+    if (args.iface is None) == (args.device is None):
+        args.wrong_use("give either an interface or --device ADDR")
+    settings = _settings(args, status)
+    if args.device is None:
+        return _start_interface(args, settings)
+    if args.hook != "auto" or args.replace or args.verbose:
+        args.wrong_use("--hook, --replace and --verbose are for interfaces: a device needs no BPF")
+    from livedma.capture.device import DeviceCapture
+
+    return DeviceCapture(args.device, **settings)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -237,14 +260,16 @@ def run(args: argparse.Namespace) -> int:
         _start(args, status) as capture,
         _ending_on_signals(capture),
     ):
-        status.say(f"{args.iface}: {capture.modes}; Ctrl-C ends it")
+        name = args.iface or args.device
+        status.say(f"{name}: {capture.modes}; Ctrl-C ends it")
         if capture.outlives_kill:
             status.say("this kernel has no tcx: if livedma is killed, its tc filters stay")
         sink = open_sink(
             kind,
             out,
             color=colors_wanted(args.write),
-            interface=args.iface,
+            interface=name,
+            link=capture.link,
             snaplen=args.snaplen or 0,
         )
         try:

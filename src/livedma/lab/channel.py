@@ -24,6 +24,7 @@ __all__ = ["PORTS", "Command", "port_path"]
 
 PORTS = 6  #: how many commands can run in a guest at once
 _FREE_PORT_LIMIT_S = 60.0
+_PIECE_BYTES = 8192  # of input in one message: a line that the agent reads at once
 
 
 def port_path(directory: Path, guest: str, number: int) -> Path:
@@ -60,7 +61,8 @@ def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
 class Command:
     """A command that runs in a guest; closing it ends it there, too.
 
-    terminal: rows and columns if it is to have one; otherwise its input is empty.
+    terminal: rows and columns if it is to have one. takes_input: write() is its input, until
+    end_input(); a command with neither has an empty input.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Command:
         *,
         terminal: tuple[int, int] | None = None,
         term: str = "dumb",
+        takes_input: bool = False,
     ) -> None:
         self.guest, self.command = guest, command
         self.status: int | None = None
@@ -78,7 +81,7 @@ class Command:
         self._pending = b""
         self._id = secrets.token_hex(6)
         self._socket, self._lock = _free_port(directory, guest)
-        self._send(command=command, terminal=terminal, term=term)
+        self._send(command=command, terminal=terminal, term=term, input=takes_input)
 
     def __enter__(self) -> Command:
         return self
@@ -102,7 +105,13 @@ class Command:
             raise LabError(f"guest {self.guest} does not listen: {error}") from None
 
     def write(self, data: bytes) -> None:
-        self._send(**{"in": base64.b64encode(data).decode()})
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self._send(**{"in": base64.b64encode(piece).decode()})
+
+    def end_input(self) -> None:
+        """The command reads the end of its input behind what was written so far."""
+        self._send(end=True)
 
     def resize(self, rows: int, columns: int) -> None:
         self._send(size=(rows, columns))

@@ -14,12 +14,13 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -165,12 +166,30 @@ class Guest:
             )
         return done
 
-    def command(self, command: str) -> Command:
+    def command(self, command: str, *, takes_input: bool = False) -> Command:
         """Starts a bash command and returns at once; it ends with the `with` block, if not before.
 
         Its output is read by what waits for it: some 200 kB fit before the command waits, too.
         """
-        return Command(self.directory, self.name, command)
+        return Command(self.directory, self.name, command, takes_input=takes_input)
+
+    def put(self, data: bytes, path: str) -> None:
+        """Writes a file in the guest."""
+        with self.command(f"cat > {shlex.quote(path)}", takes_input=True) as command:
+            command.write(data)
+            command.end_input()
+            done = command.wait()
+        if done.returncode:
+            raise LabError(f"guest {self.name}: {path} cannot be written: {done.stderr.strip()}")
+
+    @property
+    def mtu(self) -> int:
+        """Of its interface, now; rxe's own MTU is the largest of 256..4096 that fits."""
+        return int(self.run("cat /sys/class/net/eth0/mtu", check=True).stdout)
+
+    @mtu.setter
+    def mtu(self, mtu: int) -> None:
+        self.run(f"ip link set eth0 mtu {mtu}", check=True)
 
     def wait_until(self, condition: str, timeout_s: float = 30.0) -> None:
         """Waits until a bash condition holds in the guest."""
@@ -303,6 +322,18 @@ class Lab:
         arguments = json.dumps([guest.arguments(image) for guest in self.guests])
         everything = version + arguments.replace(str(self.directory), "").encode()
         return hashlib.sha256(everything).hexdigest()[:16]
+
+    @contextlib.contextmanager
+    def mtu(self, mtu: int) -> Iterator[None]:
+        """Another MTU of both guests for a while: 4096 bytes of RDMA need 4176 at least."""
+        before = [guest.mtu for guest in self.guests]
+        try:
+            for guest in self.guests:
+                guest.mtu = mtu
+            yield
+        finally:
+            for guest, old in zip(self.guests, before, strict=True):
+                guest.mtu = old
 
     def snapshot(self, directory: Path) -> None:
         """Saves the memory of both guests in a new directory, all or nothing; they go on."""

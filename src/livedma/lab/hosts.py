@@ -62,7 +62,7 @@ class Task(Generic[T]):
 
 @dataclass(frozen=True)
 class Host:
-    """One namespace with one interface in it."""
+    """One namespace with one interface in it; empty addresses: the interface has none."""
 
     name: str
     iface: str
@@ -153,8 +153,10 @@ def connect(left: Host, right: Host, mtu: int = 1500) -> None:
         with host.netlink() as ip:
             index = ip.link_lookup(ifname=end)[0]
             ip.link("set", index=index, ifname=host.iface)
-            ip.addr("add", index=index, address=host.ipv4, prefixlen=24)
-            ip.addr("add", index=index, address=host.ipv6, prefixlen=64, flags=_NO_DAD)
+            if host.ipv4:
+                ip.addr("add", index=index, address=host.ipv4, prefixlen=24)
+            if host.ipv6:
+                ip.addr("add", index=index, address=host.ipv6, prefixlen=64, flags=_NO_DAD)
             ip.link("set", index=index, state="up")
             ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -28,7 +29,7 @@ def _interface_of(address: str) -> Interface:
 class Device(Port):
     """A RoCEv2 device at an address. Its own thread serves it; so do threads that wait.
 
-    spin: seconds for which threads look for packets before they sleep.
+    spin: seconds for which threads at most look for packets before they sleep.
     port: how packets come in. "packet" verifies every ICRC in full and needs CAP_NET_RAW; "udp"
     needs nothing and, for IPv4, cannot see all that the ICRC covers; "auto" takes the former if it
     can. `port_kind` and `port_reason` say what it has become.
@@ -40,7 +41,7 @@ class Device(Port):
         self,
         address: str,
         *,
-        spin: float = 50e-6,
+        spin: float = 200e-6,
         max_qp: int = 16384,
         port: PortKind = "auto",
         share: bool | None = None,
@@ -70,6 +71,7 @@ class Device(Port):
             self._leave = weakref.finalize(self, self._place.leave)
         self.spin = spin
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.before_close: list[Callable[[], None]] = []  # for services that use the device
 
     def _join(self, stack: ExitStack, address: str, scope: int, *, must: bool) -> Place | None:
         try:
@@ -147,6 +149,8 @@ class Device(Port):
 
     def close(self) -> None:
         """Closes what was made on it, then the device itself. Who waits gets an error."""
+        while self.before_close and not self.closed:
+            self.before_close.pop()()
         if self._loop is not None and not self._loop.is_closed() and not self.closed:
             self._loop.remove_reader(self.fileno())
             self._loop = None

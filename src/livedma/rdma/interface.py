@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyroute2 import IPRoute
@@ -26,6 +27,12 @@ class Interface:
 
 def interface_of(address: str) -> Interface:
     """Raises LookupError if no interface of this host has the address."""
+    # In a thread of its own: pyroute2 runs an event loop, which a thread with a running one cannot.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_interface_of, address).result()
+
+
+def _interface_of(address: str) -> Interface:
     wanted = ipaddress.ip_address(address.partition("%")[0])
     with IPRoute() as route:
         family = socket.AF_INET if wanted.version == 4 else socket.AF_INET6

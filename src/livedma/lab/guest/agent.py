@@ -93,21 +93,31 @@ def resize(terminal: int, size: list[int]) -> None:
 
 
 class Command:
-    """One command of a port, in a session of its own, on a pipe or on a terminal."""
+    """One command of a port, in a session of its own, on pipes or on a terminal."""
 
     def __init__(self, port: Port, request: dict[str, Any]) -> None:
         self.port, self.id = port, request["id"]
         size = request.get("terminal")
         self.terminal: int | None = None
+        self.input: int | None = None
+        self._to_write = b""  # what the command has not read yet
+        self._is_input_complete = False
         if size:
             self.terminal, inside = pty.openpty()
+            self.input = os.dup(self.terminal)
             resize(self.terminal, size)
             self.outputs = {self.terminal: "out"}
             streams = [inside, inside, inside]
         else:
             out, err = os.pipe(), os.pipe()
             self.outputs = {out[0]: "out", err[0]: "err"}
-            streams = [os.open("/dev/null", os.O_RDONLY), out[1], err[1]]
+            if request.get("input"):
+                given, self.input = os.pipe()
+            else:
+                given = os.open("/dev/null", os.O_RDONLY)
+            streams = [given, out[1], err[1]]
+        if self.input is not None:
+            os.set_blocking(self.input, False)
         take_terminal = (lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if size else None
         environment = dict(os.environ, TERM=request.get("term", "dumb"))
         self.process = subprocess.Popen(
@@ -130,12 +140,28 @@ class Command:
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("id") != self.id:
             return
-        if "in" in message and self.terminal is not None:
-            os.write(self.terminal, base64.b64decode(message["in"]))
+        if self.input is not None:
+            self._to_write += base64.b64decode(message.get("in", ""))
+            self._is_input_complete |= message.get("end", False)
         if "size" in message and self.terminal is not None:
             resize(self.terminal, message["size"])
         if "kill" in message:
             self.kill(message["kill"])
+
+    def _feed(self) -> None:
+        """Writes as much of the input as the command takes now; it may have closed it as well."""
+        if self.input is None:
+            return
+        try:
+            with contextlib.suppress(BlockingIOError):
+                while self._to_write:
+                    self._to_write = self._to_write[os.write(self.input, self._to_write) :]
+            is_done = self._is_input_complete and not self._to_write
+        except OSError:
+            is_done = True
+        if is_done:
+            os.close(self.input)
+            self.input = None
 
     def _forward(self, output: int) -> bool:
         """Passes one piece of output on; False at its end."""
@@ -157,10 +183,11 @@ class Command:
                 poll.register(fd, select.POLLIN)
             while True:
                 has_ended = self.process.poll() is not None
-                ready = dict(poll.poll(0 if has_ended else 50))
+                ready = dict(poll.poll(0 if has_ended else 10 if self._to_write else 50))
                 if ready.pop(self.port.fd, 0):
                     for message in self.port.messages():
                         self._take(message)
+                self._feed()
                 for output in ready:
                     if not self._forward(output):
                         poll.unregister(output)
@@ -173,8 +200,8 @@ class Command:
             self.kill()
             self.process.wait()
         finally:
-            for output in self.outputs:
-                os.close(output)
+            for stream in (*self.outputs, *([] if self.input is None else [self.input])):
+                os.close(stream)
 
 
 def serve(port: Port, request: dict[str, Any]) -> None:

@@ -1,0 +1,98 @@
+"""Two processes on two cores, over the loopback interface or over a veth pair between two hosts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from livedma.lab.hosts import Host, two_hosts
+
+CLIENT_CPU, SERVER_CPU = 0, 1
+LIMIT_S = 60
+_TCP_LISTEN, _UDP_UNCONNECTED = "0A", "07"
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where the server is, and how to start a process at either end."""
+
+    name: str
+    address: str
+    iface: str
+    hosts: tuple[Host, Host] | None = None
+
+    def command(self, end: int, argv: Sequence[str]) -> list[str]:
+        pinned = ["taskset", "-c", str((CLIENT_CPU, SERVER_CPU)[end]), *argv]
+        # Not nsenter: UCX looks for interfaces in /sys, which `ip netns exec` mounts anew.
+        return ["ip", "netns", "exec", self.hosts[end].name, *pinned] if self.hosts else pinned
+
+
+@contextmanager
+def links() -> Iterator[list[Link]]:
+    """127.0.0.2, not .1: a client on the same port has an address of its own."""
+    with two_hosts(mtu=9000) as hosts:
+        yield [
+            Link("lo", "127.0.0.2", "lo"),
+            Link("veth", hosts[1].ipv4, hosts[1].iface, hosts),
+        ]
+
+
+def build(directory: Path, name: str, *libraries: str) -> str:
+    binary = str(directory / name)
+    options = [f"-l{library}" for library in libraries]
+    source = str(_HERE / f"{name}.c")
+    subprocess.run(["gcc", "-O3", "-o", binary, source, *options], check=True)
+    return binary
+
+
+def _is_open(pid: int, protocol: str, port: int) -> bool:
+    """Whether somebody in the process's network namespace listens on the port."""
+    state = _TCP_LISTEN if protocol == "tcp" else _UDP_UNCONNECTED
+    for table in (protocol, f"{protocol}6"):
+        rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        if any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == state for row in rows):
+            return True
+    return False
+
+
+def _await_server(process: subprocess.Popen[str], protocol: str, port: int) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not _is_open(process.pid, protocol, port):
+        if process.poll() is not None or time.monotonic() > end_s:
+            raise RuntimeError(f"{process.args!r} does not listen on {protocol} port {port}")
+        time.sleep(0.01)
+
+
+def run_pair(
+    link: Link,
+    server: Sequence[str],
+    client: Sequence[str],
+    listens: tuple[str, int],
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """What the client printed. Both must end well, by themselves and in time."""
+    everything = {**os.environ, **(env or {})}
+    with subprocess.Popen(
+        link.command(1, server), env=everything, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            _await_server(process, *listens)
+            run = subprocess.run(
+                link.command(0, client),
+                env=everything,
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=LIMIT_S,
+            )
+            if process.wait(LIMIT_S):
+                raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        finally:
+            process.kill()
+    return run.stdout

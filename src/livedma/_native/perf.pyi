@@ -1,0 +1,35 @@
+from array import array
+from collections.abc import Sequence
+
+from livedma._native.port import Port
+from livedma._native.rdma import CompletionQueue, QueuePair, Region
+
+class CompletionError(Exception): ...
+
+class Measurement:
+    def __init__(
+        self,
+        port: Port,
+        cq: CompletionQueue,
+        peers: Sequence[tuple[QueuePair, int, int]],
+        operation: str,
+        region: Region,
+        size: int,
+        *,
+        iterations: int,
+        depth: int = 1,
+        receives: int = 1,
+        spin: float = 0.0,
+        keeps_times: bool = False,
+    ) -> None: ...
+    def cancel(self) -> None: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def elapsed_ns(self) -> int: ...
+    @property
+    def best_ns(self) -> float: ...
+    def prepare(self) -> None: ...
+    def stream(self) -> None: ...
+    def drain(self) -> None: ...
+    def ping(self, is_first: bool) -> array[int]: ...

@@ -1,0 +1,163 @@
+"""The loops of `livedma perf`: streams and ping-pongs over connections that are there."""
+import errno
+from array import array
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from livedma._native.port cimport Port, ldma_port
+from livedma._native.rdma cimport (
+    CompletionQueue, QueuePair, Region, check, ldma_cq, ldma_qp, ldma_sge,
+)
+
+from livedma._native.rdma import OPERATIONS, STATUSES
+
+cdef extern from "perf.h" nogil:
+    struct ldma_perf_peer:
+        ldma_qp *qp
+        uint64_t remote_va
+        uint32_t rkey
+    struct ldma_perf:
+        ldma_port *port
+        ldma_cq *cq
+        ldma_perf_peer *peers
+        uint32_t peer_count
+        uint8_t opcode
+        uint32_t depth
+        uint32_t receives
+        uint64_t iterations
+        ldma_sge local
+        ldma_sge received
+        uint8_t *departing
+        const uint8_t *landing
+        uint64_t spin_ns
+        int is_cancelled
+        uint64_t done
+        uint64_t started_ns
+        uint64_t ended_ns
+        uint64_t *posted_ns
+        uint64_t *completed_ns
+        uint8_t status
+    int ldma_perf_stream(ldma_perf *perf)
+    double ldma_perf_best_ns(const ldma_perf *perf)
+    int ldma_perf_prepare(ldma_perf *perf)
+    int ldma_perf_drain(ldma_perf *perf)
+    int ldma_perf_ping(ldma_perf *perf, bint is_first, uint64_t *ret_ns)
+
+ctypedef int (*loop)(ldma_perf *perf) noexcept nogil
+
+
+class CompletionError(Exception):
+    """A request of a measurement failed; the argument is the name of its status."""
+
+
+@cython.no_gc_clear  # what it holds must outlive it
+cdef class Measurement:
+    """One size of a measurement, and one side of it.
+
+    What is sent is at the start of the region, what is received at its middle. The methods run without the
+    interpreter's lock and may be used by one thread at a time; cancel ends them, from another one.
+    """
+
+    cdef ldma_perf c
+    cdef Port port
+    cdef object held
+
+    def __init__(self, Port port not None, CompletionQueue cq not None, peers, str operation,
+                 Region region not None, uint32_t size, *, uint64_t iterations, uint32_t depth=1,
+                 uint32_t receives=1, double spin=0.0, bint keeps_times=False):
+        """peers: (queue pair, remote va, rkey) of each connection. spin: seconds."""
+        cdef uint64_t middle = region.length // 2
+        cdef uint32_t i
+        cdef QueuePair qp
+        if self.held is not None:
+            raise ValueError("the measurement is set up already")
+        if not 0 < size <= middle <= 0x80000000:
+            raise ValueError("the region has no room for two messages of this size, or far too much")
+        if not peers or not iterations or not depth:
+            raise ValueError("nothing to measure")
+        self.held = (cq, region, [qp for qp, _, _ in peers])
+        self.port = port
+        self.c.port, self.c.cq, self.c.opcode = port.port, cq.live(), OPERATIONS[operation]
+        self.c.depth, self.c.receives, self.c.iterations = depth, receives, iterations
+        self.c.local.va, self.c.local.length, self.c.local.lkey = region.va, size, region.key
+        self.c.received.va = region.va + middle
+        self.c.received.length, self.c.received.lkey = middle, region.key
+        self.c.departing = <uint8_t *>region.view.buf + size - 1
+        self.c.landing = <uint8_t *>region.view.buf + middle + size - 1
+        self.c.spin_ns = <uint64_t>(min(max(spin, 0.0), 1e6) * 1e9)
+        self.c.peers = <ldma_perf_peer *>PyMem_Calloc(len(peers), sizeof(ldma_perf_peer))
+        if keeps_times:
+            self.c.posted_ns = <uint64_t *>PyMem_Calloc(iterations, sizeof(uint64_t))
+            self.c.completed_ns = <uint64_t *>PyMem_Calloc(iterations, sizeof(uint64_t))
+        if self.c.peers == NULL or keeps_times and not (self.c.posted_ns and self.c.completed_ns):
+            raise MemoryError
+        for i, (qp, va, rkey) in enumerate(peers):
+            self.c.peers[i].qp, self.c.peers[i].remote_va, self.c.peers[i].rkey = qp.live(), va, rkey
+        self.c.peer_count = len(peers)
+
+    def __dealloc__(self):
+        PyMem_Free(self.c.peers)
+        PyMem_Free(self.c.posted_ns)
+        PyMem_Free(self.c.completed_ns)
+
+    def cancel(self):
+        """Lets the loop that runs, and all that follow, end with a KeyboardInterrupt."""
+        self.c.is_cancelled = 1
+
+    @property
+    def done(self):
+        return self.c.done
+
+    @property
+    def elapsed_ns(self):
+        return self.c.ended_ns - self.c.started_ns
+
+    @property
+    def best_ns(self):
+        """The shortest time that a message took when many were under way; 0 unless times were kept."""
+        cdef double best
+        with nogil:
+            best = ldma_perf_best_ns(&self.c)
+        return best
+
+    cdef int run(self, loop what, bint is_ping=False, bint is_first=False,
+                 uint64_t *times=NULL) except -1:
+        cdef int result
+        if self.port.closed:
+            raise ValueError("the device is closed")
+        self.port.users += 1
+        with nogil:
+            result = ldma_perf_ping(&self.c, is_first, times) if is_ping else what(&self.c)
+        self.port.users -= 1
+        if result == -errno.EIO:
+            raise CompletionError(STATUSES[self.c.status])
+        if result == -errno.ETIMEDOUT:
+            raise TimeoutError("nothing happened for ten seconds")
+        if result == -errno.ECANCELED:
+            raise KeyboardInterrupt
+        return check(result)
+
+    def prepare(self):
+        """Posts the Receives: once for all sizes, before the other side begins to SEND."""
+        self.run(ldma_perf_prepare)
+
+    def stream(self):
+        """Keeps depth requests under way on every connection."""
+        self.run(ldma_perf_stream)
+
+    def drain(self):
+        """Receives the other side's stream of SENDs."""
+        self.run(ldma_perf_drain)
+
+    def ping(self, bint is_first):
+        """One at a time, on the first connection. Who is first gets the nanoseconds that each took."""
+        cdef uint64_t[::1] view
+        if not is_first:
+            self.run(NULL, True)
+            return array("Q")
+        times = array("Q", bytes(8 * self.c.iterations))
+        view = times
+        self.run(NULL, True, True, &view[0])
+        return times

@@ -1,0 +1,30 @@
+"""Numbers on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+__all__ = ["port", "positive", "size"]
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def size(text: str) -> int:
+    """Bytes: 64, 4KiB, 1MiB; the unit may be shorter."""
+    match = re.fullmatch(r"(\d+)([kmg]?)(i?b)?", text.lower())
+    if not match or not int(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 64, 4KiB or 1MiB")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 1 to 65535")
+    return int(text)

@@ -1,0 +1,175 @@
+"""What the kernel and the processor allow, whatever the address."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from pathlib import Path
+
+from livedma._native.port import SOCKET_BUFFER_BYTES
+from livedma.doctor.finding import Finding
+
+__all__ = ["system"]
+
+_SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
+_SO_RCVBUFFORCE = 33
+_CAP_NET_ADMIN, _CAP_NET_RAW, _CAP_IPC_LOCK = 12, 13, 14
+
+
+def system() -> list[Finding]:
+    return [
+        _port_kind(),
+        _segmentation(),
+        _socket_buffers(),
+        _pinned_memory(),
+        _bpf(),
+        _processor(),
+        *_kernel_devices(),
+    ]
+
+
+def _has_capability(number: int) -> bool:
+    status = Path("/proc/self/status").read_text()
+    mask = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff"))
+    return bool(int(mask, 16) >> number & 1)
+
+
+def _mib(length_bytes: int) -> str:
+    return f"{length_bytes / (1 << 20):.3g} MiB"
+
+
+def _port_kind() -> Finding:
+    facts = {"kind": "udp", "has_cap_net_raw": _has_capability(_CAP_NET_RAW)}
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        return Finding("port", "stops", f"no UDP sockets: {error.strerror}", facts=facts)
+    text = "a UDP socket at port 4791, which needs no privilege (CAP_NET_RAW is not used)"
+    return Finding("port", "fine", text, facts=facts)
+
+
+def _segmentation() -> Finding:
+    facts = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for name, option in (("gso", _UDP_SEGMENT), ("gro", _UDP_GRO)):
+            try:
+                probe.setsockopt(_SOL_UDP, option, 1)
+                facts[name] = True
+            except OSError:
+                facts[name] = False
+    missing = [name.upper() for name, there in facts.items() if not there]
+    if not missing:
+        text = "many packets a call, both ways (UDP GSO and GRO)"
+        return Finding("segmentation", "fine", text, facts=facts)
+    return Finding(
+        "segmentation",
+        "costs",
+        f"this kernel ({os.uname().release}) has no UDP {' and '.join(missing)}",
+        "one packet a call: a tenth of the bandwidth; Linux 5.0 has both",
+        facts=facts,
+    )
+
+
+def _socket_buffers() -> Finding:
+    wanted = SOCKET_BUFFER_BYTES
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, wanted)
+            is_forced = True
+        except PermissionError:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
+            is_forced = False
+        # the kernel doubles what it is told, for its own needs
+        given = probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+    facts = {"wanted_bytes": wanted, "given_bytes": given, "is_forced": is_forced}
+    if given >= wanted:
+        how = "CAP_NET_ADMIN: beyond net.core.rmem_max" if is_forced else "net.core.rmem_max"
+        return Finding("socket-buffers", "fine", f"{_mib(given)} ({how})", facts=facts)
+    return Finding(
+        "socket-buffers",
+        "costs",
+        f"{_mib(given)} of the {_mib(wanted)} that the device asks for",
+        "packets get lost, and are sent again, when several peers send at once",
+        f"sudo sysctl -w net.core.rmem_max={wanted} net.core.wmem_max={wanted}",
+        facts=facts,
+    )
+
+
+def _pinned_memory() -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    is_free = limit == resource.RLIM_INFINITY or _has_capability(_CAP_IPC_LOCK)
+    text = "without limit" if is_free else f"{_mib(limit)} (RLIMIT_MEMLOCK)"
+    facts = {
+        "limit_bytes": None if limit == resource.RLIM_INFINITY else limit,
+        "has_cap_ipc_lock": _has_capability(_CAP_IPC_LOCK),
+    }
+    return Finding(
+        "pinned-memory",
+        "fine",
+        f"{text}; the device reaches memory as this process does and pins none",
+        facts=facts,
+    )
+
+
+def _bpf() -> Finding:
+    cost = "no livedma capture, no livedma guard; the device works without them"
+    try:
+        from livedma._native.bpf import CaptureSession
+
+        CaptureSession(rx=True, tx=False).close()
+    except ImportError as error:
+        fix = "sudo apt install libbpf1"
+        return Finding("bpf", "costs", f"libbpf is missing ({error})", cost, fix)
+    except OSError as error:
+        fix = "" if os.geteuid() == 0 else "run livedma with sudo for these"
+        text = f"programs cannot be loaded ({error.strerror})"
+        return Finding("bpf", "costs", text, cost, fix, {"is_allowed": False})
+    return Finding("bpf", "fine", "programs can be loaded", facts={"is_allowed": True})
+
+
+def _processor() -> Finding:
+    words = set(Path("/proc/cpuinfo").read_text().split())
+    cpus = len(os.sched_getaffinity(0))
+    has_multiply = bool(words & {"pclmulqdq", "pmull"})
+    facts = {"cpus": cpus, "has_carryless_multiplication": has_multiply}
+    if not has_multiply:
+        text = "no carry-less multiplication (PCLMULQDQ, PMULL)"
+        cost = "the ICRC of every packet costs about ten times as much"
+        return Finding("processor", "costs", text, cost, facts=facts)
+    if cpus == 1:
+        text = "one CPU for all threads"
+        cost = "a thread that spins takes the time of the one it waits for: perf --spin 0"
+        return Finding("processor", "costs", text, cost, facts=facts)
+    text = f"{cpus} CPUs with what the ICRC needs; VPCLMULQDQ and AMX are not needed"
+    return Finding("processor", "fine", text, facts=facts)
+
+
+def _kernel_devices() -> list[Finding]:
+    """RDMA devices that the kernel knows: none is needed, and one may be in the way."""
+    found = {
+        path.name: _interfaces_of(path) for path in sorted(Path("/sys/class/infiniband").glob("*"))
+    }
+    if not found:
+        return [Finding("kernel-rdma", "fine", "the kernel has no RDMA device; none is needed")]
+    return [
+        Finding(
+            "kernel-rdma",
+            "costs",
+            f"{name} on {', '.join(interfaces) or 'no interface'}",
+            "it takes RoCE packets to its interface's addresses: use others for livedma",
+            f"sudo rdma link delete {name}" if name.startswith(("rxe", "siw")) else "",
+            {"device": name, "interfaces": interfaces},
+        )
+        for name, interfaces in found.items()
+    ]
+
+
+def _interfaces_of(device: Path) -> list[str]:
+    names = set()
+    for path in device.glob("ports/*/gid_attrs/ndevs/*"):
+        try:
+            names.add(path.read_text().strip())
+        except OSError:  # an entry of the table that is not in use
+            continue
+    return sorted(names)

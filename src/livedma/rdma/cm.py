@@ -1,0 +1,260 @@
+"""Connections by address and port, as librdmacm makes them, blocking and with asyncio.
+
+    with cm.connect(device, "10.0.0.2", 7174) as connection:
+        connection.qp.post_send(1, "SEND", inline=b"hello")
+
+    for request in cm.listen(device, 7174):
+        connection = request.accept()
+
+A device has one connection manager, which starts when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Self, Unpack
+
+from livedma.rdma import cm_events as events
+from livedma.rdma import cm_messages as messages
+from livedma.rdma.cm_connection import (
+    ConnectionStateError,
+    PortInUseError,
+    State,
+    TableFullError,
+)
+from livedma.rdma.cm_datagrams import Announcement, Service, announce, resolve, resolve_async
+from livedma.rdma.cm_futures import Mailbox, MailboxClosed
+from livedma.rdma.cm_link import (
+    ActiveConnection,
+    ConnectError,
+    Connection,
+    PassiveConnection,
+    RejectedError,
+    Setup,
+    UnreachableError,
+)
+from livedma.rdma.cm_manager import Closed, Manager, manager
+from livedma.rdma.cm_messages import Timing
+from livedma.rdma.cm_outbox import Limits
+from livedma.rdma.device import Device
+
+__all__ = [
+    "Announcement",
+    "ConnectError",
+    "Connection",
+    "ConnectionStateError",
+    "Limits",
+    "Listener",
+    "PortInUseError",
+    "RejectedError",
+    "Request",
+    "Service",
+    "Setup",
+    "TableFullError",
+    "Timing",
+    "UnreachableError",
+    "announce",
+    "connect",
+    "connect_async",
+    "listen",
+    "manager",
+    "resolve",
+    "resolve_async",
+]
+
+
+def connect(
+    device: Device,
+    address: str,
+    port: int,
+    *,
+    timeout: float | None = None,
+    private_data: bytes = b"",
+    transport: str = "RC",
+    path_mtu: int | None = None,
+    **setup: Unpack[Setup],
+) -> Connection:
+    """A connection to who listens there.
+
+    Raises RejectedError, UnreachableError, or TimeoutError after timeout seconds; without one it
+    asks as often as Linux does, for more than a minute.
+    """
+    connection = _start(device, address, port, private_data, transport, path_mtu, setup)
+    return _when_ready(connection, timeout)
+
+
+async def connect_async(
+    device: Device,
+    address: str,
+    port: int,
+    *,
+    private_data: bytes = b"",
+    transport: str = "RC",
+    path_mtu: int | None = None,
+    **setup: Unpack[Setup],
+) -> Connection:
+    """The same for asyncio."""
+    connection = _start(device, address, port, private_data, transport, path_mtu, setup)
+    return await _when_ready_async(connection)
+
+
+def listen(device: Device, port: int, *, backlog: int = 128) -> Listener:
+    """Takes requests for connections at this port."""
+    return Listener(manager(device), port, backlog)
+
+
+class Request:
+    """A peer that wants a connection. `private_data` is filled up with zeros."""
+
+    def __init__(self, manager: Manager, event: events.ConnectRequest) -> None:
+        self.private_data = event.private_data
+        self._manager = manager
+        self._cm = event.connection
+
+    @property
+    def peer(self) -> str:
+        return self._cm.peer
+
+    @property
+    def peer_port(self) -> int:
+        """From which port the peer says it comes."""
+        return self._cm.peer_port
+
+    @property
+    def path_mtu(self) -> int:
+        return self._cm.path_mtu
+
+    @property
+    def is_waiting(self) -> bool:
+        """Nobody has answered, and the peer has not given up, as far as is known."""
+        return self._cm.state is State.REQ_RECEIVED
+
+    def accept(
+        self, *, private_data: bytes = b"", timeout: float | None = None, **setup: Unpack[Setup]
+    ) -> Connection:
+        """The connection, when the peer has confirmed it. Raises what `connect` does."""
+        connection = PassiveConnection(
+            self._manager, self._cm, self.private_data, private_data, **setup
+        )
+        return _when_ready(connection, timeout)
+
+    async def accept_async(
+        self, *, private_data: bytes = b"", **setup: Unpack[Setup]
+    ) -> Connection:
+        """The same for asyncio."""
+        return await _when_ready_async(
+            PassiveConnection(self._manager, self._cm, self.private_data, private_data, **setup)
+        )
+
+    def reject(self, private_data: bytes = b"", *, reason: int = messages.CONSUMER_REJECT) -> None:
+        with self._manager.engine() as (engine, now):
+            engine.reject(self._cm, now, reason=reason, private_data=private_data)
+
+
+class Listener:
+    """Iterate, also with `async for`, over the requests. A context manager, which closes it."""
+
+    def __init__(self, manager: Manager, port: int, backlog: int) -> None:
+        self.port = port
+        self._manager = manager
+        self._requests: Mailbox[Request] = Mailbox()
+        with manager.engine() as (engine, _):
+            self._cm = engine.listen(port, "TCP", backlog)
+            manager.on_event(self._cm, self._on_event)
+
+    def get(self, timeout: float | None = None) -> Request:
+        """The next request; TimeoutError after timeout seconds."""
+        try:
+            return self._requests.take(timeout)
+        except MailboxClosed:
+            raise ConnectError(f"nobody listens on port {self.port} any more") from None
+
+    async def get_async(self) -> Request:
+        """The same for asyncio."""
+        try:
+            return await self._requests.take_async()
+        except MailboxClosed:
+            raise ConnectError(f"nobody listens on port {self.port} any more") from None
+
+    def __iter__(self) -> Iterator[Request]:
+        """Ends when the listener is closed."""
+        while True:
+            try:
+                yield self._requests.take()
+            except MailboxClosed:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[Request]:
+        while True:
+            try:
+                yield await self._requests.take_async()
+            except MailboxClosed:
+                return
+
+    def close(self) -> None:
+        """Rejects what waits; connections stay."""
+        self._requests.close()
+        if self._manager.is_closed:
+            return
+        with self._manager.engine() as (engine, now):
+            engine.unlisten(self._cm, now)
+            self._manager.forget(self._cm)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _on_event(self, event: events.Event | Closed) -> None:
+        if not isinstance(event, events.ConnectRequest):
+            self._requests.close()
+            return
+        largest = self._manager.device.path_mtu
+        if event.connection.path_mtu <= largest:
+            self._requests.put(Request(self._manager, event))
+            return
+        # Both sides have to use the same: the peer is told which one it may ask for.
+        code = largest.bit_length() - 8
+        with self._manager.engine() as (engine, now):
+            engine.reject(
+                event.connection, now, reason=messages.INVALID_PATH_MTU, info=bytes([code])
+            )
+
+
+def _start(
+    device: Device,
+    address: str,
+    port: int,
+    private_data: bytes,
+    transport: str,
+    path_mtu: int | None,
+    setup: Setup,
+) -> Connection:
+    return ActiveConnection(
+        manager(device),
+        transport,
+        setup,
+        address=address,
+        port=port,
+        path_mtu=min(path_mtu or device.path_mtu, device.path_mtu),
+        private_data=private_data,
+    )
+
+
+def _when_ready(connection: Connection, timeout: float | None) -> Connection:
+    try:
+        connection.wait_ready(timeout)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def _when_ready_async(connection: Connection) -> Connection:
+    try:
+        await connection.ready()
+    except BaseException:
+        connection.close()
+        raise
+    return connection

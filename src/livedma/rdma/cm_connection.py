@@ -1,0 +1,135 @@
+"""What the connection manager knows about a connection, a listener and a SIDR request."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from livedma.errors import LivedmaError
+
+
+class ConnectionStateError(LivedmaError):
+    """The connection is no longer, or not yet, where this can be done."""
+
+
+class PortInUseError(LivedmaError):
+    """Somebody listens there already."""
+
+
+class TableFullError(LivedmaError):
+    """There are as many connections or requests as this side keeps."""
+
+
+class State(enum.Enum):
+    """Of a connection; the states of IBA 12.9.5 to 12.9.7 in which somebody can act."""
+
+    REQ_SENT = enum.auto()
+    REP_RECEIVED = enum.auto()  # active side: confirm() or disconnect() is due
+    REQ_RECEIVED = enum.auto()  # passive side: accept() or reject() is due
+    REP_SENT = enum.auto()
+    ESTABLISHED = enum.auto()
+    DREQ_SENT = enum.auto()
+    TIMEWAIT = enum.auto()
+    CLOSED = enum.auto()
+
+
+@dataclass(slots=True)
+class Retry:
+    """A message that is sent again until it is answered or `left` is 0."""
+
+    mad: bytes
+    seconds: float
+    left: int
+    was_delayed: bool = False  # by an MRA, since it was last sent
+
+
+@dataclass(eq=False)
+class Listener:
+    port: int
+    space: str  # "TCP" or "UDP"
+    backlog: int
+    waiting: int = 0  # requests that the user has not answered yet
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One side of a connection. The fields up to `srq` are what its queue pair has to be given.
+
+    PSNs: this side's first packet has `sq_psn`, the peer's first one `rq_psn`.
+    """
+
+    peer: str
+    port: int  # of the service
+    is_active: bool
+    local_id: int
+    transaction_id: int
+    state: State
+    transport: str = "RC"  # or "UC"
+    qpn: int = 0
+    remote_qpn: int = 0
+    rq_psn: int = 0
+    sq_psn: int = 0
+    path_mtu: int = 1024
+    ack_timeout: int = 0
+    retry_count: int = 7
+    rnr_retry_count: int = 7
+    responder_resources: int = 0  # READs and atomics of the peer that may be open at this side
+    initiator_depth: int = 0  # READs and atomics that this side may have open at the peer
+    flow_label: int = 0
+    flow_control: bool = False
+    srq: bool = False
+    peer_port: int = 0  # passive side: from which port the peer says it comes
+    remote_id: int = 0
+    drep_private_data: bytes = b""  # what the peer gets to read when it disconnects
+
+    # The engine's own.
+    listener: Listener | None = None
+    request_seconds: float = 0.0  # how long this side waits for an answer
+    max_retries: int = 0
+    repeat_seconds: float = 0.0  # after this the peer has sent its REQ again, if it got no answer
+    deadline: float | None = None
+    retry: Retry | None = None
+    mra: bytes | None = None  # has been sent
+    answer: bytes | None = None  # what a repeated REQ or REP is answered with
+    was_confirmed: bool = False  # passive side: the peer is known to have got the REP
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """The peer may still be about to repeat its REQ."""
+        return not self.is_active and not self.was_confirmed
+
+
+@dataclass(eq=False, slots=True)
+class SidrRequest:
+    """A request for the queue pair of a datagram service: the peer's, or one of our own."""
+
+    peer: str
+    port: int
+    request_id: int
+    is_ours: bool
+    peer_port: int = 0
+    listener: Listener | None = None
+    message: dict[str, object] = field(default_factory=dict)  # of a peer's
+    deadline: float | None = None
+    retry: Retry | None = None
+    answer: bytes | None = None
+
+
+@dataclass
+class Counters:
+    """What happened to messages; nothing is dropped without being counted here."""
+
+    received: int = 0
+    sent: int = 0
+    repeated: int = 0  # sent again because no answer came
+    malformed: int = 0
+    unsupported: int = 0  # messages about alternate paths
+    duplicate: int = 0
+    unmatched: int = 0  # for a connection that is not known
+    misdirected: int = 0  # known, but from another address or about another queue pair
+    unexpected: int = 0  # not in this state
+    refused: int = 0  # a request that no listener may be asked about
+    stale: int = 0  # a peer's queue pair turned up in a second connection
+    backlog_full: int = 0
+    table_full: int = 0
+    forgotten: int = 0  # rejections that were not remembered as long as a peer might repeat

@@ -1,0 +1,87 @@
+"""Queue pair 1 of a device, as the connection manager uses it: MADs in and out."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from livedma.rdma.device import Device
+from livedma.wire.cm import MAD_BYTES
+
+GSI_QP = 1
+GSI_QKEY = 0x80010000
+_GRH_BYTES = 40
+_SLOT_BYTES = _GRH_BYTES + MAD_BYTES
+_DEPTH = 256
+_SEND = 1 << 32  # wr_id of what was sent; those of Receives are the numbers of their slots
+
+
+class Gsi:
+    """One thread at a time sends; another one may receive meanwhile."""
+
+    def __init__(self, device: Device) -> None:
+        self._is_ipv4 = ipaddress.ip_address(device.address).version == 4
+        self._memory = bytearray(_DEPTH * _SLOT_BYTES)
+        pd = device.protection_domain()
+        # Sends complete here, too: who waits hears of what others sent, and sets its alarm anew.
+        self._cq = device.completion_queue(4 * _DEPTH)
+        self._region = pd.register(self._memory)
+        self._qp = pd.queue_pair(
+            "GSI", self._cq, max_send=_DEPTH, max_recv=_DEPTH, max_inline=MAD_BYTES
+        )
+        self._qp.modify("INIT")
+        self._post(range(_DEPTH))
+        self._qp.modify("RTR", dst=device.address)
+        self._qp.modify("RTS")
+        self._signaled = 0
+        self._collected = 0
+        self.unsent = 0  # MADs that found the queue full: they are repeated, or the peer asks again
+
+    def send(self, mad: bytes, destination: str) -> None:
+        has_room = self._signaled - self._collected < _DEPTH
+        try:
+            self._qp.post_send(
+                _SEND,
+                "SEND",
+                flags=("signaled",) if has_room else (),
+                inline=mad,
+                dst=destination,
+                remote_qp=GSI_QP,
+                remote_qkey=GSI_QKEY,
+            )
+        except OSError:
+            self.unsent += 1
+        else:
+            self._signaled += has_room
+
+    def receive(self, timeout: float) -> list[tuple[bytes, str]]:
+        """MADs and who sent them; none if timeout seconds went by or something was sent.
+
+        Raises ValueError when the device is closed.
+        """
+        done = self._cq.wait(timeout, count=_DEPTH, spin=0)
+        arrived = [completion for completion in done if completion.wr_id != _SEND]
+        self._collected += len(done) - len(arrived)
+        mads = [
+            (self._mad(completion.wr_id), self._source(completion.wr_id))
+            for completion in arrived
+            if completion.status == "SUCCESS" and completion.length == _SLOT_BYTES
+        ]
+        self._post(completion.wr_id for completion in arrived)
+        return mads
+
+    def _post(self, slots: Iterable[int]) -> None:
+        at = ((slot, slot * _SLOT_BYTES) for slot in slots)
+        self._qp.post_recvs(
+            (slot, [self._region[start : start + _SLOT_BYTES]]) for slot, start in at
+        )
+
+    def _mad(self, slot: int) -> bytes:
+        end = (slot + 1) * _SLOT_BYTES
+        return bytes(self._memory[end - MAD_BYTES : end])
+
+    def _source(self, slot: int) -> str:
+        """From the header in front of the MAD: an IPv4 one is in the last 20 of 40 bytes."""
+        start = slot * _SLOT_BYTES
+        where = (start + 32, start + 36) if self._is_ipv4 else (start + 8, start + 24)
+        return str(ipaddress.ip_address(bytes(self._memory[slice(*where)])))

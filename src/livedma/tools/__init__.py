@@ -1,0 +1,1 @@
+"""What stands behind the commands that try and measure the device: perf and rping."""

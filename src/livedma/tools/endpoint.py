@@ -1,0 +1,80 @@
+"""The device that a command runs on: at an address, towards a peer, or wherever this host is."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+
+from pyroute2 import IPRoute
+
+from livedma.errors import LivedmaError
+from livedma.rdma import Device
+from livedma.rdma.interface import source_for
+
+__all__ = ["device_at", "device_towards", "own_address", "resolve"]
+
+_LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
+_TRIES = 250
+
+
+def resolve(name: str) -> str:
+    """The address of a host, given by name or address."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        raise LivedmaError(
+            f"{name!r} is no address, and no name that can be looked up: write 10.0.0.1 or fd00::1"
+        ) from None
+    return str(found[0][4][0])
+
+
+def own_address(version: int | None = None) -> str:
+    """The first address of this host that others can reach, else loopback's."""
+    with IPRoute() as route:
+        up = {link["index"] for link in route.get_links() if link["state"] == "up"}
+        texts = [
+            entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")
+            for entry in route.get_addr()
+            if entry["index"] in up
+        ]
+    found = [ipaddress.ip_address(text) for text in texts]
+    usable = [
+        address
+        for address in found
+        if not address.is_link_local and version in (None, address.version)
+    ]
+    if not usable:
+        raise LivedmaError("this host has no address that is up; see `ip address`")
+    return str(min(usable, key=lambda address: (address.is_loopback, address.version)))
+
+
+def device_at(address: str, spin: float) -> Device:
+    """spin: seconds for which threads look for packets before they sleep."""
+    try:
+        return Device(address, spin=spin)
+    except OSError as error:
+        raise LivedmaError(
+            f"no device can be opened at {address} ({error.strerror}): see `livedma doctor`"
+        ) from None
+
+
+def device_towards(peer: str, spin: float, source: str | None = None) -> Device:
+    """At the source, or else at the address from which packets to the peer go."""
+    if source is not None:
+        return device_at(source, spin)
+    there = ipaddress.ip_address(peer)
+    if there in _LOOPBACK:
+        # The peer has this address for itself: there are many more.
+        for offset in range(1, _TRIES):
+            with contextlib.suppress(LivedmaError, ValueError):
+                return device_at(str(there + offset), spin)
+    try:
+        here = source_for(peer)
+    except OSError as error:
+        raise LivedmaError(f"{peer} cannot be reached ({error.strerror})") from None
+    if here == peer:
+        raise LivedmaError(
+            f"{peer} is this host, and one address has one device: give another with -I ADDR"
+        )
+    return device_at(here, spin)

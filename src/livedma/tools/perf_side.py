@@ -1,0 +1,122 @@
+"""What both sides of a measurement have: memory, queue pairs, loops that can be ended."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import mmap
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TypeVar
+
+from livedma._native.perf import CompletionError, Measurement
+from livedma.errors import LivedmaError
+from livedma.rdma import Device, cm
+from livedma.tools.perf_plan import Plan, Remote
+
+__all__ = ["Side", "supervised"]
+
+T = TypeVar("T")
+
+_TAIL_BYTES = 8
+_TIMES_MAX = 20_000  # beyond, perftest knows no peak either
+
+
+class Side:
+    """A region (what is sent at its start, what is received at its middle) and its connections."""
+
+    def __init__(self, device: Device, plan: Plan) -> None:
+        self.device, self.plan = device, plan
+        self._connections = ExitStack()
+        self.connections: list[cm.Connection] = []
+        self._middle = max(plan.sizes)
+        self._memory = mmap.mmap(-1, 2 * self._middle)
+        pd = device.protection_domain()
+        self.region = pd.register(self._memory, "remote_read", "remote_write")
+        self._cq = device.completion_queue(plan.qps * (plan.depth + plan.receives))
+        self.setup: cm.Setup = {
+            "pd": pd,
+            "cq": self._cq,
+            "max_send": max(plan.depth, 16),  # replies are not waited for
+            "max_recv": plan.receives,
+            "max_send_sge": 1,
+            "max_recv_sge": 1,
+        }
+
+    def add(self, connection: cm.Connection) -> None:
+        self.connections.append(self._connections.enter_context(connection))
+
+    def close(self) -> None:
+        self._connections.close()
+        self._cq.close()
+        self.region.close()
+        self._memory.close()
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def remote(self) -> Remote:
+        return Remote(self.region.va, self.region.rkey, len(self.region))
+
+    def measurement(self, size: int, remote: Remote, spin: float) -> Measurement:
+        plan = self.plan
+        # A READ takes what the other side would send; a WRITE goes to where it would receive.
+        offset = 0 if plan.operation == "read" else remote.length // 2
+        return Measurement(
+            self.device,
+            self._cq,
+            [(connection.qp, remote.va + offset, remote.rkey) for connection in self.connections],
+            plan.operation.upper(),
+            self.region,
+            size,
+            iterations=plan.total,
+            depth=plan.depth,
+            receives=plan.receives,
+            spin=spin,
+            keeps_times=plan.kind == "bw" and plan.total <= _TIMES_MAX,
+        )
+
+    def mark(self, size: int) -> str:
+        """Puts something new at the end of what is sent, for the other side to look for."""
+        start, end = self._tail(size)
+        tail = os.urandom(end - start)
+        self._memory[start:end] = tail
+        return tail.hex()
+
+    def sees(self, size: int, tail: str) -> bool:
+        """Whether the end of what arrived is as the other side marked it."""
+        start, end = self._tail(size)
+        offset = 0 if self.plan.operation == "read" else self._middle
+        return self._memory[start + offset : end + offset].hex() == tail
+
+    def _tail(self, size: int) -> tuple[int, int]:
+        # The last byte of a WRITE that is answered counts.
+        end = size - 1 if self.plan.test == "write-lat" else size
+        return max(end - _TAIL_BYTES, 0), end
+
+
+def supervised(
+    measurement: Measurement, loop: Callable[[], T], peer: str, tick: Callable[[int], None]
+) -> T:
+    """Runs the loop in a thread, so that Ctrl-C can end it and tick can tell how far it is."""
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        running = threads.submit(loop)
+        try:
+            while not concurrent.futures.wait([running], 0.5).done:
+                tick(measurement.done)
+            return running.result()
+        except CompletionError as error:
+            why = (
+                "ended the run" if str(error) == "WR_FLUSH_ERR" else "does not answer as it should"
+            )
+            raise LivedmaError(f"{peer} {why} ({error})") from None
+        except TimeoutError:
+            raise LivedmaError(
+                f"{peer} sent nothing for ten seconds: see if it still runs"
+            ) from None
+        finally:
+            measurement.cancel()
