@@ -16,7 +16,7 @@ from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.xdp import TinyXdp
 from needs import needs
 
-POINTS = ("port", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
+POINTS = ("port", "sharing", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
 WANTED_BYTES = 8 << 20
 
 
@@ -58,6 +58,21 @@ def test_whatever_costs_says_what() -> None:
             assert bool(finding["cost"]) == (finding["state"] == "costs")
 
 
+def test_the_port_and_sharing_depend_on_privilege() -> None:
+    needs(os.geteuid() == 0, "what root may do is to be shown")
+    _, found, _ = doctor()
+    assert [f["facts"]["kind"] for f in found["port"]] == ["packet"]
+    assert [f["state"] for f in found["sharing"]] == ["fine"]
+    without = "--bounding-set=-net_raw,-bpf,-sys_admin,-net_admin"
+    _, found, can_run = doctor("setpriv", without)
+    assert can_run
+    ((port,), (sharing,)) = found["port"], found["sharing"]
+    assert (port["facts"]["kind"], port["state"], sharing["state"]) == ("udp", "costs", "costs")
+    assert "CAP_NET_RAW" in port["text"]
+    assert "ICRC" in port["cost"]
+    assert "CAP_BPF" in sharing["text"]
+
+
 def test_help_has_an_example() -> None:
     said = subprocess.run(["livedma", "doctor", "--help"], capture_output=True, text=True)
     assert "livedma doctor --json" in said.stdout
@@ -86,7 +101,7 @@ def test_who_has_the_port_is_named(host: Host, version: int) -> None:
     address = host.ipv4 if version == 4 else host.ipv6
     program = (
         "import socket, sys\n"
-        f"s = socket.socket(socket.{'AF_INET' if version == 4 else 'AF_INET6'}, socket.SOCK_DGRAM)\n"
+        f"s = socket.socket(socket.AF_INET{'6' if version == 6 else ''}, socket.SOCK_DGRAM)\n"
         f"s.bind(({address!r}, 4791))\n"
         "print('bound', flush=True)\n"
         "sys.stdin.read()\n"

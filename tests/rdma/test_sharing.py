@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -323,6 +325,18 @@ def test_without_privilege_an_address_has_one_process() -> None:
             Member(ADDRESS, *UNPRIVILEGED)
     with pytest.raises(AssertionError, match="PrivilegeError: sharing an address"):
         Member(ADDRESS, *UNPRIVILEGED, share=True)
+
+
+def test_without_libbpf_there_is_no_sharing() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['livedma._native.share'] = None\n"
+        "from livedma.rdma import Device\n"
+        f"with Device({ADDRESS!r}) as device: print(device.is_shared, device.share_reason)\n"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, text=True, capture_output=True, timeout=60, check=True)
+    assert ran.stdout.startswith("False libbpf is missing")
 
 
 def test_another_version_is_left_alone() -> None:

@@ -1,8 +1,9 @@
 from livedma._native.rdma import CompletionQueue, Engine
-from livedma._native.share import ShareSession
 
 KINDS: dict[str, int]
 SOCKET_BUFFER_BYTES: int
+
+def packet_obstacle(address: str, interface: int) -> int: ...
 
 class Port(Engine):
     port_kind: str
@@ -20,7 +21,7 @@ class Port(Engine):
         max_region: int = 65536,
         window_packets: int = 0,
         spin_us: int = 50,
-        share: ShareSession | None = None,
+        share: object = None,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -1,13 +1,17 @@
 """The device on a wire: an engine behind a socket, served by a thread of its own and by whoever waits."""
+import os
 from ipaddress import ip_address
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from livedma._native.rdma cimport CompletionQueue, Engine, check, ldma_cq
-from livedma._native.share cimport ShareSession
+
+cdef extern from "packet_socket.h":
+    int ldma_packet_socket_open(const ldma_address *local, uint32_t interface)
 
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
@@ -21,14 +25,28 @@ cdef uint64_t SIGNAL_NS = 50_000_000
 SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
 
 
+def packet_obstacle(address, uint32_t interface):
+    """The errno that speaks against a packet port there, or 0."""
+    cdef ldma_address local
+    cdef bytes packed = ip_address(address).packed
+    cdef int fd
+    memset(&local, 0, sizeof(local))
+    memcpy(local.bytes, PyBytes_AS_STRING(packed), len(packed))
+    local.ip_version = 4 if len(packed) == 4 else 6
+    fd = ldma_packet_socket_open(&local, interface)
+    if fd < 0:
+        return -fd
+    os.close(fd)
+    return 0
+
+
 cdef class Port(Engine):
     """A device at one address. All calls may be made by any thread."""
 
     def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
                  uint32_t max_qp=16384, uint32_t max_region=65536,
-                 uint32_t window_packets=0, uint32_t spin_us=50, ShareSession share=None):
+                 uint32_t window_packets=0, uint32_t spin_us=50, object share=None):
         cdef ldma_port_config config
-        cdef ldma_share sharing
         cdef bytes packed = ip_address(address).packed
         cdef int error
         if self.port != NULL:
@@ -41,10 +59,8 @@ cdef class Port(Engine):
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
         config.spin_us = spin_us
-        if share is not None:
-            sharing.session = share.session()
-            sharing.join = share.join
-            config.share = &sharing
+        if share is not None:  # a capsule of an extension that may not be there: it needs libbpf
+            config.share = <const ldma_share *>PyCapsule_GetPointer(share, "ldma_share")
         with nogil:  # who waits to tap it may be a thread of this process
             error = ldma_port_open(&config, &self.port)
         check(error)
