@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -13,6 +14,7 @@
 
 #include "packet_socket.h"
 #include "port_internal.h"
+#include "stray.h"
 
 #define SERVED_NS 200000 /* a user who served the port that recently will again */
 #define ASIDE_NS 1000000 /* for so long the thread then leaves it to them */
@@ -278,6 +280,11 @@ enum ldma_port_kind ldma_port_kind(const struct ldma_port *port, int *ret_error)
 	return port->packet_fd >= 0 ? LDMA_PORT_PACKET : LDMA_PORT_UDP;
 }
 
+uint32_t ldma_port_slot(const struct ldma_port *port)
+{
+	return port->slot;
+}
+
 struct ldma_path ldma_port_path(const struct ldma_port *port, const uint8_t peer[16])
 {
 	struct ldma_path path = {
@@ -299,8 +306,23 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_destroy(&attributes);
 }
 
+/* Takes a place among those who have the address, too. */
+static int join(struct ldma_port *port, const struct ldma_share *share, int *ret_filter)
+{
+	int slot = share->join(share->session, port->socket.fd, ret_filter);
+
+	if (slot < 0)
+		return slot;
+	port->is_shared = true;
+	port->slot = (uint8_t)slot;
+	port->stray_fd = ldma_stray_open(port->socket.local.ip_version);
+	return 0;
+}
+
 static int open_sockets(struct ldma_port *port, const struct ldma_port_config *config)
 {
+	int filter = -1, error;
+
 	if (config->kind != LDMA_PORT_UDP) {
 		port->packet_fd = ldma_packet_socket_open(&config->address, config->interface);
 		if (port->packet_fd < 0 && config->kind == LDMA_PORT_PACKET)
@@ -308,12 +330,35 @@ static int open_sockets(struct ldma_port *port, const struct ldma_port_config *c
 		if (port->packet_fd < 0)
 			port->packet_error = -port->packet_fd;
 	}
-	return ldma_socket_open(&port->socket, &config->address, config->shares,
-				port->packet_fd >= 0);
+	error = ldma_socket_open(&port->socket, &config->address, config->share,
+				 port->packet_fd >= 0);
+	if (!error && config->share)
+		error = join(port, config->share, &filter);
+	if (!error && port->packet_fd >= 0)
+		error = ldma_packet_socket_start(port->packet_fd, &config->address,
+						 config->interface, filter);
+	if (filter >= 0)
+		close(filter);
+	return error;
+}
+
+/* The numbers of the slot's queue pairs, from a random one on: the slot may be that of a process that died. */
+static void set_numbers(const struct ldma_port *port, struct ldma_device_config *config)
+{
+	uint16_t start = 0;
+
+	if (!port->is_shared)
+		return;
+	if (getrandom(&start, sizeof(start), GRND_NONBLOCK) < 0)
+		start = (uint16_t)ldma_port_now();
+	config->first_qp = (uint32_t)port->slot << 16;
+	config->last_qp = config->first_qp | 0xffff;
+	config->next_qp = config->first_qp | start;
 }
 
 static int open_parts(struct ldma_port *port, const struct ldma_port_config *config)
 {
+	struct ldma_device_config device = config->device;
 	int error = open_sockets(port, config);
 
 	if (error)
@@ -323,14 +368,15 @@ static int open_parts(struct ldma_port *port, const struct ldma_port_config *con
 	port->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (port->event_fd < 0 || port->wake_fd < 0 || port->timer_fd < 0)
 		return -errno;
-	port->device = ldma_device_create(&config->device);
+	set_numbers(port, &device);
+	port->device = ldma_device_create(&device);
 	return port->device ? 0 : -ENOMEM;
 }
 
 static void free_parts(struct ldma_port *port)
 {
-	int fds[] = {port->packet_fd, port->socket.fd, port->event_fd, port->wake_fd,
-		     port->timer_fd};
+	int fds[] = {port->packet_fd, port->socket.fd, port->stray_fd,
+		     port->event_fd,  port->wake_fd,   port->timer_fd};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
@@ -351,7 +397,7 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 	set_up_lock(port);
 	port->spin_ns = config->spin_us * UINT64_C(1000);
 	port->timer_ns = port->lazy_ns = LDMA_NEVER;
-	port->packet_fd = port->socket.fd = -1;
+	port->packet_fd = port->socket.fd = port->stray_fd = -1;
 	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)

@@ -17,6 +17,9 @@ struct ldma_port {
 	struct ldma_socket socket;
 	int packet_fd;    /* receives in the socket's place; -1: the socket does */
 	int packet_error; /* why there is none, or 0 */
+	bool is_shared;   /* the address, and this is our place: */
+	uint8_t slot;
+	int stray_fd; /* where to send packets of other processes, or -1 */
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
 	struct ldma_taps taps;
