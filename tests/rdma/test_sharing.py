@@ -13,11 +13,12 @@ from datagrams import QKEY, Receiver, datagram, datagram_to, send_train, sender
 from member import Member
 from pairs import End
 
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PortInUseError
 from livedma.lab.hosts import two_hosts
 from livedma.rdma import Device, WorkRequest
 from livedma.rdma.ports import PortKind
 from livedma.wire import cm
+from livedma.wire.private import service_id
 from needs import needs
 
 HOME = Path("/sys/fs/bpf/livedma/share")
@@ -155,8 +156,8 @@ def send_mad(dst: str, attribute: str, **fields: object) -> None:
         sock.sendto(packet[28:], (dst, 4791))
 
 
-def service(port: int) -> str:
-    return f"{0x1060000 | port:#x}"
+def service(port: int, space: str = "TCP") -> str:
+    return f"{service_id(port, space):#x}"
 
 
 @KINDS
@@ -185,23 +186,47 @@ def test_answers_of_the_cm_find_who_asked(
 
 
 @KINDS
-@pytest.mark.parametrize("attribute", ["REQ", "SIDR_REQ"])
-def test_requests_find_who_listens(stack: ExitStack, port: PortKind, attribute: str) -> None:
+@pytest.mark.parametrize(("attribute", "space"), [("REQ", "TCP"), ("SIDR_REQ", "UDP")])
+def test_requests_find_who_listens(
+    stack: ExitStack, port: PortKind, attribute: str, space: str
+) -> None:
     first, second = (Gsi(stack.enter_context(Device(ADDRESS, port=port))) for _ in range(2))
-    second.device.claim_port(7471)
-    second.device.claim_port(7471)  # it may say it again
-    with pytest.raises(LivedmaError, match="another process listens at port 7471"):
-        first.device.claim_port(7471)
-    first.device.release_port(7471)  # it is not its to release
-    send_mad(ADDRESS, attribute, service_id=service(7471))
+    claim = (7471, space)
+    second.device.claim_port(*claim)
+    second.device.claim_port(*claim)  # it may say it again
+    with pytest.raises(PortInUseError, match=rf"at {ADDRESS} listens on {space} port 7471"):
+        first.device.claim_port(*claim)
+    first.device.release_port(*claim)  # it is not its to release
+    send_mad(ADDRESS, attribute, service_id=service(*claim))
     assert second.heard() == attribute
-    for elsewhere in (service(7472), "0x1000000001061d2f"):  # a port, and no port at all
-        send_mad(ADDRESS, attribute, service_id=elsewhere)
+    elsewhere = (
+        service(7472, space),
+        service(7471, "IB"),
+        f"{1 << 63 | service_id(*claim):#x}",  # of no port
+    )
+    for name in elsewhere:
+        send_mad(ADDRESS, attribute, service_id=name)
         assert first.heard() == attribute
-    second.device.release_port(7471)
-    send_mad(ADDRESS, attribute, service_id=service(7471))
+    second.device.release_port(*claim)
+    send_mad(ADDRESS, attribute, service_id=service(*claim))
     assert first.heard() == attribute
     assert second.heard(0) is None
+
+
+@KINDS
+def test_processes_listen_and_connect_at_one_address(stack: ExitStack, port: str) -> None:
+    """All of it by the connection manager; the third has the address, too."""
+    one, two, other = (stack.enter_context(Member(ADDRESS, port=port)) for _ in range(3))
+    for member, number in ((one, 7471), (two, 7472)):
+        member.call("listen", number)
+    with pytest.raises(AssertionError, match="PortInUseError"):
+        two.call("listen", 7471)
+    for member, number in ((one, 7471), (two, 7472), (one, 7471)):
+        member.start("accept", "from the listener")
+        assert other.call("dial", ADDRESS, number) == "from the listener"
+        assert member.finish()
+    with pytest.raises(AssertionError, match="RejectedError"):
+        other.call("dial", ADDRESS, 7473)
 
 
 @KINDS
@@ -210,7 +235,7 @@ def test_requests_to_the_dead_find_the_living(stack: ExitStack, port: PortKind) 
         gsi = Gsi(stack.enter_context(Device(ADDRESS, port=port)))
         assert (zero.slot, one.slot, gsi.device.slot) == (0, 1, 2)
         one.call("claim", 7471)
-        with pytest.raises(LivedmaError, match="another process listens"):
+        with pytest.raises(PortInUseError, match="another process"):
             gsi.device.claim_port(7471)
         zero.kill()
         one.kill()

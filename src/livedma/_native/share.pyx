@@ -1,7 +1,7 @@
 """Sharing an address: its maps and this process's slot. Contracts are in bpf/share_session.h."""
 from os import strerror
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 cdef extern from "share_session.h":
@@ -10,8 +10,8 @@ cdef extern from "share_session.h":
     int share_start(const char *directory, uint32_t address, uint32_t interface, share_session **ret)
     void share_close(share_session *session)
     int share_join(void *session, int socket_fd, int *ret_filter) noexcept
-    int share_claim(share_session *session, uint16_t port)
-    int share_release(share_session *session, uint16_t port)
+    int share_claim(share_session *session, uint32_t service)
+    int share_release(share_session *session, uint32_t service)
     void share_leave(share_session *session)
     uint32_t share_count(const share_session *session)
 
@@ -59,11 +59,11 @@ cdef class ShareSession:
         share_close(self.c)
         self.c = NULL
 
-    def claim(self, uint16_t port):
-        check(share_claim(<share_session *>self.session(), port))
+    def claim(self, uint32_t service):
+        check(share_claim(<share_session *>self.session(), service))
 
-    def release(self, uint16_t port):
-        check(share_release(<share_session *>self.session(), port))
+    def release(self, uint32_t service):
+        check(share_release(<share_session *>self.session(), service))
 
     def leave(self):
         """Gives slot and claims back; how many others have one."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from livedma._native.port import KINDS, Port
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PortInUseError
 from livedma.rdma.interface import Interface, interface_of, source_for
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.ports import PortKind, in_use, reason, refusal
@@ -117,23 +117,26 @@ class Device(Port):
     def completion_queue(self, capacity: int = 1024) -> CompletionQueue:
         return CompletionQueue(capacity, self)
 
-    def claim_port(self, port: int) -> None:
-        """Requests for connections to the port come to this process, of those at the address."""
+    def claim_port(self, port: int, space: str = "TCP") -> None:
+        """Of the processes at the address, this one gets requests to the port.
+
+        space: TCP for connections, UDP for datagram services. Raises PortInUseError.
+        """
         if self._place is None:
             return
         try:
-            self._place.claim(port)
+            self._place.claim(port, space)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise LivedmaError(
-                f"another process listens at port {port} of {self.address}: use another port"
+            raise PortInUseError(
+                f"another process at {self.address} listens on {space} port {port}"
             ) from None
 
-    def release_port(self, port: int) -> None:
-        """Gives a claim back."""
-        if self._place is not None:
-            self._place.release(port)
+    def release_port(self, port: int, space: str = "TCP") -> None:
+        """Gives a claim back; a device that closes gives back all."""
+        if self._place is not None and not self.closed:
+            self._place.release(port, space)
 
     def listen(self) -> None:
         """Lets the running asyncio loop hear of completion events, unless another one does."""

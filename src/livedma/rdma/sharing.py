@@ -19,6 +19,7 @@ from livedma._native.share import PIN, ShareSession
 from livedma.bpffs import find_bpffs, remove_pins
 from livedma.errors import LivedmaError, PrivilegeError
 from livedma.privilege import CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, holds
+from livedma.wire.private import service_id
 
 ROCE_PORT = 4791
 NEEDS = "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN: run them with sudo"
@@ -33,14 +34,14 @@ class Place:
         self._directory = directory
         self._pid = os.getpid()
 
-    def claim(self, port: int) -> None:
+    def claim(self, port: int, space: str) -> None:
         """Raises OSError (EADDRINUSE) if another process has the port."""
         with _locked(self._directory.parent):
-            self.session.claim(port)
+            self.session.claim(service_id(port, space))
 
-    def release(self, port: int) -> None:
+    def release(self, port: int, space: str) -> None:
         with _locked(self._directory.parent):
-            self.session.release(port)
+            self.session.release(service_id(port, space))
 
     def leave(self) -> None:
         """Gives the place back, unless a child that inherited it wants to."""
