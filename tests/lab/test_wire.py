@@ -163,7 +163,7 @@ def test_rping_behind_a_bad_wire(guests: Lab, version: int) -> None:
     """Two kernels cope with it: all pings right."""
     a, b = guests.guests
     server = a.ipv6 if version == 6 else a.ipv4
-    # No ACK is late: a kernel that gets an old ACK among the responses of a READ waits for ever.
+    # No ACK is late: a kernel that gets one among the responses of a READ ends in silence.
     rules = [
         Rule("drop", to="far", opcode="RC_RDMA_READ_RESPONSE_MIDDLE", skip=3, times=1),
         Rule("drop", to="near", opcode="RC_RDMA_WRITE_MIDDLE", times=1),
