@@ -56,7 +56,7 @@ def register(commands: Any) -> None:
         metavar="N",
         help="messages under way on a queue pair (bw: 128)",
     )
-    add("-m", "--mtu", type=int, choices=(256, 512, 1024, 2048, 4096), help="of RDMA (the largest)")
+    add("-m", "--mtu", type=int, choices=units.MTUS, help="of RDMA (the largest)")
     add("-p", "--port", type=units.port, default=18515, help="of the server (18515)")
     add("-I", "--source", metavar="ADDR", help="client: from this address of this host")
     add("--listen", metavar="ADDR", help="server: at this address of this host")
