@@ -19,7 +19,7 @@ from livedma.tools.endpoint import device_towards
 from needs import needs
 
 PORT = "7174"
-SIZES = (26, 64, 1000, 4096, 65535)
+SIZES = (23, 64, 1000, 4096, 65535)
 
 
 def expected(count: int, size: int, who: str = "") -> str:
@@ -296,8 +296,8 @@ def test_nobody_serves() -> None:
         ("-s -c", "not allowed with"),
         ("-c", "needs -a ADDR"),
         ("-c -a ::1 -P", "-P is for servers"),
-        ("-c -a ::1 -S 25", "26 to 65535"),
-        ("-c -a ::1 -S 64KiB", "26 to 65535"),
+        ("-c -a ::1 -S 22", "23 to 65535"),
+        ("-c -a ::1 -S 64KiB", "23 to 65535"),
         ("-c -a ::1 -C none", "is no number"),
         ("-s -p 70000", "1 to 65535"),
         ("-s -I 127.0.0.1", "are for the client"),

@@ -14,12 +14,11 @@ __all__ = ["system"]
 
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _SO_RCVBUFFORCE = 33
-_CAP_NET_ADMIN, _CAP_NET_RAW, _CAP_IPC_LOCK = 12, 13, 14
+_CAP_IPC_LOCK = 14
 
 
 def system() -> list[Finding]:
     return [
-        _port_kind(),
         _segmentation(),
         _socket_buffers(),
         _pinned_memory(),
@@ -37,16 +36,6 @@ def _has_capability(number: int) -> bool:
 
 def _mib(length_bytes: int) -> str:
     return f"{length_bytes / (1 << 20):.3g} MiB"
-
-
-def _port_kind() -> Finding:
-    facts = {"kind": "udp", "has_cap_net_raw": _has_capability(_CAP_NET_RAW)}
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
-    except OSError as error:
-        return Finding("port", "stops", f"no UDP sockets: {error.strerror}", facts=facts)
-    text = "a UDP socket at port 4791, which needs no privilege (CAP_NET_RAW is not used)"
-    return Finding("port", "fine", text, facts=facts)
 
 
 def _segmentation() -> Finding:
@@ -152,17 +141,17 @@ def _kernel_devices() -> list[Finding]:
     }
     if not found:
         return [Finding("kernel-rdma", "fine", "the kernel has no RDMA device; none is needed")]
-    return [
-        Finding(
-            "kernel-rdma",
-            "costs",
-            f"{name} on {', '.join(interfaces) or 'no interface'}",
-            "it takes RoCE packets to its interface's addresses: use others for livedma",
-            f"sudo rdma link delete {name}" if name.startswith(("rxe", "siw")) else "",
-            {"device": name, "interfaces": interfaces},
-        )
-        for name, interfaces in found.items()
-    ]
+    return [_kernel_device(name, interfaces) for name, interfaces in found.items()]
+
+
+def _kernel_device(name: str, interfaces: list[str]) -> Finding:
+    text = f"{name} on {', '.join(interfaces) or 'no interface'}"
+    facts = {"device": name, "interfaces": interfaces}
+    if name.startswith("rxe"):
+        cost = "rxe keeps UDP port 4791 of every address to itself"
+        return Finding("kernel-rdma", "costs", text, cost, f"sudo rdma link delete {name}", facts)
+    cost = "a NIC with RoCE takes the packets to its own addresses: use others for livedma"
+    return Finding("kernel-rdma", "costs", text, cost, facts=facts)
 
 
 def _interfaces_of(device: Path) -> list[str]:

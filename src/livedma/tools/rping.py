@@ -15,7 +15,7 @@ from livedma.rdma import Completion, Device, cm
 
 __all__ = ["LARGEST", "SMALLEST", "Options", "PingError", "ping", "serve"]
 
-SMALLEST, LARGEST = 26, 65535  #: bytes of data: a line's start and its end, and rping's limit
+SMALLEST, LARGEST = 23, 65535  #: bytes of data: a line's start and its end, and rping's limit
 
 _INFO = struct.Struct("!QII")  # where data is: va, rkey, length
 _GO_AHEAD = bytes(_INFO.size)
