@@ -139,6 +139,20 @@ void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 	}
 }
 
+/* A response acknowledges all before it (IBA 9.7.5.1.2): an ACK that waits for an earlier PSN would only come behind
+ * what it says, out of order. */
+static void drop_implied_acknowledge(struct ldma_qp *qp, uint32_t psn)
+{
+	struct ldma_responder *resp = &qp->resp;
+
+	if (!resp->is_ack_pending || resp->ack_syndrome != LDMA_SYNDROME_ACK ||
+	    ((psn - 1 - resp->ack_psn) & LDMA_PSN_MASK) >= LDMA_PSN_HALF)
+		return;
+	resp->is_ack_pending = resp->is_ack_lazy = false;
+	resp->lazy_acks = 0;
+	LDMA_COUNT(qp, acks_coalesced);
+}
+
 static void finish(struct ldma_qp *qp, struct ldma_resource *resource)
 {
 	resource->is_pending = false;
@@ -155,6 +169,7 @@ static size_t transmit_atomic(struct ldma_qp *qp, struct ldma_resource *resource
 	packet.syndrome = LDMA_SYNDROME_ACK;
 	packet.msn = qp->resp.msn;
 	packet.original = resource->original;
+	drop_implied_acknowledge(qp, resource->psn);
 	finish(qp, resource);
 	return ldma_packet_encode(&packet, NULL, 0, buf, LDMA_PACKET_MAX);
 }
@@ -186,6 +201,7 @@ static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, 
 	packet.syndrome = LDMA_SYNDROME_ACK;
 	packet.msn = qp->resp.msn;
 	LDMA_COUNT_BY(qp, sent_bytes, length);
+	drop_implied_acknowledge(qp, psn);
 	resource->sent++;
 	if (is_last)
 		finish(qp, resource);

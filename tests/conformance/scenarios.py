@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from endpoints import (
     ALL,
@@ -29,6 +29,8 @@ SIZE = 1 << 18  #: of each side's memory
 HALF = SIZE // 2
 FIRST_PSNS = (0xFFFFFA, 0x123456)  #: one side's numbers wrap in the middle of the first message
 QKEY = 0x1EE7C0DE
+WRITES = ("SEND", "WRITE_WITH_IMM", "SEND_WITH_IMM", "WRITE")  #: what ACKs answer
+READS = ("READ", "FETCH_ADD")
 UNTOUCHED = 64  #: bytes looked at behind what was to be written
 
 
@@ -164,8 +166,8 @@ def write(link: Link) -> None:
             time.sleep(0.01)
 
 
-def read(link: Link) -> None:
-    for wr_id, size in enumerate(link.sizes):
+def read(link: Link, smallest: int = 0) -> None:
+    for wr_id, size in enumerate(size for size in link.sizes if size >= smallest):
         link.b.memory.fill(13, size, 50 + wr_id)
         link.a.memory.write(size, bytes(UNTOUCHED))
         link.a.qp.send([Work(wr_id, "READ", [link.a.at(0, size)], **link.remote(13))])
@@ -215,66 +217,74 @@ def invalidate(link: Link) -> None:
     assert [(d.wr_id, d.status) for d in link.sent()] == [(4, "REM_ACCESS_ERR")]
 
 
-def pipelined(link: Link, rounds: int = 4) -> None:
-    """Many of all kinds at once, in order: SENDs, WRITEs with and without immediate, READs, atomics.
+def pipelined(link: Link, operations: Sequence[str] = (*WRITES, *READS), rounds: int = 4) -> None:
+    """Many at once, of several kinds in turn. Each round works on memory of its own.
 
-    Each round works on memory of its own; only every third request is signaled, and the last.
+    Only every third request is signaled, and the last.
     """
     mtu = link.attributes.mtu
     span = 3 * mtu + 7  # of each piece
-    per_round = 6
-    assert rounds * per_round <= 60
+    total = rounds * span
     link.a.memory.fill(0, HALF, 1)
     link.b.memory.fill(HALF, HALF, 2)
-    link.b.memory.write(0, bytes(8))
-    works: list[Work] = []
+    link.b.memory.write(0, bytes(1024 + total))
+    receives, works, arrivals = [], [], []
     for n in range(rounds):
         out, back = link.a.at(n * span, span), link.a.at(HALF + 1024 + n * span, span)
-        landing = {**link.remote(1024 + n * span)}
-        link.b.qp.receive(
-            [
-                (10 * n, [link.b.at(64 + 8 * n, 8)]),
-                (10 * n + 1, []),
-                (10 * n + 2, [link.b.at(HALF // 2 + n * span, span)]),
-            ]
-        )
-        kinds = [
-            ("SEND", [link.a.at(n * span, 8)], {}),
-            ("WRITE_WITH_IMM", [out], {**landing, "imm": n}),
-            ("READ", [back], link.remote(HALF + n * span)),
-            ("FETCH_ADD", [link.a.at(HALF + 8 * n, 8)], {**link.remote(0), "swap_add": n + 1}),
-            ("SEND_WITH_IMM", [out], {"imm": 1000 + n}),
-            ("WRITE", [out], landing),
-        ]
-        for operation, pieces, more in kinds:
-            number = len(works)
-            is_signaled = number % 3 == 0 or number == rounds * per_round - 1
-            flags = ("signaled",) if is_signaled else ()
-            works.append(Work(number, operation, pieces, flags=flags, **more))
+        landing = link.remote(1024 + n * span)
+        requests: dict[str, tuple[Piece, dict[str, int]]] = {
+            "SEND": (link.a.at(n * span, 8), {}),
+            "WRITE_WITH_IMM": (out, {**landing, "imm": n}),
+            "READ": (back, link.remote(HALF + n * span)),
+            "FETCH_ADD": (link.a.at(HALF + 8 * n, 8), {**link.remote(0), "swap_add": n + 1}),
+            "SEND_WITH_IMM": (out, {"imm": 1000 + n}),
+            "WRITE": (out, landing),
+        }
+        landings: dict[str, tuple[list[Piece], int, int | None]] = {
+            "SEND": ([link.b.at(64 + 8 * n, 8)], 8, None),
+            "WRITE_WITH_IMM": ([], span, n),
+            "SEND_WITH_IMM": ([link.b.at(HALF // 2 + n * span, span)], span, 1000 + n),
+        }
+        for operation in (one for one in requests if one in operations):
+            piece, more = requests[operation]
+            works.append(Work(len(works), operation, [piece], flags=(), **more))
+            if operation in landings:
+                pieces, length, imm = landings[operation]
+                arrivals.append((len(receives), "SUCCESS", length, imm))
+                receives.append((len(receives), pieces))
+    works = [
+        replace(work, flags=("signaled",)) if n % 3 == 0 or n == len(works) - 1 else work
+        for n, work in enumerate(works)
+    ]
+    link.b.qp.receive(receives)
     link.a.qp.send(works)
-    expected = [work.wr_id for work in works if work.flags]
-    assert [(d.wr_id, d.status) for d in link.sent(len(expected))] == [
-        (wr_id, "SUCCESS") for wr_id in expected
-    ]
-    received = link.received(3 * rounds)
-    assert [(d.wr_id, d.status, d.length, d.imm) for d in received] == [
-        one
-        for n in range(rounds)
-        for one in (
-            (10 * n, "SUCCESS", 8, None),
-            (10 * n + 1, "SUCCESS", span, n),
-            (10 * n + 2, "SUCCESS", span, 1000 + n),
-        )
-    ]
-    sent, total = pattern(HALF, 1), rounds * span
-    assert link.b.memory.digest(1024, total) == digest_of(sent[:total])
-    assert link.b.memory.digest(HALF // 2, total) == digest_of(sent[:total])
-    assert link.a.memory.digest(HALF + 1024, total) == digest_of(pattern(HALF, 2)[:total])
-    small = b"".join(sent[n * span : n * span + 8] for n in range(rounds))
-    assert link.b.memory.read(64, 8 * rounds) == small
-    sums = [n * (n + 1) // 2 for n in range(rounds + 1)]
-    fetched = b"".join(value.to_bytes(8, "little") for value in sums)
-    assert link.a.memory.read(HALF, 8 * rounds) + link.b.memory.read(0, 8) == fetched
+    expected = [(work.wr_id, "SUCCESS") for work in works if work.flags]
+    sent_off = [(d.wr_id, d.status) for d in link.sent(len(expected))]
+    assert sent_off == expected, sent_off
+    received = [(d.wr_id, d.status, d.length, d.imm) for d in link.received(len(arrivals))]
+    assert received == arrivals, received
+    sent = pattern(HALF, 1)
+    if "WRITE" in operations:
+        assert link.b.memory.digest(1024, total) == digest_of(sent[:total])
+    if "SEND_WITH_IMM" in operations:
+        assert link.b.memory.digest(HALF // 2, total) == digest_of(sent[:total])
+    if "SEND" in operations:
+        small = b"".join(sent[n * span : n * span + 8] for n in range(rounds))
+        assert link.b.memory.read(64, 8 * rounds) == small
+    if "READ" in operations:
+        assert link.a.memory.digest(HALF + 1024, total) == digest_of(pattern(HALF, 2)[:total])
+    if "FETCH_ADD" in operations:
+        sums = [n * (n + 1) // 2 for n in range(rounds + 1)]
+        fetched = b"".join(value.to_bytes(8, "little") for value in sums)
+        assert link.a.memory.read(HALF, 8 * rounds) + link.b.memory.read(0, 8) == fetched
+
+
+def pipelined_writes(link: Link) -> None:
+    pipelined(link, WRITES)
+
+
+def pipelined_reads(link: Link) -> None:
+    pipelined(link, READS)
 
 
 def datagrams(link: Link) -> None:

@@ -602,3 +602,29 @@ def test_both_ways_at_once():
     pair.run()
     assert pair.a.data(100_000, 50_000) == data[1] and pair.b.data(100_000, 50_000) == data[0]
     assert pair.a.qp.counters["completer_retry_err"] == 0
+
+
+def test_responses_come_in_the_order_of_their_psns():
+    """IBA 9.7.5.1: what a response of a later PSN says already is not said behind it."""
+    pair = connect(mtu=256)
+    pair.a.qp.post_send(
+        1, "WRITE", [pair.a.at(0, 600)], remote_va=pair.b.va(0), rkey=pair.b.region.key
+    )
+    pair.a.qp.post_send(
+        2, "READ", [pair.a.at(1000, 600)], remote_va=pair.b.va(0), rkey=pair.b.region.key
+    )
+    pair.a.qp.post_send(
+        3, "WRITE", [pair.a.at(0, 8)], remote_va=pair.b.va(0), rkey=pair.b.region.key
+    )
+    requests = pair.a.engine.transmit(0, 16)
+    assert [psn(p) for p in requests] == [0, 1, 2, 3, 6]
+    for request in requests:  # all of them before b answers any
+        pair.b.engine.receive(request, 0)
+    answers = pair.b.engine.transmit(0, 16)
+    assert [psn(p) for p in answers] == [3, 4, 5, 6]
+    for request in requests[:4]:  # and again, but for the last
+        pair.b.engine.receive(request, 0)
+    assert [psn(p) for p in pair.b.engine.transmit(0, 16)] == [3, 4, 5]
+    for answer in answers:
+        pair.a.engine.receive(answer, 0)
+    assert pair.a.statuses() == [(1, "SUCCESS"), (2, "SUCCESS"), (3, "SUCCESS")]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from wiretap import MANAGEMENT, counted, wiretap
 
 from livedma.errors import LabError
 from livedma.lab.channel import PORTS
-from livedma.lab.guest import Lab
+from livedma.lab.guest import Guest, Lab
+from wiretap import MANAGEMENT, counted, wiretap
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +43,50 @@ def test_output_and_status_come_back(guests: Lab) -> None:
     assert (done.returncode, done.stdout) == (0, "\0" * size)
     with pytest.raises(LabError, match="guest a: status 3 from echo no; exit 3: no"):
         guests.a.run("echo no; exit 3", check=True)
+
+
+def test_a_command_reads_what_is_written(guests: Lab) -> None:
+    with guests.a.command("while read line; do echo got $line; done", takes_input=True) as command:
+        for word in ("one", "two"):
+            command.write(word.encode() + b"\n")
+            command.wait_for(f"got {word}\n")
+        command.end_input()
+        assert command.wait().returncode == 0
+    # More than a pipe holds, to a command that is slow to read; and to one that does not care.
+    data = bytes(range(256)) * 2000
+    with guests.a.command("sleep 0.5; sha256sum", takes_input=True) as command:
+        command.write(data)
+        command.end_input()
+        assert command.wait().stdout.split()[0] == hashlib.sha256(data).hexdigest()
+    with guests.a.command("exec <&-; sleep 0.5; echo done", takes_input=True) as command:
+        command.write(data)
+        assert command.wait().stdout == "done\n"
+    assert guests.a.run("cat").stdout == ""  # without input there is an end of it
+
+
+def test_a_file_is_put_into_a_guest(guests: Lab) -> None:
+    data = bytes(range(256)) * 300
+    guests.a.put(data, "/tmp/it's here")
+    digest = guests.a.run('sha256sum < "/tmp/it\'s here"', check=True).stdout.split()[0]
+    assert digest == hashlib.sha256(data).hexdigest()
+    with pytest.raises(LabError, match=r"guest a: /none/file cannot be written: .*No such file"):
+        guests.a.put(b"", "/none/file")
+
+
+def test_the_mtu_changes_for_a_while(guests: Lab) -> None:
+    def active(guest: Guest) -> str:
+        shown = guest.run("ibv_devinfo -d rxe0", check=True).stdout
+        return shown.split("active_mtu:")[1].split()[0]
+
+    assert [active(guest) for guest in guests.guests] == ["1024", "1024"]
+    with guests.mtu(4500):
+        assert [active(guest) for guest in guests.guests] == ["4096", "4096"]
+        # as long as a packet of 4096 bytes with all its headers, to the other guest and to the host
+        for address in (guests.b.ipv4, guests.host.ipv4):
+            ping = f"ping -c 1 -W 20 -M do -s {4500 - 28} {address}"
+            assert guests.a.run(ping, 40).returncode == 0
+    assert [guest.mtu for guest in guests.guests] == [1500, 1500]
+    assert [active(guest) for guest in guests.guests] == ["1024", "1024"]
 
 
 def test_what_takes_too_long_is_ended(guests: Lab) -> None:

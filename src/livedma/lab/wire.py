@@ -80,7 +80,7 @@ class Wire:
         return self._lost.total()
 
     def close(self) -> None:
-        """Ends the thread; raises what it died of."""
+        """Ends the thread; raises what it died of, once."""
         if self._thread.is_alive():
             self._is_ending = True
             os.write(self._wake_write, b"x")
@@ -90,8 +90,9 @@ class Wire:
         with contextlib.suppress(OSError):
             os.close(self._wake_read)
             os.close(self._wake_write)
-        if self._error is not None:
-            raise LabError(f"the wire broke: {self._error!r}") from self._error
+        error, self._error = self._error, None
+        if error is not None:
+            raise LabError(f"the wire broke: {error!r}") from error
 
     def _run(self) -> None:
         try:
@@ -160,7 +161,8 @@ def wired_hosts(*rules: Rule, mtu: int = 1500, seed: int = 0) -> Iterator[tuple[
         for end, host in hosts.items():
             connect(host, middles[end], mtu)
             host.offload(**_OFFLOADS_OFF)
-        wire = Wire(*(_packet_socket(middles[end]) for end in ENDS), rules, seed)
+        near, far = (_packet_socket(middles[end]) for end in ENDS)
+        wire = Wire(near, far, rules, seed)
         stack.callback(wire.close)
         yield hosts["near"], hosts["far"], wire
 
