@@ -3,8 +3,6 @@ from livedma._native.rdma import CompletionQueue, Engine
 KINDS: dict[str, int]
 SOCKET_BUFFER_BYTES: int
 
-def packet_obstacle(address: str, interface: int) -> int: ...
-
 class Port(Engine):
     port_kind: str
     packet_errno: int

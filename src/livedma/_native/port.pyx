@@ -1,5 +1,4 @@
 """The device on a wire: an engine behind a socket, served by a thread of its own and by whoever waits."""
-import os
 from ipaddress import ip_address
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -9,9 +8,6 @@ from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from livedma._native.rdma cimport CompletionQueue, Engine, check, ldma_cq
-
-cdef extern from "packet_socket.h":
-    int ldma_packet_socket_open(const ldma_address *local, uint32_t interface)
 
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
@@ -23,21 +19,6 @@ cdef uint64_t SIGNAL_NS = 50_000_000
 
 #: What a port asks the system for, each way; it may get less.
 SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
-
-
-def packet_obstacle(address, uint32_t interface):
-    """The errno that speaks against a packet port there, or 0."""
-    cdef ldma_address local
-    cdef bytes packed = ip_address(address).packed
-    cdef int fd
-    memset(&local, 0, sizeof(local))
-    memcpy(local.bytes, PyBytes_AS_STRING(packed), len(packed))
-    local.ip_version = 4 if len(packed) == 4 else 6
-    fd = ldma_packet_socket_open(&local, interface)
-    if fd < 0:
-        return -fd
-    os.close(fd)
-    return 0
 
 
 cdef class Port(Engine):

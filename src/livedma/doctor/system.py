@@ -7,10 +7,9 @@ import resource
 import socket
 from pathlib import Path
 
-from livedma._native.port import SOCKET_BUFFER_BYTES, packet_obstacle
+from livedma._native.port import SOCKET_BUFFER_BYTES
 from livedma.doctor.finding import Finding
-from livedma.privilege import CAP_IPC_LOCK, CAP_NET_RAW, holds, may_share
-from livedma.rdma.ports import WEAKER, obstacle, reason
+from livedma.privilege import CAP_IPC_LOCK, holds, may_share
 
 __all__ = ["system"]
 
@@ -20,7 +19,6 @@ _SO_RCVBUFFORCE = 33
 
 def system() -> list[Finding]:
     return [
-        _port_kind(),
         _sharing(),
         _segmentation(),
         _socket_buffers(),
@@ -33,20 +31,6 @@ def system() -> list[Finding]:
 
 def _mib(length_bytes: int) -> str:
     return f"{length_bytes / (1 << 20):.3g} MiB"
-
-
-def _port_kind() -> Finding:
-    code = packet_obstacle("127.0.0.1", socket.if_nametoindex("lo"))
-    facts = {"kind": "udp" if code else "packet", "has_cap_net_raw": holds(CAP_NET_RAW)}
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
-    except OSError as error:
-        return Finding("port", "stops", f"no UDP sockets: {error.strerror}", facts=facts)
-    if not code:
-        text = f"packet sockets for IPv4, UDP sockets for IPv6: {reason('packet', 4, 0)}"
-        return Finding("port", "fine", text, facts=facts)
-    text = f"UDP sockets, which need no privilege; no packet port: {obstacle(code)}"
-    return Finding("port", "costs", text, WEAKER, facts=facts)
 
 
 def _sharing() -> Finding:
@@ -163,17 +147,17 @@ def _kernel_devices() -> list[Finding]:
     }
     if not found:
         return [Finding("kernel-rdma", "fine", "the kernel has no RDMA device; none is needed")]
-    return [
-        Finding(
-            "kernel-rdma",
-            "costs",
-            f"{name} on {', '.join(interfaces) or 'no interface'}",
-            "it takes RoCE packets to its interface's addresses: use others for livedma",
-            f"sudo rdma link delete {name}" if name.startswith(("rxe", "siw")) else "",
-            {"device": name, "interfaces": interfaces},
-        )
-        for name, interfaces in found.items()
-    ]
+    return [_kernel_device(name, interfaces) for name, interfaces in found.items()]
+
+
+def _kernel_device(name: str, interfaces: list[str]) -> Finding:
+    text = f"{name} on {', '.join(interfaces) or 'no interface'}"
+    facts = {"device": name, "interfaces": interfaces}
+    if name.startswith("rxe"):
+        cost = "rxe keeps UDP port 4791 of every address to itself"
+        return Finding("kernel-rdma", "costs", text, cost, f"sudo rdma link delete {name}", facts)
+    cost = "a NIC with RoCE takes the packets to its own addresses: use others for livedma"
+    return Finding("kernel-rdma", "costs", text, cost, facts=facts)
 
 
 def _interfaces_of(device: Path) -> list[str]:

@@ -10,7 +10,7 @@ from livedma.errors import LivedmaError, PrivilegeError
 
 PortKind = Literal["auto", "udp", "packet"]
 
-WEAKER = "16 of the ICRC's 32 bits protect, since a UDP socket hides the IPv4 ID"
+_WEAKER = "16 of the ICRC's 32 bits protect, since a UDP socket hides the IPv4 ID"
 _OBSTACLES = {
     errno.EPERM: "it needs CAP_NET_RAW: run it as root",
     errno.EACCES: "it needs CAP_NET_RAW: run it as root",
@@ -25,8 +25,8 @@ def reason(kind: str, ip_version: int, packet_errno: int) -> str:
     if ip_version == 6:
         return "every ICRC is verified in full: IPv6 needs no packet port for it"
     if not packet_errno:
-        return f"{WEAKER}; it was asked for"
-    return f"{WEAKER}; no packet port: {obstacle(packet_errno)}"
+        return f"{_WEAKER}; it was asked for"
+    return f"{_WEAKER}; no packet port: {_obstacle(packet_errno)}"
 
 
 def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
@@ -37,7 +37,7 @@ def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
             " of IPv6 in full"
         )
     kind = PrivilegeError if error.errno in (errno.EPERM, errno.EACCES) else LivedmaError
-    return kind(f"no packet port at {address}: {obstacle(error.errno or 0)}; or use the UDP port")
+    return kind(f"no packet port at {address}: {_obstacle(error.errno or 0)}; or use the UDP port")
 
 
 def in_use(address: str, share_reason: str) -> LivedmaError:
@@ -54,6 +54,5 @@ def in_use(address: str, share_reason: str) -> LivedmaError:
     )
 
 
-def obstacle(code: int) -> str:
-    """What an errno says about a packet port."""
+def _obstacle(code: int) -> str:
     return _OBSTACLES.get(code, os.strerror(code))
