@@ -100,7 +100,7 @@ def test_a_listener_that_closes_rejects_and_can_come_back() -> None:
 def test_a_peer_that_lost_its_memory_connects_again(timing: cm.Timing | None) -> None:
     """A device that vanished without a word comes back with the numbers it had.
 
-    One that shares its address takes care not to.
+    One that shares its address would begin with others.
     """
     with (
         devices(timing=timing, share=False) as (one, two),
