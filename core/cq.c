@@ -39,8 +39,12 @@ static void raise_event(struct ldma_cq *cq)
 	struct ldma_cq_channel *channel = cq->channel;
 
 	cq->armed = LDMA_CQ_NOT_ARMED;
-	if (channel)
-		channel->raised++;
+	__atomic_store_n(&cq->events, cq->events + 1, __ATOMIC_SEQ_CST);
+	if (channel && !cq->is_raised) {
+		cq->is_raised = true;
+		cq->next_raised = channel->raised;
+		channel->raised = cq;
+	}
 	if (cq->event_pending)
 		return;
 	cq->event_pending = true;
@@ -106,6 +110,17 @@ bool ldma_cq_take_event(struct ldma_cq *cq)
 	if (channel->last == cq)
 		channel->last = before;
 	return true;
+}
+
+struct ldma_cq *ldma_cq_channel_raised(struct ldma_cq_channel *channel)
+{
+	struct ldma_cq *cq = channel->raised;
+
+	if (cq) {
+		channel->raised = cq->next_raised;
+		cq->is_raised = false;
+	}
+	return cq;
 }
 
 struct ldma_cq *ldma_cq_channel_next(struct ldma_cq_channel *channel)

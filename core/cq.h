@@ -58,7 +58,8 @@ struct ldma_cq;
 /* Where queues report the events that they were armed for: a list, oldest first. */
 struct ldma_cq_channel {
 	struct ldma_cq *first, *last;
-	uint64_t raised; /* events so far, also of queues that are in the list already */
+	struct ldma_cq
+		*raised; /* those with an event since ldma_cq_channel_raised last took them */
 };
 
 struct ldma_cq {
@@ -69,7 +70,10 @@ struct ldma_cq {
 	uint8_t armed;      /* enum ldma_cq_arm */
 	bool event_pending; /* an armed queue got what it was armed for */
 	struct ldma_cq_channel *channel;
-	struct ldma_cq *next_event;
+	struct ldma_cq *next_event, *next_raised;
+	bool is_raised;
+	uint32_t events;   /* so far: who sleeps does so on this word */
+	uint32_t sleepers; /* the port's */
 };
 
 /* capacity is rounded up to a power of two; channel may be NULL. Returns NULL without memory. */
@@ -96,6 +100,9 @@ void ldma_cq_arm(struct ldma_cq *cq, enum ldma_cq_arm what);
 
 /* Whether the event came since the queue was armed; once. */
 bool ldma_cq_take_event(struct ldma_cq *cq);
+
+/* Takes a queue that had an event since it was last taken here; its event stays. NULL if there is none. */
+struct ldma_cq *ldma_cq_channel_raised(struct ldma_cq_channel *channel);
 
 /* Takes the event of the queue that had its first. NULL if there is none. */
 struct ldma_cq *ldma_cq_channel_next(struct ldma_cq_channel *channel);

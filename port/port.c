@@ -1,50 +1,17 @@
 #include "port.h"
 
 #include <errno.h>
-#include <linux/futex.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "packet_socket.h"
 #include "port_internal.h"
 #include "stray.h"
-
-#define SERVED_NS 200000 /* a user who served the port that recently will again */
-#define ASIDE_NS 1000000 /* for so long the thread then leaves it to them */
-
-static struct timespec timespec_of(uint64_t ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
-				 .tv_nsec = (long)(ns % 1000000000)};
-}
-
-static void signal_fd(int fd)
-{
-	uint64_t one = 1;
-
-	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
-}
-
-static void clear_fd(int fd)
-{
-	uint64_t value;
-
-	while (read(fd, &value, sizeof(value)) < 0 && errno == EINTR)
-		;
-}
-
-static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
-{
-	return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
-}
+#include "wake.h"
 
 void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
@@ -59,17 +26,16 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 		if (lazy_ns < timer_ns)
 			timer_ns = lazy_ns;
 	}
-	if (port->seen_events != port->channel.raised) {
-		port->seen_events = port->channel.raised;
-		__atomic_add_fetch(&port->event_sequence, 1, __ATOMIC_SEQ_CST);
-		if (__atomic_load_n(&port->sleepers, __ATOMIC_SEQ_CST))
-			futex(&port->event_sequence, FUTEX_WAKE, INT32_MAX, NULL);
+	if (port->channel.raised) {
+		for (struct ldma_cq *cq; (cq = ldma_cq_channel_raised(&port->channel));)
+			if (__atomic_load_n(&cq->sleepers, __ATOMIC_SEQ_CST))
+				ldma_futex_wake_all(&cq->events);
 		if (port->has_listener)
-			signal_fd(port->event_fd);
+			ldma_signal(port->event_fd);
 	}
 	/* A deadline that moved later is found out when the old one comes. */
 	if (timer_ns < port->timer_ns) {
-		struct itimerspec timer = {.it_value = timespec_of(timer_ns)};
+		struct itimerspec timer = {.it_value = ldma_timespec(timer_ns)};
 
 		port->timer_ns = timer_ns;
 		timerfd_settime(port->timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
@@ -94,138 +60,7 @@ void ldma_port_unlock(struct ldma_port *port)
 	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
 	if (is_rest) /* more than one batch, or than the socket takes */
-		signal_fd(port->wake_fd);
-}
-
-static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns, bool is_last)
-{
-	bool has_worked = ldma_port_progress(port, cq, now_ns, is_last);
-
-	ldma_port_publish(port, now_ns);
-	return has_worked;
-}
-
-/* What a user does who waits. */
-static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns)
-{
-	/* Not a trylock in a loop: the owner may wait for this very processor. */
-	ldma_port_lock(port);
-	__atomic_store_n(&port->served_ns, now_ns, __ATOMIC_RELAXED);
-	serve(port, cq, now_ns, false);
-	pthread_mutex_unlock(&port->owner);
-}
-
-void ldma_port_serve(struct ldma_port *port)
-{
-	serve_for(port, NULL, ldma_port_now());
-}
-
-/* Sleeps until the queue's event. */
-static int sleep_at(struct ldma_port *port, struct ldma_cq *cq, uint64_t timeout_ns)
-{
-	struct timespec timeout = timespec_of(timeout_ns);
-	uint32_t sequence;
-	long result = 0;
-
-	ldma_port_lock(port);
-	ldma_cq_arm(cq, LDMA_CQ_ARMED_ANY);
-	__atomic_add_fetch(&port->sleepers, 1, __ATOMIC_SEQ_CST);
-	sequence = __atomic_load_n(&port->event_sequence, __ATOMIC_SEQ_CST);
-	if (__atomic_exchange_n(&port->served_ns, 0, __ATOMIC_RELAXED))
-		signal_fd(port->wake_fd); /* the thread takes over */
-	ldma_port_unlock(port);
-	if (ldma_cq_is_empty(cq))
-		result = futex(&port->event_sequence, FUTEX_WAIT, sequence, &timeout);
-	if (result < 0)
-		result = -errno;
-	__atomic_sub_fetch(&port->sleepers, 1, __ATOMIC_SEQ_CST);
-	return result == -EINTR ? -EINTR : 0;
-}
-
-int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
-		   uint64_t timeout_ns)
-{
-	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
-	uint64_t look_ns = ldma_spin_ns(&port->user_spin, spin_ns);
-	bool has_slept = false;
-
-	while (ldma_cq_is_empty(cq)) {
-		uint64_t elapsed_ns = now_ns - start_ns;
-
-		if (elapsed_ns >= timeout_ns)
-			return 0;
-		if (elapsed_ns < look_ns) {
-			serve_for(port, cq, now_ns);
-		} else {
-			if (!has_slept && look_ns)
-				ldma_spin_lost(&port->user_spin, spin_ns);
-			has_slept = true;
-			if (sleep_at(port, cq, timeout_ns - elapsed_ns))
-				return -EINTR;
-		}
-		now_ns = ldma_port_now();
-	}
-	if (!has_slept && look_ns)
-		ldma_spin_won(&port->user_spin, now_ns - start_ns, spin_ns);
-	return 1;
-}
-
-/* Until something comes: a packet, room to send, a deadline, somebody's wish. aside: leaves all but the last to who
- * serves the port now. */
-static void block(struct ldma_port *port, bool aside, bool is_tx_blocked)
-{
-	struct pollfd fds[] = {
-		{.fd = port->wake_fd, .events = POLLIN},
-		{.fd = aside ? -1 : port->timer_fd, .events = POLLIN},
-		{.fd = aside ? -1 : port->socket.fd, .events = POLLIN},
-		{.fd = aside ? -1 : port->packet_fd, .events = POLLIN},
-	};
-	struct timespec timeout = timespec_of(ASIDE_NS);
-
-	if (is_tx_blocked)
-		fds[2].events |= POLLOUT;
-	ppoll(fds, 4, aside ? &timeout : NULL, NULL);
-	if (fds[0].revents)
-		clear_fd(port->wake_fd);
-	if (fds[1].revents) {
-		ldma_port_lock(port);
-		clear_fd(port->timer_fd);
-		port->timer_ns = LDMA_NEVER;
-		pthread_mutex_unlock(&port->owner);
-	}
-}
-
-void *ldma_port_run(void *arg)
-{
-	struct ldma_port *port = arg;
-	uint64_t worked_ns = 0;
-	struct ldma_spin spin = {0};
-
-	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
-		uint64_t now_ns = ldma_port_now();
-		bool is_idle = now_ns - worked_ns >= ldma_spin_ns(&spin, port->spin_ns), has_worked,
-		     is_tx_blocked;
-
-		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
-			block(port, true, false);
-			continue;
-		}
-		ldma_port_lock(port);
-		has_worked = serve(port, NULL, now_ns, is_idle);
-		is_tx_blocked = port->is_tx_blocked;
-		port->counters.sleeps += !has_worked && is_idle;
-		pthread_mutex_unlock(&port->owner);
-		if (has_worked) {
-			if (worked_ns)
-				ldma_spin_won(&spin, now_ns - worked_ns, port->spin_ns);
-			worked_ns = now_ns;
-		} else if (is_idle) {
-			ldma_spin_lost(&spin, port->spin_ns);
-			block(port, false, is_tx_blocked);
-			worked_ns = ldma_port_now(); /* looks again, if need be in vain */
-		}
-	}
-	return NULL;
+		ldma_signal(port->wake_fd);
 }
 
 struct ldma_cq *ldma_port_create_cq(struct ldma_port *port, uint32_t capacity)
@@ -255,7 +90,7 @@ struct ldma_cq *ldma_port_next_event(struct ldma_port *port)
 {
 	struct ldma_cq *cq;
 
-	clear_fd(port->event_fd); /* first: what comes meanwhile is signalled again */
+	ldma_unsignal(port->event_fd); /* first: what comes meanwhile is signalled again */
 	ldma_port_lock(port);
 	cq = ldma_cq_channel_next(&port->channel);
 	ldma_port_unlock(port);
@@ -419,7 +254,7 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 void ldma_port_close(struct ldma_port *port)
 {
 	__atomic_store_n(&port->is_stopping, true, __ATOMIC_RELAXED);
-	signal_fd(port->wake_fd);
+	ldma_signal(port->wake_fd);
 	pthread_join(port->thread, NULL);
 	ldma_tap_host_stop(&port->tap_host);
 	free_parts(port);

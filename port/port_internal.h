@@ -12,6 +12,9 @@
 
 #define HEADROOM 64 /* for the headers that the system took off the first packet of a train */
 
+#define ASIDE_NS                                                                                   \
+	1000000 /* for so long at a time the port's thread leaves it to those who serve it */
+
 struct ldma_port {
 	struct ldma_device *device;
 	struct ldma_socket socket;
@@ -29,15 +32,14 @@ struct ldma_port {
 	pthread_mutex_t owner;
 	/* Held while waiting for ownership: who has just given it up queues behind. */
 	pthread_mutex_t next;
-	uint64_t served_ns; /* when a user last served the port */
+	uint32_t servers;   /* users who serve the port now */
+	uint64_t served_ns; /* when the last of them did */
 	uint64_t timer_ns;  /* what timer_fd is set to */
 	uint64_t lazy_ns;   /* since when an ACK waits */
 	bool is_tx_blocked; /* the train waits for the socket */
 	bool is_stopping, has_listener;
 
 	struct ldma_cq_channel channel;
-	uint64_t seen_events; /* of the channel's */
-	uint32_t event_sequence, sleepers;
 	int event_fd, wake_fd, timer_fd;
 	pthread_t thread;
 	struct ldma_tap_host tap_host;
@@ -68,6 +70,7 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns);
 /* Tells readers of taps about packets and waiters about completions; sets the timer of the sleeping thread. */
 void ldma_port_publish(struct ldma_port *port, uint64_t now_ns);
 
+/* The port's thread. */
 void *ldma_port_run(void *port);
 
 #endif
