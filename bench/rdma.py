@@ -34,6 +34,7 @@ class Ours:
 
     def _run(self, link: Link, test: str, size: int, iterations: int) -> dict[str, float]:
         options = ["--size", str(size), "--iters", str(iterations), "--mtu", "4096"]
+        options += ["--spin", "10"]
         command = ["livedma", "perf", test]
         server = [*command, "--listen", link.address, *options, "--json"]
         client = [*command, link.address, *options, "--json"]
@@ -41,13 +42,13 @@ class Ours:
         return found
 
     def write_bandwidth(self, link: Link) -> float:
-        return self._run(link, "write-bw", 1 << 20, 1000)["bytes_per_second"]
+        return self._run(link, "write-bw", 1 << 20, 1000)["bytes_per_s"]
 
     def write_rate(self, link: Link) -> float:
-        return self._run(link, "write-bw", 4096, 100_000)["messages_per_second"]
+        return self._run(link, "write-bw", 4096, 100_000)["messages_per_s"]
 
     def latency(self, link: Link) -> float:
-        return self._run(link, "send-lat", 64, 20_000)["p50_us"] * 1000
+        return self._run(link, "send-lat", 64, 20_000)["typical_us"] * 1000
 
 
 _FIGURES: dict[str, Callable[[Contestant, Link], float]] = {

@@ -8,7 +8,8 @@
 #include "requester.h"
 #include "responder.h"
 
-#define FIRST_QP 16 /* the numbers below have meanings of their own */
+#define FIRST_QP 16                 /* the numbers below have meanings of their own */
+#define LAST_QP (LDMA_PSN_MASK - 1) /* all ones is multicast's */
 #define EVENTS_MIN 64
 #define ECN_CE 3 /* RFC 3168 */
 
@@ -28,6 +29,12 @@ static void set_config(struct ldma_device_config *config, const struct ldma_devi
 	config->read_packets = read_packets;
 	if (!config->burst_packets)
 		config->burst_packets = 16;
+	if (config->first_qp < FIRST_QP)
+		config->first_qp = FIRST_QP;
+	if (!config->last_qp || config->last_qp > LAST_QP)
+		config->last_qp = LAST_QP;
+	if (config->next_qp < config->first_qp || config->next_qp > config->last_qp)
+		config->next_qp = config->first_qp;
 }
 
 struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
@@ -41,10 +48,10 @@ struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 		size *= 2;
 	set_config(&device->config, config);
 	device->qp_mask = size - 1;
-	device->next_qp = FIRST_QP;
+	device->next_qp = device->config.next_qp;
 	device->qps = calloc(size, sizeof(struct ldma_qp *));
 	if (!device->qps || ldma_iova_init(&device->iova, config->max_region) ||
-	    ldma_timers_init(&device->timers, size) ||
+	    ldma_timers_init(&device->timers, size + 1) ||
 	    ldma_events_init(&device->events, EVENTS_MIN + 2 * size)) {
 		ldma_device_destroy(device);
 		return NULL;
@@ -59,6 +66,8 @@ void ldma_device_destroy(struct ldma_device *device)
 	for (uint32_t i = 0; device->qps && i <= device->qp_mask; i++)
 		if (device->qps[i])
 			ldma_device_destroy_qp(device->qps[i]);
+	if (device->gsi)
+		ldma_device_destroy_qp(device->gsi);
 	free(device->qps);
 	ldma_timers_destroy(&device->timers);
 	ldma_iova_destroy(&device->iova);
@@ -66,16 +75,21 @@ void ldma_device_destroy(struct ldma_device *device)
 	free(device);
 }
 
+static struct ldma_qp **place_of(struct ldma_device *device, uint32_t number)
+{
+	return number == LDMA_GSI_QP ? &device->gsi : &device->qps[number & device->qp_mask];
+}
+
 /* A free number, or 0. */
 static uint32_t choose_number(struct ldma_device *device, uint8_t type)
 {
 	if (type == LDMA_QP_GSI)
-		return device->qps[LDMA_GSI_QP & device->qp_mask] ? 0 : LDMA_GSI_QP;
+		return device->gsi ? 0 : LDMA_GSI_QP;
 	for (uint32_t tries = 0; tries <= device->qp_mask; tries++) {
 		uint32_t number = device->next_qp++;
 
-		if (device->next_qp > LDMA_PSN_MASK - 1) /* all ones is multicast's */
-			device->next_qp = FIRST_QP;
+		if (device->next_qp > device->config.last_qp)
+			device->next_qp = device->config.first_qp;
 		if (!device->qps[number & device->qp_mask])
 			return number;
 	}
@@ -99,7 +113,7 @@ int ldma_device_create_qp(struct ldma_device *device, const struct ldma_qp_init 
 		free(qp);
 		return error;
 	}
-	device->qps[number & device->qp_mask] = qp;
+	*place_of(device, number) = qp;
 	device->qp_count++;
 	*ret = qp;
 	return 0;
@@ -182,7 +196,7 @@ void ldma_device_destroy_qp(struct ldma_qp *qp)
 	forget_deferred(qp);
 	ldma_timer_remove(&device->timers, &qp->timer);
 	ldma_events_forget(&device->events, qp);
-	device->qps[qp->number & device->qp_mask] = NULL;
+	*place_of(device, qp->number) = NULL;
 	device->qp_count--;
 	ldma_qp_destroy(qp);
 	free(qp);
@@ -192,7 +206,9 @@ struct ldma_qp *ldma_device_find_qp(const struct ldma_device *device, uint32_t n
 {
 	struct ldma_qp *qp = device->qps[number & device->qp_mask];
 
-	return qp && qp->number == number ? qp : NULL;
+	if (qp && qp->number == number)
+		return qp;
+	return number == LDMA_GSI_QP ? device->gsi : NULL;
 }
 
 /* IBA 9.6.1: the packet is of the queue pair's transport, from its peer and for its partition. */

@@ -11,6 +11,9 @@ struct ldma_device_config {
 	uint32_t read_packets;  /* responses that one READ request asks for at most, rounded up to a
 				  * power of two: longer READs are several; 0: 32 */
 	uint32_t burst_packets; /* of one queue pair in a row, while others wait; 0: 16 */
+	/* Numbers of queue pairs, for who shares an address with others; 0: all there are. next_qp: which to begin with,
+	 * so that late packets for who had the numbers before find nobody; 0: the first. */
+	uint32_t first_qp, last_qp, next_qp;
 };
 
 struct ldma_device {
@@ -20,6 +23,7 @@ struct ldma_device {
 	struct ldma_counters counters;
 	struct ldma_events events;
 	struct ldma_qp **qps; /* by number & qp_mask */
+	struct ldma_qp *gsi;  /* or NULL; its number would be in the way of others in the table */
 	uint32_t qp_mask, qp_count, next_qp;
 	struct ldma_qp *ready, *ready_last;
 	struct ldma_qp *lazy; /* have an ACK that can wait, */

@@ -90,24 +90,6 @@ static bool is_kernel_new_enough(void)
 	       (major > 6 || (major == 6 && minor >= 10));
 }
 
-static int set_up(int fd, const struct ldma_address *local, uint32_t interface)
-{
-	struct sockaddr_ll where = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP)};
-	int error;
-
-	if (!has_ethernet_headers(fd, interface))
-		return -EOPNOTSUPP;
-	error = set(fd, SOL_PACKET, PACKET_VNET_HDR, 1);
-	if (!error)
-		error = attach_filter(fd, local, interface);
-	if (error)
-		return error;
-	ldma_socket_set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
-	/* Only now it hears anything. IPv4 at every interface: bridges and bonds have had their turn by then, so that
-	 * each packet comes once. */
-	return bind(fd, (struct sockaddr *)&where, sizeof(where)) ? -errno : 0;
-}
-
 int ldma_packet_socket_open(const struct ldma_address *local, uint32_t interface)
 {
 	int fd, error;
@@ -117,12 +99,27 @@ int ldma_packet_socket_open(const struct ldma_address *local, uint32_t interface
 	fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	error = set_up(fd, local, interface);
+	error = has_ethernet_headers(fd, interface) ? set(fd, SOL_PACKET, PACKET_VNET_HDR, 1)
+						    : -EOPNOTSUPP;
 	if (error) {
 		close(fd);
 		return error;
 	}
+	ldma_socket_set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
 	return fd;
+}
+
+int ldma_packet_socket_start(int fd, const struct ldma_address *local, uint32_t interface,
+			     int program)
+{
+	/* At every interface: bridges and bonds have had their turn by then, so that each packet comes once. */
+	struct sockaddr_ll where = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP)};
+	int error = program >= 0 ? set(fd, SOL_SOCKET, SO_ATTACH_BPF, program)
+				 : attach_filter(fd, local, interface);
+
+	if (!error && bind(fd, (struct sockaddr *)&where, sizeof(where)))
+		error = -errno;
+	return error;
 }
 
 int ldma_packet_socket_receive(int fd, uint8_t *buf, struct ldma_frame *ret)

@@ -22,6 +22,11 @@ struct ldma_frame {
  * headers and for older kernels. */
 int ldma_packet_socket_open(const struct ldma_address *local, uint32_t interface);
 
+/* From now on it hears. program: a BPF program that says what, for who shares the address; -1: all that is for it.
+ * 0 or a negative errno. */
+int ldma_packet_socket_start(int fd, const struct ldma_address *local, uint32_t interface,
+			     int program);
+
 /* Receives the packet from its IP header on into buf of 65,536 bytes. 1; 0: nothing there; or a negative errno. */
 int ldma_packet_socket_receive(int fd, uint8_t *buf, struct ldma_frame *ret);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -13,6 +14,7 @@
 
 #include "packet_socket.h"
 #include "port_internal.h"
+#include "stray.h"
 
 #define SERVED_NS 200000 /* a user who served the port that recently will again */
 #define ASIDE_NS 1000000 /* for so long the thread then leaves it to them */
@@ -144,18 +146,27 @@ int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns)
 {
 	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
+	uint64_t look_ns = ldma_spin_ns(&port->user_spin, spin_ns);
+	bool has_slept = false;
 
 	while (ldma_cq_is_empty(cq)) {
 		uint64_t elapsed_ns = now_ns - start_ns;
 
 		if (elapsed_ns >= timeout_ns)
 			return 0;
-		if (elapsed_ns < spin_ns)
+		if (elapsed_ns < look_ns) {
 			serve_for(port, cq, now_ns);
-		else if (sleep_at(port, cq, timeout_ns - elapsed_ns))
-			return -EINTR;
+		} else {
+			if (!has_slept && look_ns)
+				ldma_spin_lost(&port->user_spin, spin_ns);
+			has_slept = true;
+			if (sleep_at(port, cq, timeout_ns - elapsed_ns))
+				return -EINTR;
+		}
 		now_ns = ldma_port_now();
 	}
+	if (!has_slept && look_ns)
+		ldma_spin_won(&port->user_spin, now_ns - start_ns, spin_ns);
 	return 1;
 }
 
@@ -188,10 +199,12 @@ void *ldma_port_run(void *arg)
 {
 	struct ldma_port *port = arg;
 	uint64_t worked_ns = 0;
+	struct ldma_spin spin = {0};
 
 	while (!__atomic_load_n(&port->is_stopping, __ATOMIC_RELAXED)) {
 		uint64_t now_ns = ldma_port_now();
-		bool is_idle = now_ns - worked_ns >= port->spin_ns, has_worked, is_tx_blocked;
+		bool is_idle = now_ns - worked_ns >= ldma_spin_ns(&spin, port->spin_ns), has_worked,
+		     is_tx_blocked;
 
 		if (now_ns - __atomic_load_n(&port->served_ns, __ATOMIC_RELAXED) < SERVED_NS) {
 			block(port, true, false);
@@ -202,10 +215,15 @@ void *ldma_port_run(void *arg)
 		is_tx_blocked = port->is_tx_blocked;
 		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);
-		if (has_worked)
+		if (has_worked) {
+			if (worked_ns)
+				ldma_spin_won(&spin, now_ns - worked_ns, port->spin_ns);
 			worked_ns = now_ns;
-		else if (is_idle)
+		} else if (is_idle) {
+			ldma_spin_lost(&spin, port->spin_ns);
 			block(port, false, is_tx_blocked);
+			worked_ns = ldma_port_now(); /* looks again, if need be in vain */
+		}
 	}
 	return NULL;
 }
@@ -262,6 +280,11 @@ enum ldma_port_kind ldma_port_kind(const struct ldma_port *port, int *ret_error)
 	return port->packet_fd >= 0 ? LDMA_PORT_PACKET : LDMA_PORT_UDP;
 }
 
+uint32_t ldma_port_slot(const struct ldma_port *port)
+{
+	return port->slot;
+}
+
 struct ldma_path ldma_port_path(const struct ldma_port *port, const uint8_t peer[16])
 {
 	struct ldma_path path = {
@@ -283,8 +306,23 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_destroy(&attributes);
 }
 
+/* Takes a place among those who have the address, too. */
+static int join(struct ldma_port *port, const struct ldma_share *share, int *ret_filter)
+{
+	int slot = share->join(share->session, port->socket.fd, ret_filter);
+
+	if (slot < 0)
+		return slot;
+	port->is_shared = true;
+	port->slot = (uint8_t)slot;
+	port->stray_fd = ldma_stray_open(port->socket.local.ip_version);
+	return 0;
+}
+
 static int open_sockets(struct ldma_port *port, const struct ldma_port_config *config)
 {
+	int filter = -1, error;
+
 	if (config->kind != LDMA_PORT_UDP) {
 		port->packet_fd = ldma_packet_socket_open(&config->address, config->interface);
 		if (port->packet_fd < 0 && config->kind == LDMA_PORT_PACKET)
@@ -292,12 +330,35 @@ static int open_sockets(struct ldma_port *port, const struct ldma_port_config *c
 		if (port->packet_fd < 0)
 			port->packet_error = -port->packet_fd;
 	}
-	return ldma_socket_open(&port->socket, &config->address, config->shares,
-				port->packet_fd >= 0);
+	error = ldma_socket_open(&port->socket, &config->address, config->share,
+				 port->packet_fd >= 0);
+	if (!error && config->share)
+		error = join(port, config->share, &filter);
+	if (!error && port->packet_fd >= 0)
+		error = ldma_packet_socket_start(port->packet_fd, &config->address,
+						 config->interface, filter);
+	if (filter >= 0)
+		close(filter);
+	return error;
+}
+
+/* The numbers of the slot's queue pairs, from a random one on: the slot may be that of a process that died. */
+static void set_numbers(const struct ldma_port *port, struct ldma_device_config *config)
+{
+	uint16_t start = 0;
+
+	if (!port->is_shared)
+		return;
+	if (getrandom(&start, sizeof(start), GRND_NONBLOCK) < 0)
+		start = (uint16_t)ldma_port_now();
+	config->first_qp = (uint32_t)port->slot << 16;
+	config->last_qp = config->first_qp | 0xffff;
+	config->next_qp = config->first_qp | start;
 }
 
 static int open_parts(struct ldma_port *port, const struct ldma_port_config *config)
 {
+	struct ldma_device_config device = config->device;
 	int error = open_sockets(port, config);
 
 	if (error)
@@ -307,14 +368,15 @@ static int open_parts(struct ldma_port *port, const struct ldma_port_config *con
 	port->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (port->event_fd < 0 || port->wake_fd < 0 || port->timer_fd < 0)
 		return -errno;
-	port->device = ldma_device_create(&config->device);
+	set_numbers(port, &device);
+	port->device = ldma_device_create(&device);
 	return port->device ? 0 : -ENOMEM;
 }
 
 static void free_parts(struct ldma_port *port)
 {
-	int fds[] = {port->packet_fd, port->socket.fd, port->event_fd, port->wake_fd,
-		     port->timer_fd};
+	int fds[] = {port->packet_fd, port->socket.fd, port->stray_fd,
+		     port->event_fd,  port->wake_fd,   port->timer_fd};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
@@ -335,7 +397,7 @@ int ldma_port_open(const struct ldma_port_config *config, struct ldma_port **ret
 	set_up_lock(port);
 	port->spin_ns = config->spin_us * UINT64_C(1000);
 	port->timer_ns = port->lazy_ns = LDMA_NEVER;
-	port->packet_fd = port->socket.fd = -1;
+	port->packet_fd = port->socket.fd = port->stray_fd = -1;
 	port->event_fd = port->wake_fd = port->timer_fd = -1;
 	error = open_parts(port, config);
 	if (!error)

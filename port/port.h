@@ -15,13 +15,24 @@
  * all of it; packet_socket.h says what it needs. */
 enum ldma_port_kind { LDMA_PORT_AUTO, LDMA_PORT_UDP, LDMA_PORT_PACKET };
 
+/* Who lets several processes share an address (bpf/share_session.h has one). join takes a slot, 0 to 255, for the socket,
+ * which is bound with SO_REUSEPORT: from then on it gets what is for queue pairs with the slot in the top 8 bits of their
+ * numbers, and messages to QP 1 that are for this process. Returns the slot, or a negative errno. ret_filter: a program
+ * that lets a packet socket hear the same; the port closes it. */
+struct ldma_share {
+	void *session;
+	int (*join)(void *session, int socket_fd, int *ret_filter);
+};
+
 struct ldma_port_config {
-	struct ldma_device_config device;
+	struct ldma_device_config
+		device; /* without numbers of queue pairs if the address is shared */
 	struct ldma_address address;
 	uint32_t interface; /* the index of the one that has the address */
 	uint8_t kind;       /* enum ldma_port_kind; AUTO: PACKET if possible */
-	uint32_t spin_us;   /* how long the port's thread looks for packets before it sleeps */
-	bool shares;        /* the address with other processes */
+	uint32_t
+		spin_us; /* how long at most the port's thread looks for packets before it sleeps */
+	const struct ldma_share *share; /* NULL: the address is the port's alone */
 };
 
 struct ldma_port_counters {
@@ -29,7 +40,8 @@ struct ldma_port_counters {
 	uint64_t foreign;                      /* datagrams that are no RoCE */
 	uint64_t overruns;                     /* packets or trains that found the socket full */
 	uint64_t send_errors;                  /* packets that the system refused */
-	uint64_t sleeps;                       /* of the thread */
+	uint64_t strays; /* packets of other processes that came with ours and were sent on */
+	uint64_t sleeps; /* of the thread */
 };
 
 struct ldma_port;
@@ -42,6 +54,9 @@ void ldma_port_close(struct ldma_port *port);
 
 /* LDMA_PORT_UDP or LDMA_PORT_PACKET; for UDP, where AUTO was asked for, also the errno that spoke against PACKET (else 0). */
 enum ldma_port_kind ldma_port_kind(const struct ldma_port *port, int *ret_error);
+
+/* Among those who share the address; 0 if it is the port's alone. */
+uint32_t ldma_port_slot(const struct ldma_port *port);
 
 /* Takes ownership of the device: waits for the end of a batch at most. */
 struct ldma_device *ldma_port_lock(struct ldma_port *port);

@@ -6,6 +6,7 @@
 
 #include "icrc_id.h"
 #include "port.h"
+#include "spin.h"
 #include "tap_host.h"
 #include "train.h"
 
@@ -16,10 +17,14 @@ struct ldma_port {
 	struct ldma_socket socket;
 	int packet_fd;    /* receives in the socket's place; -1: the socket does */
 	int packet_error; /* why there is none, or 0 */
+	bool is_shared;   /* the address, and this is our place: */
+	uint8_t slot;
+	int stray_fd; /* where to send packets of other processes, or -1 */
 	struct ldma_port_counters counters;
 	struct ldma_icrc_cache icrc;
 	struct ldma_taps taps;
 	uint64_t spin_ns;
+	struct ldma_spin user_spin; /* of those who wait */
 
 	pthread_mutex_t owner;
 	/* Held while waiting for ownership: who has just given it up queues behind. */

@@ -5,6 +5,7 @@
 #include "icrc.h"
 #include "packet_socket.h"
 #include "port_internal.h"
+#include "stray.h"
 
 #define UDP_BYTES 8
 #define HEADERS_MAX (60 + UDP_BYTES) /* of IPv4 with options; IPv6 comes without extensions */
@@ -41,11 +42,24 @@ static bool decode(struct ldma_port *port, const uint8_t *l3, uint32_t length,
 	return false;
 }
 
-/* Hands a decoded packet to the taps and to the device. segment: its place in a train. is_rebuilt: its headers were put
+/* A train comes to the owner of its first packet. The kernel may have merged packets for others into it: those are sent on,
+ * as are messages to QP 1, whose owner is not ours to find. */
+static bool is_stray(const struct ldma_port *port, const struct ldma_packet *packet, uint32_t i)
+{
+	return i && port->stray_fd >= 0 && packet->icrc_state == LDMA_ICRC_OK &&
+	       (packet->dest_qp == LDMA_GSI_QP || packet->dest_qp >> 16 != port->slot);
+}
+
+/* Hands a decoded packet to the taps and to the device, unless it is another's. segment: its place in a train. is_rebuilt: its headers were put
  * together here, and lack checksums. */
 static void take(struct ldma_port *port, const struct ldma_packet *packet, uint8_t *l3,
 		 uint32_t segment, bool is_rebuilt, const struct moment *moment)
 {
+	if (is_stray(port, packet, segment)) {
+		port->counters.strays++;
+		ldma_stray_send(port->stray_fd, l3, packet->length);
+		return;
+	}
 	if (port->taps.count) {
 		struct ldma_tapped tapped = {l3, packet->length, moment->tap_ns, (uint16_t)segment,
 					     LDMA_RECORD_RX};

@@ -1,3 +1,5 @@
+/* A train has one receiver. Processes may share an address: then it goes as a whole to the one that owns its first packet
+ * (core/device.h: by the number of the queue pair; what is for QP 1, which everybody has, travels alone). */
 #include "train.h"
 
 #include <string.h>
@@ -33,16 +35,20 @@ bool ldma_train_add(struct ldma_train *train, uint32_t length, uint32_t scope)
 	struct ldma_address to = destination(packet, scope);
 	uint8_t tos = type_of_service(packet);
 	uint32_t skipped = headers(packet), bytes = length - skipped;
+	uint32_t dest_qp = get24(packet + skipped + 5);
+	uint8_t owner = (uint8_t)(dest_qp >> 16);
 
 	if (!train->count) {
 		train->to = to;
 		train->tos = tos;
+		train->owner = owner;
 		train->segment = (uint16_t)bytes;
 	} else if (!ldma_address_equals(&to, &train->to) || tos != train->tos ||
-		   bytes > train->segment || train->bytes + bytes > LDMA_TRAIN_BYTES) {
+		   owner != train->owner || dest_qp == LDMA_GSI_QP || bytes > train->segment ||
+		   train->bytes + bytes > LDMA_TRAIN_BYTES) {
 		return false;
 	}
-	train->is_closed = bytes < train->segment;
+	train->is_closed = bytes < train->segment || dest_qp == LDMA_GSI_QP;
 	train->iov[train->count++] = (struct iovec){packet + skipped, bytes};
 	train->bytes += bytes;
 	return true;

@@ -10,6 +10,7 @@ struct ldma_train {
 	uint16_t segment;
 	uint8_t tos;
 	bool is_closed; /* a short packet was the last */
+	uint8_t owner; /* the top 8 bits of the peers' numbers: who shares an address has its own */
 	struct ldma_address to;
 	struct iovec iov[LDMA_TRAIN_SEGMENTS];
 	uint8_t packets[LDMA_TRAIN_SEGMENTS][(LDMA_PACKET_MAX + 63) & ~63];

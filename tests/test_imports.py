@@ -1,8 +1,8 @@
 """Imports go one way: the order of the parts, by a walk over their sources.
 
 errors <- _native <- wire, memory <- rdma <- rpc <- nfs <- control <- ui <- cli; capture and monitor
-stand on wire and _native; doctor looks at what all of them need; lab may use everything, and nothing
-uses lab but cli and the tests.
+stand on wire and _native, and like rdma on bpffs and privilege; doctor looks at what all of them
+need; lab may use everything, and nothing uses lab but cli and the tests.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import pytest
 
 SOURCES = Path(__file__).resolve().parents[1] / "src" / "livedma"
 
-_WIRE = {"errors", "_native", "wire"}
+_SYSTEM = {"errors", "_native", "bpffs", "privilege"}
+_WIRE = _SYSTEM | {"wire"}
 _RDMA = _WIRE | {"memory", "rdma"}
 _CONTROL = _RDMA | {"rpc", "nfs", "control", "monitor", "capture"}
 _EVERYTHING = _CONTROL | {"doctor", "tools", "ui", "lab", "cli"}
 MAY_USE = {
     "": set(),  # livedma/__init__.py
     "errors": set(),
+    "privilege": set(),
     "_native": {"errors"},
+    "bpffs": {"errors", "_native"},
     "wire": {"errors", "_native"},
     "memory": {"errors", "_native"},
     "capture": _WIRE,

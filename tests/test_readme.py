@@ -8,6 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith(("livedma ", "make "))
 ]
+DEVICE = [c for c in COMMANDS if re.match(r"livedma (doctor|rping|perf)", c)]
 LIVE = [command for command in COMMANDS if re.match(r"livedma (capture|guard)", command)]
 OFFLINE = [command for command in COMMANDS if command.startswith("livedma decode")]
 
@@ -38,7 +42,9 @@ def beside_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_there_is_something_to_run() -> None:
     assert len(OFFLINE) >= 5
     assert len(LIVE) >= 5
-    assert set(COMMANDS) - set(OFFLINE) - set(LIVE) == {"make demo", "make test"}
+    assert len(DEVICE) == 5
+    others = set(COMMANDS) - set(OFFLINE) - set(LIVE) - set(DEVICE)
+    assert others == {"make demo", "make test"}
 
 
 @pytest.mark.parametrize("command", OFFLINE)
@@ -57,8 +63,46 @@ def test_what_is_shown_is_what_is_printed(beside_a_trace: Path) -> None:
 
 
 def test_python(beside_a_trace: Path) -> None:
-    (program,) = (block for kind, block in BLOCKS if kind == "python")
+    (program,) = (block for kind, block in BLOCKS if kind == "python" and "wire" in block)
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@contextmanager
+def running(*argv: str) -> Iterator[None]:
+    """A server, which ends by itself or when it is no longer needed."""
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def ask_until_served(*argv: str) -> str:
+    """A client's answer, as soon as the server is there."""
+    for _ in range(100):
+        asked = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        if not asked.returncode:
+            return asked.stdout
+        time.sleep(0.1)
+    raise AssertionError(asked.stderr)
+
+
+def test_ten_lines_read_remote_memory() -> None:
+    server, client = (block for kind, block in BLOCKS if kind == "python" and "rdma" in block)
+    assert all(len(block.splitlines()) <= 10 for block in (server, client))
+    with running(sys.executable, "-c", server):
+        assert ask_until_served(sys.executable, "-c", client) == "hello from afar\n"
+
+
+@pytest.mark.parametrize("tool", ["rping", "perf"])
+def test_tools_of_the_device(tool: str) -> None:
+    server, client = (shlex.split(c) for c in DEVICE if f" {tool} " in c)
+    with running(*server):
+        assert ask_until_served(*client)
+
+
+def test_doctor() -> None:
+    subprocess.run(["livedma", "doctor"], check=True, capture_output=True)
 
 
 @pytest.mark.slow

@@ -354,3 +354,27 @@ def test_lost_completions_are_counted():
     qp.modify("ERR")
     assert [c.wr_id for c in cq.poll()] == [0, 1]
     assert cq.lost == 3
+
+
+def test_numbers_stay_in_their_range_and_start_where_told() -> None:
+    numbers = {"first_qp": 0x30000, "last_qp": 0x30004, "next_qp": 0x30003}
+    engine, cq = Engine(max_qp=8, **numbers), CompletionQueue()
+    qps = [engine.create_qp("RC", cq, cq) for _ in range(5)]
+    assert [qp.number & 7 for qp in qps] == [3, 4, 0, 1, 2]
+    assert {qp.number >> 3 for qp in qps} == {0x30000 >> 3}
+    with pytest.raises(OSError, match="busy"):
+        engine.create_qp("RC", cq, cq)
+    assert engine.create_qp("GSI", cq, cq).number == 1  # which is everybody's
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"first_qp": 1}, 16),  # IBA 9.2: the first have meanings of their own
+        ({"next_qp": 0xFFFFFF}, 16),  # multicast
+        ({"first_qp": 0x10000, "last_qp": 0x1FFFF, "next_qp": 5}, 0x10000),
+    ],
+)
+def test_numbers_that_nobody_may_have(wanted: dict[str, int], expected: int) -> None:
+    engine, cq = Engine(**wanted), CompletionQueue()
+    assert engine.create_qp("RC", cq, cq).number == expected

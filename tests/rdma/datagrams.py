@@ -45,13 +45,26 @@ class Receiver:
 
 
 def datagram(
-    receiver: Receiver, text: bytes, ident: int, options: bytes = b"", src: str = PEER
+    receiver: Receiver, text: bytes, ident: int = 0, options: bytes = b"", src: str = PEER
 ) -> bytes:
     """From its IP header on, with the ICRC of the ID."""
-    bth = struct.pack(">BBHII", 0x64, 0, 0xFFFF, receiver.qp.number, 0)
-    deth = struct.pack(">II", QKEY, 2)
-    dst = receiver.device.address
-    return frames.v4(bth + deth + text, src=src, dst=dst, ident=ident, options=options, sport=SPORT)
+    to = (receiver.device.address, receiver.qp.number, QKEY)
+    return datagram_to(*to, text, ident, options, src)
+
+
+def datagram_to(
+    dst: str,
+    qp: int,
+    qkey: int,
+    text: bytes,
+    ident: int = 0,
+    options: bytes = b"",
+    src: str = PEER,
+) -> bytes:
+    transport = struct.pack(">BBHIIII", 0x64, 0, 0xFFFF, qp, 0, qkey, 2) + text
+    if ":" in dst:
+        return frames.v6(transport, src=src, dst=dst, sport=SPORT)
+    return frames.v4(transport, src=src, dst=dst, ident=ident, options=options, sport=SPORT)
 
 
 def sender(options: bytes = b"", src: str = PEER) -> socket.socket:
@@ -64,21 +77,30 @@ def sender(options: bytes = b"", src: str = PEER) -> socket.socket:
     return sock
 
 
-def send_train(packets: Iterable[bytes], interface: str = "lo") -> None:
-    """One train for segmentation offload, with the headers of the first packet."""
+def send_train(packets: Iterable[bytes], interface: str = "lo", macs: bytes = bytes(12)) -> None:
+    """One train for segmentation offload, with the headers of the first packet.
+
+    macs: destination and source.
+    """
     packets = list(packets)
-    payload = b"".join(packet[28:] for packet in packets)
-    header = bytearray(packets[0][:28])
-    header[2:4] = struct.pack(">H", 28 + len(payload))
-    header[24:26] = struct.pack(">H", 8 + len(payload))
-    header[10:12] = b"\0\0"
-    total = sum(struct.unpack(">10H", header[:20]))
-    header[10:12] = struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+    is_v4 = packets[0][0] >> 4 == 4
+    udp = 20 if is_v4 else 40
+    payload = b"".join(packet[udp + 8 :] for packet in packets)
+    header = bytearray(packets[0][: udp + 8])
+    header[udp + 4 : udp + 6] = struct.pack(">H", 8 + len(payload))
+    if is_v4:
+        header[2:4] = struct.pack(">H", 28 + len(payload))
+        header[10:12] = b"\0\0"
+        total = sum(struct.unpack(">10H", header[:20]))
+        header[10:12] = struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+    else:
+        header[4:6] = struct.pack(">H", 8 + len(payload))
     # virtio_net_hdr: to be segmented as UDP into this size, with a checksum to be computed
-    size = len(packets[0]) - 28
-    offload = struct.pack("<BBHHHH", 1, 5, 14 + 28, size, 14 + 20, 6)
-    frame = bytes(12) + b"\x08\x00" + bytes(header) + payload
+    size = len(packets[0]) - udp - 8
+    offload = struct.pack("<BBHHHH", 1, 5, 14 + udp + 8, size, 14 + udp, 6)
+    ethertype = 0x0800 if is_v4 else 0x86DD
+    frame = macs + struct.pack(">H", ethertype) + bytes(header) + payload
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-        sock.bind((interface, 0x0800))
+        sock.bind((interface, ethertype))
         sock.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
         sock.send(offload + frame)

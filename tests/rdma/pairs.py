@@ -24,12 +24,15 @@ class End:
         self.region = self.pd.register(self.memory, *RIGHTS)
         self.qp = self.pd.queue_pair(kind, self.cq, **init)
 
-    def connect(self, peer: End, mtu: int = 1024, timeout: int = 19, **attributes: Any) -> None:
+    def connect(self, peer: End, **attributes: Any) -> None:
+        self.connect_to(peer.device.address, peer.qp.number, **attributes)
+
+    def connect_to(
+        self, address: str, number: int, mtu: int = 1024, timeout: int = 19, **attributes: Any
+    ) -> None:
         """timeout: two seconds, which a busy machine keeps."""
         self.qp.modify("INIT", access=RIGHTS, qkey=0x11111111)
-        self.qp.modify(
-            "RTR", mtu=mtu, dst=peer.device.address, dest_qp=peer.qp.number, rq_psn=7, **attributes
-        )
+        self.qp.modify("RTR", mtu=mtu, dst=address, dest_qp=number, rq_psn=7, **attributes)
         self.qp.modify("RTS", sq_psn=7, timeout=timeout, **attributes)
 
     def fill(self, offset: int, length: int, seed: int = 1) -> bytes:

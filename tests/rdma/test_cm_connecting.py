@@ -237,3 +237,15 @@ def test_both_sides_may_have_the_same_address():
     world.run()
     assert len(world.got(engine, events.Disconnected)) == 2
     world.assert_nothing_left()
+
+
+def test_the_next_timer_is_the_first_of_all():
+    engine = Engine(CLIENT)
+    assert engine.next_timer is None and engine.is_idle
+    engine.resolve(SERVER, PORT, 50.0)
+    first = engine.next_timer
+    assert not engine.is_idle
+    engine.connect(SERVER, PORT, 17, 60.0)
+    assert engine.next_timer == first
+    engine.connect(SERVER, PORT, 17, 40.0)
+    assert engine.next_timer == first - 10

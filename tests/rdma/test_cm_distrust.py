@@ -148,3 +148,37 @@ def test_many_moves_of_one_timer_leave_no_heap():
         world.client._table.timers.set(mine, world.now + 10 + step)
     assert len(world.client._table.timers._heap) < 200
     assert world.client.next_timer == world.now + 10 + 4999
+
+
+@pytest.mark.parametrize(("qpn", "state"), [(1, State.TIMEWAIT), (2, State.REP_RECEIVED)])
+def test_a_reply_cannot_name_a_special_queue_pair(qpn, state):
+    world = World()
+    mine, _ = world.request()
+    ids = {"local_comm_id": 77, "remote_comm_id": mine.local_id}
+    world.inject(world.client, {"attribute": "REP", **ids, "qpn": qpn}, SERVER)
+    assert mine.state is state
+    if qpn == 1:
+        rejection = world.last("REJ")
+        assert (rejection["reason"], rejection["remote_comm_id"]) == (5, 77)
+        assert world.got(world.client, events.Rejected)[0].reason == 5
+
+
+def test_a_peer_cannot_make_a_rejection_be_remembered_for_long():
+    world = World(losing("REP", "REJ"))
+    world.listen()
+    longest = {"remote_cm_response_timeout": 31, "primary_ack_timeout": 31}
+    altered_request(world, **longest)
+    start = world.now
+    world.server.reject(world.server.connections[0], world.now)
+    world.run()
+    assert world.now - start <= 160
+    world.assert_nothing_left()
+
+
+def test_what_was_withdrawn_pushes_no_rejection_out():
+    world = World(limits=Limits(rejections=1))
+    for qpn in (17, 18, 19):
+        mine, _ = world.request(qpn=qpn)
+        world.client.disconnect(mine, world.now)
+        world.run(0.01)
+    assert len(world.server.connections) == 3 and world.server.counters.forgotten == 0

@@ -242,3 +242,31 @@ def test_an_mra_about_a_path_delays_nothing():
     mra = {"attribute": "MRA", **ids, "message": "LAP", "service_timeout": 24}
     world.inject(world.server, mra, CLIENT)
     assert theirs.deadline == before and world.server.counters.unexpected == 1
+
+
+def test_an_mra_says_how_long():
+    world = World()
+    mine, theirs = world.request()
+    ids = {"local_comm_id": theirs.local_id, "remote_comm_id": mine.local_id}
+    mra = {"attribute": "MRA", **ids, "message": "REQ", "service_timeout": 20}
+    world.inject(world.client, mra, SERVER)
+    assert mine.deadline - world.now == pytest.approx(messages.seconds(20) + messages.seconds(17))
+
+
+def test_a_repeated_reply_that_is_not_confirmed_yet_is_told_to_wait():
+    world = World()
+    world.accepted()
+    world.inject(world.client, world.last("REP"), SERVER)
+    assert world.last("MRA")["message"] == "REP"
+    assert len(world.got(world.client, events.ConnectResponse)) == 1
+
+
+def test_a_rejection_is_remembered_as_long_as_the_peer_was_told_to_wait():
+    world = World(losing("REJ", times=1), timing=Timing(max_retries=2))
+    _, theirs = world.request()
+    world.run(3)
+    assert world.names() == ["REQ", "MRA"]
+    world.server.reject(theirs, world.now)
+    world.run(100)
+    assert world.names() == ["REQ", "MRA", "REJ", "REQ", "REJ"]
+    assert len(world.got(world.server, events.ConnectRequest)) == 1

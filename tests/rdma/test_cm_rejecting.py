@@ -268,3 +268,22 @@ def test_a_repeated_request_ends_when_the_server_has_closed():
     assert world.got(world.client, events.Rejected)[0].reason == messages.STALE_CONNECTION
     world.run()
     world.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("reason", "state"), [(10, State.TIMEWAIT), (8, State.CLOSED)])
+def test_a_request_rejected_as_stale_waits_before_its_id_is_free(reason, state):
+    world = World()
+    mine, _ = world.request()
+    rejection = {"attribute": "REJ", "remote_comm_id": mine.local_id, "message": "REQ"}
+    world.inject(world.client, {**rejection, "reason": reason}, SERVER)
+    assert mine.state is state
+
+
+def test_a_server_that_closes_before_it_has_answered_rejects():
+    world = World()
+    mine, theirs = world.request()
+    world.server.disconnect(theirs, world.now)
+    world.run(0.01)
+    assert world.got(world.client, events.Rejected) == [
+        events.Rejected(mine, messages.CONSUMER_REJECT, b"", bytes(148))
+    ]

@@ -119,9 +119,13 @@ def test_an_answer_with_too_much_private_data_changes_nothing():
 def test_a_listener_that_ends_answers_what_waits():
     world = World()
     asked(world)
+    world.server.listen(PORT + 1, "UDP")
+    world.client.resolve(SERVER, PORT + 1, world.now)
+    world.run(0.01)
     listener = world.got(world.server, events.SidrRequested)[0].listener
     world.server.unlisten(listener, world.now)
     world.run(0.01)
+    assert len(world.got(world.client, events.SidrResolved)) == 1
     assert world.got(world.client, events.SidrResolved)[0].status == "unsupported service ID"
 
 
@@ -153,6 +157,8 @@ def test_a_flood_that_is_answered_is_bounded():
     world.server.answer(waiting[3], world.now, qpn=77)
     world.server.receive(more[1], STRANGER, world.now)
     assert len(world.server._sidr) == 10 and world.server.counters.forgotten == 1
+    world.server.expire(world.now + 1000)
+    assert len(world.server._sidr) == 10  # what was forgotten is not missed
 
 
 def test_our_own_requests_are_bounded():

@@ -160,9 +160,9 @@ def test_a_device_that_closes_lets_nobody_wait() -> None:
             a.qp.post_send(1, "SEND")
 
 
-def test_one_address_has_one_device() -> None:
-    with Device("127.0.0.1"), pytest.raises(LivedmaError, match="in use"):
-        Device("127.0.0.1")
+def test_an_address_that_is_not_shared_has_one_device() -> None:
+    with Device("127.0.0.1", share=False), pytest.raises(LivedmaError, match="in use"):
+        Device("127.0.0.1", share=False)
 
 
 def test_a_foreign_address_is_refused() -> None:

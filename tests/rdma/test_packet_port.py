@@ -76,7 +76,10 @@ def test_what_makes_no_sense_is_refused() -> None:
         Device("127.0.0.1", port="tcp")  # type: ignore[arg-type]
     with pytest.raises(LivedmaError, match="IPv4"):
         Device("::1", port="packet")
-    with Device("127.0.0.1", port="udp"), pytest.raises(LivedmaError, match="in use"):
+    with (
+        Device("127.0.0.1", port="udp", share=False),
+        pytest.raises(LivedmaError, match="in use"),
+    ):
         Device("127.0.0.1", port="packet")
 
 

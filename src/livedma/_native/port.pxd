@@ -12,25 +12,30 @@ cdef extern from "port.h" nogil:
         LDMA_PORT_AUTO
         LDMA_PORT_UDP
         LDMA_PORT_PACKET
+    struct ldma_share:
+        void *session
+        int (*join)(void *session, int socket_fd, int *ret_filter) noexcept
     struct ldma_port_config:
         ldma_device_config device
         ldma_address address
         uint32_t interface
         uint8_t kind
         uint32_t spin_us
-        bint shares
+        const ldma_share *share
     struct ldma_port_counters_t "ldma_port_counters":
         uint64_t received_trains
         uint64_t sent_trains
         uint64_t foreign
         uint64_t overruns
         uint64_t send_errors
+        uint64_t strays
         uint64_t sleeps
     struct ldma_port:
         pass
     int ldma_port_open(const ldma_port_config *config, ldma_port **ret)
     void ldma_port_close(ldma_port *port)
     ldma_port_kind_t ldma_port_kind(const ldma_port *port, int *ret_error)
+    uint32_t ldma_port_slot(const ldma_port *port)
     ldma_device *ldma_port_lock(ldma_port *port)
     void ldma_port_unlock(ldma_port *port)
     ldma_cq *ldma_port_create_cq(ldma_port *port, uint32_t capacity)
@@ -49,6 +54,8 @@ cdef class Port(Engine):
     cdef uint32_t users  # threads that are in the port without the interpreter's lock
     cdef bint closing
     cdef readonly str port_kind  # udp or packet
+    cdef readonly uint32_t slot  # among those who share the address
+    cdef readonly bint is_shared
     cdef readonly int packet_errno  # what made auto choose udp, or 0
 
     cdef void destroy(self) noexcept

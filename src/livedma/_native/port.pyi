@@ -1,4 +1,5 @@
 from livedma._native.rdma import CompletionQueue, Engine
+from livedma._native.share import ShareSession
 
 KINDS: dict[str, int]
 SOCKET_BUFFER_BYTES: int
@@ -6,6 +7,8 @@ SOCKET_BUFFER_BYTES: int
 class Port(Engine):
     port_kind: str
     packet_errno: int
+    slot: int
+    is_shared: bool
     def __init__(
         self,
         address: str,
@@ -17,7 +20,7 @@ class Port(Engine):
         max_region: int = 65536,
         window_packets: int = 0,
         spin_us: int = 50,
-        shares: bool = False,
+        share: ShareSession | None = None,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

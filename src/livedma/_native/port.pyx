@@ -7,6 +7,7 @@ from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from livedma._native.rdma cimport CompletionQueue, Engine, check, ldma_cq
+from livedma._native.share cimport ShareSession
 
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
@@ -25,8 +26,9 @@ cdef class Port(Engine):
 
     def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
                  uint32_t max_qp=16384, uint32_t max_region=65536,
-                 uint32_t window_packets=0, uint32_t spin_us=50, bint shares=False):
+                 uint32_t window_packets=0, uint32_t spin_us=50, ShareSession share=None):
         cdef ldma_port_config config
+        cdef ldma_share sharing
         cdef bytes packed = ip_address(address).packed
         cdef int error
         if self.port != NULL:
@@ -38,7 +40,11 @@ cdef class Port(Engine):
         config.address.ip_version = 4 if len(packed) == 4 else 6
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
-        config.spin_us, config.shares = spin_us, shares
+        config.spin_us = spin_us
+        if share is not None:
+            sharing.session = share.session()
+            sharing.join = share.join
+            config.share = &sharing
         with nogil:  # who waits to tap it may be a thread of this process
             error = ldma_port_open(&config, &self.port)
         check(error)
@@ -47,6 +53,7 @@ cdef class Port(Engine):
         self.port_kind = (
             "packet" if ldma_port_kind(self.port, &self.packet_errno) == LDMA_PORT_PACKET else "udp"
         )
+        self.slot, self.is_shared = ldma_port_slot(self.port), share is not None
         self.source, self.sport = str(ip_address(address)), 4791
 
     def __dealloc__(self):
@@ -145,5 +152,6 @@ cdef class Port(Engine):
         c = ldma_port_counters(self.port)
         return {
             "received_trains": c.received_trains, "sent_trains": c.sent_trains,
-            "foreign": c.foreign, "overruns": c.overruns, "send_errors": c.send_errors, "sleeps": c.sleeps,
+            "foreign": c.foreign, "overruns": c.overruns, "send_errors": c.send_errors,
+            "strays": c.strays, "sleeps": c.sleeps,
         }

@@ -174,6 +174,9 @@ cdef extern from "device.h" nogil:
         uint32_t window_packets
         uint32_t read_packets
         uint32_t burst_packets
+        uint32_t first_qp
+        uint32_t last_qp
+        uint32_t next_qp
     struct ldma_device:
         pass
     ldma_device *ldma_device_create(const ldma_device_config *config)

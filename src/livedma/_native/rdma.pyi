@@ -183,6 +183,9 @@ class Engine:
         window_packets: int = 0,
         read_packets: int = 0,
         burst_packets: int = 0,
+        first_qp: int = 0,
+        last_qp: int = 0,
+        next_qp: int = 0,
     ) -> None: ...
     @property
     def counters(self) -> dict[str, int]: ...

@@ -482,11 +482,13 @@ cdef class Engine:
         self.children, self.queues = weakref.WeakSet(), weakref.WeakValueDictionary()
 
     def __init__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
-                 uint32_t read_packets=0, uint32_t burst_packets=0):
+                 uint32_t read_packets=0, uint32_t burst_packets=0, uint32_t first_qp=0,
+                 uint32_t last_qp=0, uint32_t next_qp=0):
         cdef ldma_device_config config
         config.max_qp, config.max_region = max_qp, max_region
         config.window_packets, config.read_packets = window_packets, read_packets
         config.burst_packets = burst_packets
+        config.first_qp, config.last_qp, config.next_qp = first_qp, last_qp, next_qp
         self.c = ldma_device_create(&config)
         if self.c == NULL:
             raise MemoryError

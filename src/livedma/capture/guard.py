@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from livedma._native import guard as native
-from livedma.capture.bpffs import find_bpffs, locked, remove_pins
+from livedma.bpffs import find_bpffs, locked, remove_pins
 from livedma.capture.guard_rule import Rule
 from livedma.errors import LivedmaError, PrivilegeError
+from livedma.privilege import CAP_NET_ADMIN, CAP_SYS_ADMIN, holds
 
 __all__ = ["Counters", "Guard", "GuardError", "Rule", "Status", "Xdp"]
-
-_CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21
 
 
 class GuardError(LivedmaError):
@@ -257,10 +256,7 @@ class Guard:
 
 
 def _require_privilege() -> None:
-    status = Path("/proc/self/status").read_text()
-    held = int(status.partition("CapEff:")[2].split()[0], 16)
-    needed = 1 << _CAP_NET_ADMIN | 1 << _CAP_SYS_ADMIN
-    if held & needed == needed:
+    if holds(CAP_NET_ADMIN, CAP_SYS_ADMIN):
         return
     if os.geteuid():
         raise PrivilegeError("guarding an interface needs root")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Self
 
 from livedma._native.port import KINDS, Port
 from livedma.errors import LivedmaError
 from livedma.rdma.interface import Interface, interface_of, source_for
 from livedma.rdma.memory import ProtectionDomain
-from livedma.rdma.ports import PortKind, reason, refusal
+from livedma.rdma.ports import PortKind, in_use, reason, refusal
 from livedma.rdma.queues import CompletionQueue
+from livedma.rdma.sharing import Place, joining
 
 
 def _interface_of(address: str) -> Interface:
@@ -26,45 +29,67 @@ def _interface_of(address: str) -> Interface:
 class Device(Port):
     """A RoCEv2 device at an address. Its own thread serves it; so do threads that wait.
 
-    spin: seconds for which threads look for packets before they sleep.
+    spin: seconds for which threads at most look for packets before they sleep.
     port: how packets come in. "packet" verifies every ICRC in full and needs CAP_NET_RAW; "udp"
     needs nothing and, for IPv4, cannot see all that the ICRC covers; "auto" takes the former if it
     can. `port_kind` and `port_reason` say what it has become.
+    share: several processes may have devices at the address, each in its `slot`; None: if that is
+    permitted, else `share_reason` says why not.
     """
 
     def __init__(
         self,
         address: str,
         *,
-        spin: float = 50e-6,
+        spin: float = 200e-6,
         max_qp: int = 16384,
         port: PortKind = "auto",
+        share: bool | None = None,
     ) -> None:
-        where = ipaddress.ip_address(address)
         if port not in KINDS:
             raise ValueError(f"no port is called {port!r}: give one of {', '.join(KINDS)}")
         self.interface = _interface_of(address)
-        try:
-            super().__init__(
-                address,
-                scope=self.interface.index if where.is_link_local else 0,
-                interface=self.interface.index,
-                kind=port,
-                max_qp=max_qp,
-                spin_us=min(round(spin * 1e6), 1_000_000),
-            )
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise LivedmaError(
-                    f"UDP port 4791 at {address} is in use by another device (see `ss -ulpn`);"
-                    " use another address"
-                ) from None
-            if port == "packet":
-                raise refusal(error, address, where.version) from None
-            raise
+        self.share_reason = "" if share is not False else "it was not asked for"
+        self._place: Place | None = None
+        scope = self.interface.index if ipaddress.ip_address(address).is_link_local else 0
+        with ExitStack() as stack:
+            try:
+                if share is not False:
+                    self._place = self._join(stack, address, scope, must=bool(share))
+                super().__init__(
+                    address,
+                    scope=scope,
+                    interface=self.interface.index,
+                    kind=port,
+                    max_qp=max_qp,
+                    spin_us=min(round(spin * 1e6), 1_000_000),
+                    share=None if self._place is None else self._place.session,
+                )
+            except OSError as error:
+                raise self._explained(error, address, port) from None
+        if self._place is not None:
+            self._leave = weakref.finalize(self, self._place.leave)
         self.spin = spin
         self._loop: asyncio.AbstractEventLoop | None = None
         self.before_close: list[Callable[[], None]] = []  # for services that use the device
+
+    def _join(self, stack: ExitStack, address: str, scope: int, *, must: bool) -> Place | None:
+        try:
+            return stack.enter_context(joining(address, self.interface.index, scope))
+        except LivedmaError as error:
+            if must:
+                raise
+            self.share_reason = str(error)
+            return None
+
+    def _explained(self, error: OSError, address: str, port: PortKind) -> Exception:
+        if error.errno == errno.EADDRINUSE:
+            return in_use(address, self.share_reason)
+        if error.errno == errno.EUSERS:
+            return LivedmaError(f"{address} has as many processes as can share it: use another")
+        if port == "packet":
+            return refusal(error, address, ipaddress.ip_address(address).version)
+        return error
 
     @classmethod
     def towards(cls, peer: str, **options: Any) -> Self:
@@ -92,6 +117,24 @@ class Device(Port):
     def completion_queue(self, capacity: int = 1024) -> CompletionQueue:
         return CompletionQueue(capacity, self)
 
+    def claim_port(self, port: int) -> None:
+        """Requests for connections to the port come to this process, of those at the address."""
+        if self._place is None:
+            return
+        try:
+            self._place.claim(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise LivedmaError(
+                f"another process listens at port {port} of {self.address}: use another port"
+            ) from None
+
+    def release_port(self, port: int) -> None:
+        """Gives a claim back."""
+        if self._place is not None:
+            self._place.release(port)
+
     def listen(self) -> None:
         """Lets the running asyncio loop hear of completion events, unless another one does."""
         loop = asyncio.get_running_loop()
@@ -113,6 +156,8 @@ class Device(Port):
             self._loop = None
         queues = [q for q in self.open_queues() if isinstance(q, CompletionQueue)]
         super().close()
+        if self._place is not None:
+            self._leave()
         for queue in queues:
             queue.wake()
 

@@ -40,5 +40,19 @@ def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
     return kind(f"no packet port at {address}: {_obstacle(error.errno or 0)}; or use the UDP port")
 
 
+def in_use(address: str, share_reason: str) -> LivedmaError:
+    """Why there is no room at an address. share_reason: why it cannot be shared from here."""
+    taken = f"UDP port 4791 at {address} is in use by another device (see `ss -ulpn`)"
+    if not share_reason:
+        return LivedmaError(
+            f"{taken}, which does not share it, or is another user's or container's;"
+            " use another address"
+        )
+    return LivedmaError(
+        f"{taken}; use another address (any of 127.0.0.0/8 is this host)."
+        f" No sharing: {share_reason}"
+    )
+
+
 def _obstacle(code: int) -> str:
     return _OBSTACLES.get(code, os.strerror(code))

@@ -1,0 +1,44 @@
+/* Sharing an address from user space: find or pin the maps, take a slot, claim ports, leave.
+ *
+ * The maps are pinned in one directory per address and network namespace, `sockets` last, so that a directory without
+ * it is what an interrupted start left behind. Whoever joins, claims or leaves holds a lock of the caller's making.
+ * Functions return 0 or a negative errno.
+ */
+#ifndef LDMA_SHARE_SESSION_H
+#define LDMA_SHARE_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "steer.h"
+
+#define LDMA_SHARE_SOCKETS "sockets-" LDMA_STEER_VERSION /* the name of the pin */
+
+struct share_session;
+
+/* Opens what is pinned in the directory. address (IPv4, as on the wire; else 0) and interface are those of the packet
+ * socket that is to be filtered. -ENOENT: there is no `sockets` of this version. */
+int share_open(const char *directory, uint32_t address, uint32_t interface,
+	       struct share_session **ret);
+
+/* The same, pinning new maps in the directory, which exists and is empty. Pins may stay when it fails. */
+int share_start(const char *directory, uint32_t address, uint32_t interface,
+		struct share_session **ret);
+void share_close(struct share_session *session); /* accepts NULL; the slot stays */
+
+/* Takes the lowest slot that is free for the socket, which is bound with SO_REUSEPORT, and steers its group. Returns the
+ * slot; -EUSERS: all are taken. ret_filter: a program that lets a packet socket hear what is for the slot; the caller
+ * closes it. A join of struct ldma_share. */
+int share_join(void *session, int socket_fd, int *ret_filter);
+
+/* Requests to the port come to this process from now on. -EADDRINUSE: they go to another one that lives. */
+int share_claim(struct share_session *session, uint16_t port);
+int share_release(struct share_session *session, uint16_t port); /* 0 also if it is not ours */
+
+/* Gives the slot and all claims back, before or after the socket was closed; not what others have by now. */
+void share_leave(struct share_session *session);
+
+/* How many slots are taken by living processes. */
+uint32_t share_count(const struct share_session *session);
+
+#endif

@@ -1,0 +1,165 @@
+"""Several processes at one address: each has a slot, and a BPF program brings it its packets.
+
+What they share is pinned in the BPF file system, in a directory per network namespace and address.
+The last one out removes it; what killed processes left behind goes when the next one comes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+from livedma._native.share import PIN, ShareSession
+from livedma.bpffs import find_bpffs, remove_pins
+from livedma.errors import LivedmaError, PrivilegeError
+from livedma.privilege import CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, holds
+
+ROCE_PORT = 4791
+NEEDS = "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN: run them with sudo"
+
+
+class Place:
+    """This process's place at an address."""
+
+    def __init__(self, root_fd: int, directory: Path, session: ShareSession) -> None:
+        self.session = session
+        self._root_fd = root_fd
+        self._directory = directory
+        self._pid = os.getpid()
+
+    def claim(self, port: int) -> None:
+        """Raises OSError (EADDRINUSE) if another process has the port."""
+        with _locked(self._directory.parent):
+            self.session.claim(port)
+
+    def release(self, port: int) -> None:
+        with _locked(self._directory.parent):
+            self.session.release(port)
+
+    def leave(self) -> None:
+        """Gives the place back, unless a child that inherited it wants to."""
+        if os.getpid() == self._pid:
+            with _locked(self._directory.parent):
+                self.vacate()
+            os.close(self._root_fd)
+
+    def vacate(self) -> None:
+        """The same for who has the lock, and the descriptor."""
+        if not self.session.leave():
+            remove_pins(self._directory, _path(self._root_fd))
+        self.session.close()
+
+
+@contextmanager
+def joining(address: str, interface: int, scope: int = 0) -> Iterator[Place]:
+    """A place for the device that is opened meanwhile.
+
+    Raises LivedmaError with what speaks against sharing, or OSError (EADDRINUSE) if somebody has
+    the address with whom it cannot be shared.
+    """
+    if not (holds(CAP_NET_ADMIN) and (holds(CAP_BPF) or holds(CAP_SYS_ADMIN))):
+        raise PrivilegeError(NEEDS)
+    # By a descriptor: the way there may lead through a process that ends before this one.
+    root_fd = os.open(find_bpffs()[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    packed = ip_address(address).packed
+    namespace = os.stat("/proc/thread-self/ns/net").st_ino
+    home = _path(root_fd) / "livedma" / "share"
+    directory = home / f"{namespace}-{packed.hex()}-{scope}"
+    with ExitStack() as lock, ExitStack() as failure:
+        failure.callback(os.close, root_fd)
+        lock.enter_context(_locked(home))
+        _sweep(home)
+        session = _find(directory, packed, interface)
+        if session is None:
+            _require_free(address, scope)
+            session = _start(directory, packed, interface)
+        place = Place(root_fd, directory, session)
+        failure.callback(place.vacate)
+        yield place
+        failure.pop_all()
+
+
+def _path(fd: int) -> Path:
+    return Path(f"/proc/self/fd/{fd}")
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """One process at a time joins, claims or leaves. The directory goes when it is empty."""
+    while True:
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # somebody removes it
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if _is_still(home, fd):
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def _is_still(home: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(home), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _find(directory: Path, packed: bytes, interface: int) -> ShareSession | None:
+    try:
+        return ShareSession.open(str(directory), packed, interface)
+    except FileNotFoundError:
+        if not _is_foreign(directory):
+            return None
+    raise LivedmaError(
+        "another version of livedma shares the address: use one version or another address"
+    )
+
+
+def _require_free(address: str, scope: int) -> None:
+    """Nobody may have the address whose place would not be among ours: one socket that has it alone
+    finds out. It may be that of another container, which pins elsewhere."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    where = (address, ROCE_PORT, 0, scope) if ":" in address else (address, ROCE_PORT)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind(where)
+
+
+def _start(directory: Path, packed: bytes, interface: int) -> ShareSession:
+    try:
+        directory.mkdir(mode=0o700)
+        return ShareSession.start(str(directory), packed, interface)
+    except OSError as error:
+        remove_pins(directory, directory.parent)
+        if error.errno in (errno.EPERM, errno.EACCES):
+            raise PrivilegeError(NEEDS) from None
+        raise LivedmaError(
+            f"the kernel does not take the programs that share an address ({error.strerror})"
+        ) from error
+
+
+def _is_foreign(directory: Path) -> bool:
+    return any(pin.name.startswith(PIN.partition("-")[0]) for pin in directory.glob("*"))
+
+
+def _sweep(home: Path) -> None:
+    """Removes what nobody uses: of processes that were killed, or while they started."""
+    for directory in list(home.iterdir()):
+        try:
+            session = ShareSession.open(str(directory))
+        except FileNotFoundError:
+            if not _is_foreign(directory):
+                remove_pins(directory, home)
+            continue
+        if not session.count:
+            remove_pins(directory, home)
+        session.close()

@@ -1,0 +1,330 @@
+"""Several processes at one address: each gets its packets, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from datagrams import QKEY, Receiver, datagram, datagram_to, send_train, sender
+from member import Member
+from pairs import End
+
+from livedma.errors import LivedmaError
+from livedma.lab.hosts import two_hosts
+from livedma.rdma import Device, WorkRequest
+from livedma.rdma.ports import PortKind
+from livedma.wire import cm
+from needs import needs
+
+HOME = Path("/sys/fs/bpf/livedma/share")
+ADDRESS = "127.0.0.9"
+UNPRIVILEGED = ("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin")
+KINDS = pytest.mark.parametrize("port", ["udp", "packet"])
+
+
+@pytest.fixture(autouse=True)
+def root(bpf: None) -> None:
+    needs(os.path.ismount("/sys/fs/bpf"), "there is no BPF file system at /sys/fs/bpf")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def directories(address: str = ADDRESS) -> list[Path]:
+    packed = "".join(f"{int(part):02x}" for part in address.split("."))
+    return [each for each in HOME.glob("*") if f"-{packed}-" in each.name]
+
+
+def connect(a: Member, b: Member) -> tuple[int, int]:
+    """A connection, by the numbers of its queue pairs."""
+    ends = a.call("end"), b.call("end")
+    a.call("connect", ends[0], b.address, ends[1])
+    b.call("connect", ends[1], a.address, ends[0])
+    return ends
+
+
+def exchange(a: Member, b: Member, ends: tuple[int, int], text: str) -> None:
+    """There and back."""
+    for (one, own), (other, number) in (
+        ((a, ends[0]), (b, ends[1])),
+        ((b, ends[1]), (a, ends[0])),
+    ):
+        assert one.call("send", own, text) == "SUCCESS"
+        assert other.call("receive", number) == text
+
+
+@pytest.mark.parametrize(
+    ("port", "addresses"),
+    [
+        ("udp", [ADDRESS, ADDRESS, "127.0.0.10"]),
+        ("packet", [ADDRESS, ADDRESS, "127.0.0.10"]),
+        ("packet", [ADDRESS, ADDRESS, ADDRESS]),
+        ("udp", ["::1", "::1", "::1"]),
+    ],
+)
+def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, addresses: list[str]) -> None:
+    a, b, other = (stack.enter_context(Member(each, port=port)) for each in addresses)
+    assert a.port_kind == b.port_kind == port
+    assert (a.slot, b.slot) == (0, 1)
+    ends = connect(a, other), connect(b, other)
+    for (number, _), member in zip(ends, (a, b), strict=True):
+        assert number >> 16 == member.slot
+        exchange(member, other, ends[member.slot], f"to {member.slot} and back")
+    a.kill()
+    exchange(b, other, ends[1], "still here")
+    heir = stack.enter_context(Member(addresses[0], port=port))
+    assert heir.slot == 0  # whose socket the kernel removed
+    new = connect(heir, other)
+    assert new[0] != ends[0][0]  # or late packets for the dead would find somebody
+    exchange(heir, other, new, "anew")
+    exchange(b, other, ends[1], "unharmed")
+    for member in (heir, b, other):
+        assert member.call("counters")["dropped_icrc"] == 0
+
+
+@pytest.mark.parametrize(("port", "version"), [("udp", 4), ("packet", 4), ("udp", 6)])
+def test_a_train_with_packets_for_both(stack: ExitStack, port: PortKind, version: int) -> None:
+    """The kernel merges packets of one sender, whoever they are for."""
+    left, right = stack.enter_context(two_hosts())
+    src, dst = (host.ipv4 if version == 4 else host.ipv6 for host in (left, right))
+    with right.inside():
+        a, b = (Receiver(stack.enter_context(Device(dst, port=port, share=True))) for _ in range(2))
+    packets = [
+        datagram(receiver, b"%04d" % i, i, src=src) for i, receiver in enumerate([a, b, a, b, b])
+    ]
+    with left.inside():
+        send_train(packets, left.iface, right.mac + left.mac)
+    assert a.receive(2) == [b"0000", b"0002"]
+    assert sorted(b.receive(3)) == [b"0001", b"0003", b"0004"]
+    assert a.device.port_counters["strays"] == 3
+    assert a.dropped == b.dropped == 0
+
+
+def test_our_own_trains_have_one_receiver(stack: ExitStack) -> None:
+    a, b = (Receiver(stack.enter_context(Device(ADDRESS, share=True))) for _ in range(2))
+    end = End(stack.enter_context(Device("127.0.0.10")), "UD")
+    end.connect_to(ADDRESS, 0)
+    to = {"dst": ADDRESS, "remote_qkey": QKEY}
+    end.qp.post_sends(
+        WorkRequest(i, "SEND", inline=b"%04d" % i, remote_qp=receiver.qp.number, **to)
+        for i, receiver in enumerate([a, a, b, b, a, b])
+    )
+    assert a.receive(3) == [b"0000", b"0001", b"0004"]
+    assert b.receive(3) == [b"0002", b"0003", b"0005"]
+    assert [each.device.port_counters["strays"] for each in (a, b)] == [0, 0]
+    assert end.device.port_counters["sent_trains"] == 4
+
+
+class Gsi:
+    """QP 1 of a device: hears MADs."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.memory = bytearray(8192)
+        pd = device.protection_domain()
+        self.cq = device.completion_queue()
+        self.region = pd.register(self.memory)
+        self.qp = pd.queue_pair("GSI", self.cq)
+        self.qp.modify("INIT")
+        self.qp.modify("RTR", mtu=1024)
+        for i in range(16):
+            self.qp.post_recv(i, [self.region[i * 512 : i * 512 + 512]])
+
+    def heard(self, timeout: float = 10) -> str | None:
+        """The CM message that came, or None."""
+        done = self.cq.wait(timeout, count=1)
+        if not done:
+            return None
+        assert done[0].status == "SUCCESS"
+        start = done[0].wr_id * 512 + 40
+        message = cm.decode(bytes(self.memory[start : start + 256]))
+        return str(message["cm"]["attribute"])
+
+
+def send_mad(dst: str, attribute: str, **fields: object) -> None:
+    mad = cm.encode({"attribute": attribute, **fields})
+    packet = datagram_to(dst, 1, 0x80010000, mad)
+    with sender() as sock:
+        sock.sendto(packet[28:], (dst, 4791))
+
+
+def service(port: int) -> str:
+    return f"{0x1060000 | port:#x}"
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("attribute", "field"),
+    [
+        ("MRA", "remote_comm_id"),
+        ("REJ", "remote_comm_id"),
+        ("REP", "remote_comm_id"),
+        ("RTU", "remote_comm_id"),
+        ("DREQ", "remote_comm_id"),
+        ("DREP", "remote_comm_id"),
+        ("LAP", "remote_comm_id"),
+        ("APR", "remote_comm_id"),
+        ("SIDR_REP", "request_id"),
+    ],
+)
+def test_answers_of_the_cm_find_who_asked(
+    stack: ExitStack, port: PortKind, attribute: str, field: str
+) -> None:
+    gsis = [Gsi(stack.enter_context(Device(ADDRESS, port=port))) for _ in range(2)]
+    for slot in (1, 0):
+        send_mad(ADDRESS, attribute, **{field: slot << 24 | 0x123456, "local_comm_id": 1 << 24})
+        assert gsis[slot].heard() == attribute
+    assert [gsi.heard(0) for gsi in gsis] == [None, None]
+
+
+@KINDS
+@pytest.mark.parametrize("attribute", ["REQ", "SIDR_REQ"])
+def test_requests_find_who_listens(stack: ExitStack, port: PortKind, attribute: str) -> None:
+    first, second = (Gsi(stack.enter_context(Device(ADDRESS, port=port))) for _ in range(2))
+    second.device.claim_port(7471)
+    second.device.claim_port(7471)  # it may say it again
+    with pytest.raises(LivedmaError, match="another process listens at port 7471"):
+        first.device.claim_port(7471)
+    first.device.release_port(7471)  # it is not its to release
+    send_mad(ADDRESS, attribute, service_id=service(7471))
+    assert second.heard() == attribute
+    for elsewhere in (service(7472), "0x1000000001061d2f"):  # a port, and no port at all
+        send_mad(ADDRESS, attribute, service_id=elsewhere)
+        assert first.heard() == attribute
+    second.device.release_port(7471)
+    send_mad(ADDRESS, attribute, service_id=service(7471))
+    assert first.heard() == attribute
+    assert second.heard(0) is None
+
+
+@KINDS
+def test_requests_to_the_dead_find_the_living(stack: ExitStack, port: PortKind) -> None:
+    with Member(ADDRESS, port=port) as zero, Member(ADDRESS, port=port) as one:
+        gsi = Gsi(stack.enter_context(Device(ADDRESS, port=port)))
+        assert (zero.slot, one.slot, gsi.device.slot) == (0, 1, 2)
+        one.call("claim", 7471)
+        with pytest.raises(LivedmaError, match="another process listens"):
+            gsi.device.claim_port(7471)
+        zero.kill()
+        one.kill()
+    for number in (7471, 7472):
+        found = None
+        for _ in range(3):  # a packet port learns of a death by the first that is lost
+            send_mad(ADDRESS, "REQ", service_id=service(number))
+            found = found or gsi.heard(0.5)
+        assert found == "REQ"
+    gsi.device.claim_port(7471)
+
+
+def test_who_takes_a_slot_inherits_no_claim(stack: ExitStack) -> None:
+    gsi = Gsi(stack.enter_context(Device(ADDRESS)))
+    with Member(ADDRESS) as one:
+        one.call("claim", 7471)
+        one.kill()
+    heir = Gsi(stack.enter_context(Device(ADDRESS)))
+    assert heir.device.slot == one.slot
+    send_mad(ADDRESS, "REQ", service_id=service(7471))
+    assert gsi.heard() == "REQ"
+
+
+def test_the_last_one_out_removes_what_is_pinned() -> None:
+    with Device(ADDRESS, share=True) as device:
+        with Device(ADDRESS, share=True):
+            assert len(directories()) == 1
+        device.claim_port(1)
+        assert len(directories()) == 1
+    assert directories() == []
+    with Member(ADDRESS) as member:
+        assert len(directories()) == 1
+        assert member.is_shared
+    assert directories() == []  # it ended without closing its device
+
+
+def test_what_the_killed_left_goes_with_the_next() -> None:
+    with Member(ADDRESS) as member:
+        member.kill()
+    assert len(directories()) == 1
+    with Device("127.0.0.11", share=True):
+        assert directories() == []
+
+
+def test_a_child_that_ends_takes_nothing_along(stack: ExitStack) -> None:
+    gsi = Gsi(stack.enter_context(Device(ADDRESS, share=True)))
+    child = os.fork()
+    if not child:
+        gsi.device._leave()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    send_mad(ADDRESS, "REQ")
+    assert gsi.heard() == "REQ"
+
+
+def test_who_does_not_share_keeps_others_out() -> None:
+    with Device(ADDRESS, share=False) as device:
+        assert (device.slot, device.is_shared) == (0, False)
+        device.claim_port(7471)  # nobody is there to dispute it
+        device.release_port(7471)
+        with pytest.raises(LivedmaError, match="does not share it"):
+            Device(ADDRESS, share=True)
+        assert directories() == []
+    with Device(ADDRESS), pytest.raises(LivedmaError, match="No sharing: it was not asked for"):
+        Device(ADDRESS, share=False)
+
+
+def test_a_stranger_with_the_right_to_the_port_keeps_us_out() -> None:
+    """Who shares by other means, or where we cannot see it, would not get its packets any more."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((ADDRESS, 4791))
+        with pytest.raises(LivedmaError, match="does not share it, or is another"):
+            Device(ADDRESS)
+
+
+def test_without_privilege_an_address_has_one_process() -> None:
+    with Member(ADDRESS, *UNPRIVILEGED) as member:
+        assert not member.is_shared
+        assert member.share_reason == (
+            "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN:"
+            " run them with sudo"
+        )
+        with pytest.raises(AssertionError, match=r"any of 127\.0\.0\.0/8 is this host.*sudo"):
+            Member(ADDRESS, *UNPRIVILEGED)
+    with pytest.raises(AssertionError, match="PrivilegeError: sharing an address"):
+        Member(ADDRESS, *UNPRIVILEGED, share=True)
+
+
+def test_another_version_is_left_alone() -> None:
+    with Device(ADDRESS, share=True):
+        (directory,) = directories()
+        (directory / "sockets-1").rename(directory / "sockets-0")
+        try:
+            with pytest.raises(LivedmaError, match="another version"):
+                Device(ADDRESS, share=True)
+            with Device("127.0.0.11", share=True):
+                assert directories() == [directory]
+        finally:
+            (directory / "sockets-0").rename(directory / "sockets-1")
+
+
+def test_an_interrupted_start_is_no_obstacle() -> None:
+    with Device(ADDRESS, share=True):
+        (directory,) = directories()
+    directory.mkdir(parents=True)
+    with Device(ADDRESS, share=True):
+        assert directories() == [directory]
+
+
+@pytest.mark.slow
+def test_there_is_room_for_256(stack: ExitStack) -> None:
+    for slot in range(256):
+        device = stack.enter_context(Device(ADDRESS, share=True, port="udp", max_qp=16))
+        assert device.slot == slot
+    with pytest.raises(LivedmaError, match="as many processes as can share it"):
+        Device(ADDRESS, share=True)
