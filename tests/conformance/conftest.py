@@ -44,8 +44,8 @@ PLACES = {
 
 
 @pytest.fixture(scope="package")
-def our_devices(guests: Lab) -> Iterator[dict[str, Ours]]:
-    """Ours, by the name of its place."""
+def our_devices(guests: Lab, kernels: tuple[Rxe, Rxe]) -> Iterator[dict[str, Ours]]:
+    """Ours, by the name of its place. After the kernels: a device has its interface's first MTU."""
     host, second = guests.host, PLACES["ipv4-udp"].address
     with host.netlink() as ip:
         ip.addr("add", index=host.ifindex, address=second, prefixlen=24)
