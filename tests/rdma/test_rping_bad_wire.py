@@ -52,7 +52,7 @@ def test_a_kernel_server(guests: Lab, wire: Wire, version: int) -> None:
     a, host = guests.a, guests.host
     address, own = (a.ipv4, host.ipv4) if version == 4 else (a.ipv6, host.ipv6)
     a.run(f"ping -c 3 {own}", check=True)
-    with a.command(f"rping -s -a {address} -C {COUNT} -S {SIZE} -v") as server:
+    with a.command(f"rping -s -a {address} -C {COUNT} -S {SIZE}") as server:
         a.wait_until(f"rdma resource show cm_id | grep -q 'LISTEN.*{PORT}'")
         options = ("-C", str(COUNT), "-S", str(SIZE), "-v", "-V")
         done = run(*host.command("livedma", "rping", "-c", "-a", address, *options))
