@@ -227,27 +227,27 @@ int share_join(void *arg, int socket_fd, int *ret_filter)
 	return (int)slot;
 }
 
-int share_claim(struct share_session *session, uint16_t port)
+int share_claim(struct share_session *session, uint32_t service)
 {
-	uint32_t key = port, own = (uint32_t)session->slot, slot;
-	int err = bpf_map_update_elem(session->maps[CLAIMS], &key, &own, BPF_NOEXIST);
+	uint32_t own = (uint32_t)session->slot, slot;
+	int err = bpf_map_update_elem(session->maps[CLAIMS], &service, &own, BPF_NOEXIST);
 
 	if (err != -EEXIST)
 		return err;
-	err = bpf_map_lookup_elem(session->maps[CLAIMS], &key, &slot);
+	err = bpf_map_lookup_elem(session->maps[CLAIMS], &service, &slot);
 	if (!err && slot != own && is_living(session, slot))
 		return -EADDRINUSE;
-	return bpf_map_update_elem(session->maps[CLAIMS], &key, &own, BPF_ANY);
+	return bpf_map_update_elem(session->maps[CLAIMS], &service, &own, BPF_ANY);
 }
 
-int share_release(struct share_session *session, uint16_t port)
+int share_release(struct share_session *session, uint32_t service)
 {
-	uint32_t key = port, slot;
+	uint32_t slot;
 
-	if (bpf_map_lookup_elem(session->maps[CLAIMS], &key, &slot) ||
+	if (bpf_map_lookup_elem(session->maps[CLAIMS], &service, &slot) ||
 	    slot != (uint32_t)session->slot)
 		return 0;
-	return bpf_map_delete_elem(session->maps[CLAIMS], &key);
+	return bpf_map_delete_elem(session->maps[CLAIMS], &service);
 }
 
 void share_leave(struct share_session *session)

@@ -31,9 +31,10 @@ void share_close(struct share_session *session); /* accepts NULL; the slot stays
  * closes it. A join of struct ldma_share. */
 int share_join(void *session, int socket_fd, int *ret_filter);
 
-/* Requests to the port come to this process from now on. -EADDRINUSE: they go to another one that lives. */
-int share_claim(struct share_session *session, uint16_t port);
-int share_release(struct share_session *session, uint16_t port); /* 0 also if it is not ours */
+/* Requests to the service, an ID of 32 bits, come to this process from now on. -EADDRINUSE: they go to another one that
+ * lives. */
+int share_claim(struct share_session *session, uint32_t service);
+int share_release(struct share_session *session, uint32_t service); /* 0 also if it is not ours */
 
 /* Gives the slot and all claims back, before or after the socket was closed; not what others have by now. */
 void share_leave(struct share_session *session);

@@ -42,7 +42,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1 << 16);
-	__type(key, __u32); /* the port */
+	__type(key, __u32); /* the lower half of the service ID: port space and port (IBA A11) */
 	__type(value, __u32);
 } claims SEC(".maps");
 
@@ -70,31 +70,23 @@ struct mad {
 	__u8 unused2[6];
 	__u8 own_id[4];  /* of the sender; of a SIDR exchange */
 	__u8 peer_id[4]; /* of the receiver */
-	__u8 service[4]; /* 0 */
-	__u8 space[2];   /* 1 and the port space (IBA A11): the last two bytes are a port */
-	__be16 port;
+	__be32 service[2];
 };
 
 _Static_assert(sizeof(struct mad) == 40, "as on the wire");
 
-static __always_inline bool is_port(const struct mad *mad)
-{
-	return !(mad->service[0] | mad->service[1] | mad->service[2] | mad->service[3]) &&
-	       mad->space[0] == 1;
-}
-
 static __always_inline enum kind find_owner_of_mad(void *ctx, __u32 at, __u32 *ret_slot)
 {
 	struct mad mad;
-	__u32 port, *claim;
+	__u32 service, *claim;
 
 	if (bpf_skb_load_bytes(ctx, at, &mad, sizeof(mad)) || mad.class != CM_CLASS)
 		return ANYBODYS;
 	switch (bpf_ntohs(mad.attribute)) {
 	case CM_REQ:
 	case CM_SIDR_REQ:
-		port = bpf_ntohs(mad.port);
-		claim = is_port(&mad) ? bpf_map_lookup_elem(&claims, &port) : NULL;
+		service = bpf_ntohl(mad.service[1]);
+		claim = mad.service[0] ? NULL : bpf_map_lookup_elem(&claims, &service);
 		if (!claim)
 			return ANYBODYS;
 		*ret_slot = *claim;

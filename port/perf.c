@@ -194,9 +194,11 @@ int ldma_perf_drain(struct ldma_perf *perf)
 	return 0;
 }
 
-/* Until the last byte of the other side's WRITE is there. */
+/* Until the last byte of the other side's WRITE is there. Nothing of ours has to be under way meanwhile that would
+ * complete when the connection ends. */
 static int await_landing(struct ldma_perf *perf, uint8_t byte)
 {
+	const volatile uint8_t *state = &perf->peers[0].qp->state;
 	uint64_t started_ns = ldma_port_now();
 	struct ldma_wc wcs[BATCH];
 
@@ -206,6 +208,10 @@ static int await_landing(struct ldma_perf *perf, uint8_t byte)
 			return -ECANCELED;
 		if (!ldma_cq_is_empty(perf->cq)) /* only what failed completes */
 			return take(perf, wcs);
+		if (*state == LDMA_QP_ERR) {
+			perf->status = LDMA_WC_WR_FLUSH_ERR;
+			return -EIO;
+		}
 		if (ldma_port_now() - started_ns > PATIENCE_NS)
 			return -ETIMEDOUT;
 	}

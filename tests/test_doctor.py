@@ -16,7 +16,7 @@ from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.xdp import TinyXdp
 from needs import needs
 
-POINTS = ("port", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
+POINTS = ("port", "sharing", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
 WANTED_BYTES = 8 << 20
 
 
@@ -48,6 +48,7 @@ def test_every_point_has_a_line() -> None:
         assert any(line.split()[:2] in (["fine", name], ["costs", name]) for line in lines)
     (loopback,) = (f for f in found["address"] if f["facts"]["address"] == "127.0.0.1")
     assert loopback["facts"]["path_mtu"] == 4096
+    assert {f["facts"]["kind"] for f in found["port"]} <= {"packet", "udp"}
 
 
 def test_whatever_costs_says_what() -> None:
@@ -56,6 +57,15 @@ def test_whatever_costs_says_what() -> None:
         for finding in findings:
             assert finding["state"] in ("fine", "costs", "stops")
             assert bool(finding["cost"]) == (finding["state"] == "costs")
+
+
+def test_sharing_depends_on_privilege() -> None:
+    needs(os.geteuid() == 0, "what root may do is to be shown")
+    _, found, _ = doctor()
+    assert [f["state"] for f in found["sharing"]] == ["fine"]
+    _, found, can_run = doctor("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin")
+    assert can_run
+    assert [f["state"] for f in found["sharing"]] == ["costs"]
 
 
 def test_help_has_an_example() -> None:
@@ -84,9 +94,10 @@ def test_a_small_mtu_costs_until_it_is_raised(host: Host) -> None:
 @pytest.mark.parametrize("version", [4, 6])
 def test_who_has_the_port_is_named(host: Host, version: int) -> None:
     address = host.ipv4 if version == 4 else host.ipv6
+    family = "AF_INET" if version == 4 else "AF_INET6"
     program = (
         "import socket, sys\n"
-        f"s = socket.socket(socket.{'AF_INET' if version == 4 else 'AF_INET6'}, socket.SOCK_DGRAM)\n"
+        f"s = socket.socket(socket.{family}, socket.SOCK_DGRAM)\n"
         f"s.bind(({address!r}, 4791))\n"
         "print('bound', flush=True)\n"
         "sys.stdin.read()\n"
@@ -151,7 +162,9 @@ def test_xdp_on_a_veth_costs_both_ends(bpf: None) -> None:
 @pytest.mark.slow
 def test_without_privilege_the_limits_count() -> None:
     needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
-    unable = ",".join(f"-{name}" for name in ("net_admin", "ipc_lock", "bpf", "sys_admin"))
+    unable = ",".join(
+        f"-{name}" for name in ("net_admin", "net_raw", "ipc_lock", "bpf", "sys_admin")
+    )
     status, found, can_run = doctor("setpriv", "--bounding-set", unable)
     assert (status, can_run) == (0, True)
     allowed = int(Path("/proc/sys/net/core/rmem_max").read_text())
@@ -161,3 +174,6 @@ def test_without_privilege_the_limits_count() -> None:
     (bpf,) = found["bpf"]
     assert bpf["state"] == "costs" and "livedma capture" in bpf["cost"]
     assert found["pinned-memory"][0]["facts"]["has_cap_ipc_lock"] is False
+    (port,) = (f for f in found["port"] if "127.0.0.1" in f["facts"]["addresses"])
+    assert (port["state"], port["facts"]["kind"]) == ("costs", "udp")
+    assert "CAP_NET_RAW" in port["cost"] and port["fix"].startswith("sudo ")

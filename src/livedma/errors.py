@@ -19,3 +19,7 @@ class PrivilegeError(LivedmaError):
 
 class LabError(LivedmaError):
     """A guest cannot be built, started or talked to."""
+
+
+class PortInUseError(LivedmaError):
+    """Somebody listens there already."""

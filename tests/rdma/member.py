@@ -12,7 +12,7 @@ from typing import Any
 
 from pairs import End
 
-from livedma.rdma import Device
+from livedma.rdma import Device, cm
 
 
 class Process:
@@ -21,6 +21,7 @@ class Process:
     def __init__(self, address: str, **options: Any) -> None:
         self.device = Device(address, **options)
         self.ends: dict[int, End] = {}
+        self.connections: list[cm.Connection] = []
 
     def about(self) -> dict[str, Any]:
         names = ("slot", "is_shared", "port_kind", "share_reason")
@@ -47,6 +48,21 @@ class Process:
         done = self.ends[own].complete()[0]
         start = done.wr_id * 1000
         return self.ends[own].memory[start : start + done.length].decode()
+
+    def listen(self, port: int) -> None:
+        self.listener = cm.listen(self.device, port)
+
+    def accept(self, text: str) -> bool:
+        """Takes a connection."""
+        connection = self.listener.get(10).accept(private_data=text.encode())
+        self.connections.append(connection)
+        return connection.is_established
+
+    def dial(self, address: str, port: int) -> str:
+        """What the listener says."""
+        connection = cm.connect(self.device, address, port, timeout=10)
+        self.connections.append(connection)
+        return connection.private_data.rstrip(b"\0").decode()
 
     def claim(self, port: int) -> None:
         self.device.claim_port(port)

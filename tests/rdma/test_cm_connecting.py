@@ -7,10 +7,10 @@ import random
 import pytest
 from cm_world import CLIENT, PORT, SERVER, World
 
+from livedma.errors import PortInUseError
 from livedma.rdma import cm_events as events
 from livedma.rdma import cm_messages as messages
 from livedma.rdma.cm_connection import (
-    PortInUseError,
     State,
 )
 from livedma.rdma.cm_engine import Engine

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from datagrams import QKEY, Receiver, datagram, datagram_to, send_train, sender
+from loopback import ELSEWHERE, HERE, THERE
 from member import Member
 from pairs import End
 
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PortInUseError
 from livedma.lab.hosts import two_hosts
 from livedma.rdma import Device, WorkRequest
 from livedma.rdma.ports import PortKind
 from livedma.wire import cm
+from livedma.wire.private import service_id
 from needs import needs
 
 HOME = Path("/sys/fs/bpf/livedma/share")
-ADDRESS = "127.0.0.9"
+ADDRESS = HERE
 UNPRIVILEGED = ("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin")
 KINDS = pytest.mark.parametrize("port", ["udp", "packet"])
 
@@ -61,16 +65,18 @@ def exchange(a: Member, b: Member, ends: tuple[int, int], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "addresses"),
-    [
-        ("udp", [ADDRESS, ADDRESS, "127.0.0.10"]),
-        ("packet", [ADDRESS, ADDRESS, "127.0.0.10"]),
-        ("packet", [ADDRESS, ADDRESS, ADDRESS]),
-        ("udp", ["::1", "::1", "::1"]),
-    ],
+    ("port", "places"), [("udp", "aab"), ("packet", "aab"), ("packet", "aaa"), ("udp", "666")]
 )
-def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, addresses: list[str]) -> None:
-    a, b, other = (stack.enter_context(Member(each, port=port)) for each in addresses)
+def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, places: str) -> None:
+    """At two addresses, at one, and at one of IPv6, which is that of a host."""
+    host, _ = stack.enter_context(two_hosts())
+    addresses = {"a": HERE, "b": THERE, "6": host.ipv6}
+
+    def start(place: str) -> Member:
+        wrapper = host.command() if place == "6" else ()
+        return stack.enter_context(Member(addresses[place], *wrapper, port=port))
+
+    a, b, other = map(start, places)
     assert a.port_kind == b.port_kind == port
     assert (a.slot, b.slot) == (0, 1)
     ends = connect(a, other), connect(b, other)
@@ -79,7 +85,7 @@ def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, addresses: l
         exchange(member, other, ends[member.slot], f"to {member.slot} and back")
     a.kill()
     exchange(b, other, ends[1], "still here")
-    heir = stack.enter_context(Member(addresses[0], port=port))
+    heir = start(places[0])
     assert heir.slot == 0  # whose socket the kernel removed
     new = connect(heir, other)
     assert new[0] != ends[0][0]  # or late packets for the dead would find somebody
@@ -109,7 +115,7 @@ def test_a_train_with_packets_for_both(stack: ExitStack, port: PortKind, version
 
 def test_our_own_trains_have_one_receiver(stack: ExitStack) -> None:
     a, b = (Receiver(stack.enter_context(Device(ADDRESS, share=True))) for _ in range(2))
-    end = End(stack.enter_context(Device("127.0.0.10")), "UD")
+    end = End(stack.enter_context(Device(THERE)), "UD")
     end.connect_to(ADDRESS, 0)
     to = {"dst": ADDRESS, "remote_qkey": QKEY}
     end.qp.post_sends(
@@ -155,8 +161,8 @@ def send_mad(dst: str, attribute: str, **fields: object) -> None:
         sock.sendto(packet[28:], (dst, 4791))
 
 
-def service(port: int) -> str:
-    return f"{0x1060000 | port:#x}"
+def service(port: int, space: str = "TCP") -> str:
+    return f"{service_id(port, space):#x}"
 
 
 @KINDS
@@ -185,23 +191,47 @@ def test_answers_of_the_cm_find_who_asked(
 
 
 @KINDS
-@pytest.mark.parametrize("attribute", ["REQ", "SIDR_REQ"])
-def test_requests_find_who_listens(stack: ExitStack, port: PortKind, attribute: str) -> None:
+@pytest.mark.parametrize(("attribute", "space"), [("REQ", "TCP"), ("SIDR_REQ", "UDP")])
+def test_requests_find_who_listens(
+    stack: ExitStack, port: PortKind, attribute: str, space: str
+) -> None:
     first, second = (Gsi(stack.enter_context(Device(ADDRESS, port=port))) for _ in range(2))
-    second.device.claim_port(7471)
-    second.device.claim_port(7471)  # it may say it again
-    with pytest.raises(LivedmaError, match="another process listens at port 7471"):
-        first.device.claim_port(7471)
-    first.device.release_port(7471)  # it is not its to release
-    send_mad(ADDRESS, attribute, service_id=service(7471))
+    claim = (7471, space)
+    second.device.claim_port(*claim)
+    second.device.claim_port(*claim)  # it may say it again
+    with pytest.raises(PortInUseError, match=rf"at {ADDRESS} listens on {space} port 7471"):
+        first.device.claim_port(*claim)
+    first.device.release_port(*claim)  # it is not its to release
+    send_mad(ADDRESS, attribute, service_id=service(*claim))
     assert second.heard() == attribute
-    for elsewhere in (service(7472), "0x1000000001061d2f"):  # a port, and no port at all
-        send_mad(ADDRESS, attribute, service_id=elsewhere)
+    elsewhere = (
+        service(7472, space),
+        service(7471, "IB"),
+        f"{1 << 63 | service_id(*claim):#x}",  # of no port
+    )
+    for name in elsewhere:
+        send_mad(ADDRESS, attribute, service_id=name)
         assert first.heard() == attribute
-    second.device.release_port(7471)
-    send_mad(ADDRESS, attribute, service_id=service(7471))
+    second.device.release_port(*claim)
+    send_mad(ADDRESS, attribute, service_id=service(*claim))
     assert first.heard() == attribute
     assert second.heard(0) is None
+
+
+@KINDS
+def test_processes_listen_and_connect_at_one_address(stack: ExitStack, port: str) -> None:
+    """All of it by the connection manager; the third has the address, too."""
+    one, two, other = (stack.enter_context(Member(ADDRESS, port=port)) for _ in range(3))
+    for member, number in ((one, 7471), (two, 7472)):
+        member.call("listen", number)
+    with pytest.raises(AssertionError, match="PortInUseError"):
+        two.call("listen", 7471)
+    for member, number in ((one, 7471), (two, 7472), (one, 7471)):
+        member.start("accept", "from the listener")
+        assert other.call("dial", ADDRESS, number) == "from the listener"
+        assert member.finish()
+    with pytest.raises(AssertionError, match="RejectedError"):
+        other.call("dial", ADDRESS, 7473)
 
 
 @KINDS
@@ -210,7 +240,7 @@ def test_requests_to_the_dead_find_the_living(stack: ExitStack, port: PortKind) 
         gsi = Gsi(stack.enter_context(Device(ADDRESS, port=port)))
         assert (zero.slot, one.slot, gsi.device.slot) == (0, 1, 2)
         one.call("claim", 7471)
-        with pytest.raises(LivedmaError, match="another process listens"):
+        with pytest.raises(PortInUseError, match="another process"):
             gsi.device.claim_port(7471)
         zero.kill()
         one.kill()
@@ -251,7 +281,7 @@ def test_what_the_killed_left_goes_with_the_next() -> None:
     with Member(ADDRESS) as member:
         member.kill()
     assert len(directories()) == 1
-    with Device("127.0.0.11", share=True):
+    with Device(ELSEWHERE, share=True):
         assert directories() == []
 
 
@@ -300,6 +330,18 @@ def test_without_privilege_an_address_has_one_process() -> None:
         Member(ADDRESS, *UNPRIVILEGED, share=True)
 
 
+def test_without_libbpf_there_is_no_sharing() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['livedma._native.share'] = None\n"
+        "from livedma.rdma import Device\n"
+        f"with Device({ADDRESS!r}) as device: print(device.is_shared, device.share_reason)\n"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, text=True, capture_output=True, timeout=60, check=True)
+    assert ran.stdout.startswith("False libbpf is missing")
+
+
 def test_another_version_is_left_alone() -> None:
     with Device(ADDRESS, share=True):
         (directory,) = directories()
@@ -307,7 +349,7 @@ def test_another_version_is_left_alone() -> None:
         try:
             with pytest.raises(LivedmaError, match="another version"):
                 Device(ADDRESS, share=True)
-            with Device("127.0.0.11", share=True):
+            with Device(ELSEWHERE, share=True):
                 assert directories() == [directory]
         finally:
             (directory / "sockets-0").rename(directory / "sockets-1")

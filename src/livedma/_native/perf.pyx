@@ -157,7 +157,7 @@ cdef class Measurement:
         if not is_first:
             self.run(NULL, True)
             return array("Q")
-        times = array("Q", bytes(8 * self.c.iterations))
+        times = array("Q", (0,)) * self.c.iterations
         view = times
         self.run(NULL, True, True, &view[0])
         return times

@@ -11,6 +11,7 @@ from typing import Any
 from livedma.cli import units
 from livedma.errors import LivedmaError
 from livedma.tools.perf_plan import ALL_SIZES, Plan, PlanError
+from livedma.wire.words import amount
 
 _TESTS = tuple(
     f"{operation}-{kind}" for operation in ("send", "write", "read") for kind in ("bw", "lat")
@@ -56,7 +57,7 @@ def register(commands: Any) -> None:
         metavar="N",
         help="messages under way on a queue pair (bw: 128)",
     )
-    add("-m", "--mtu", type=int, choices=(256, 512, 1024, 2048, 4096), help="of RDMA (the largest)")
+    add("-m", "--mtu", type=int, choices=units.MTUS, help="of RDMA (the largest)")
     add("-p", "--port", type=units.port, default=18515, help="of the server (18515)")
     add("-I", "--source", metavar="ADDR", help="client: from this address of this host")
     add("--listen", metavar="ADDR", help="server: at this address of this host")
@@ -66,6 +67,12 @@ def register(commands: Any) -> None:
         type=_microseconds,
         metavar="US",
         help="look for packets so long before sleeping (always; 0: never)",
+    )
+    add(
+        "--via",
+        choices=("auto", "udp", "packet"),
+        default="auto",
+        help="how packets come in (auto: packet with CAP_NET_RAW, else udp)",
     )
     add("--gbits", action="store_true", help="Gb/sec instead of MB/sec")
     add("--json", action="store_true", help="one object a line, in bytes, seconds and microseconds")
@@ -145,7 +152,7 @@ def _measure(args: argparse.Namespace) -> int:
     source = None if args.source is None else resolve(args.source)
     progress = _Progress(plan.total)
     with (
-        device_towards(peer, min(spin, 1.0), source) as device,
+        device_towards(peer, min(spin, 1.0), source, args.via) as device,
         Client(
             device, peer, args.port, plan, mtu=args.mtu, spin=spin, tick=progress.update
         ) as client,
@@ -157,12 +164,12 @@ def _measure(args: argparse.Namespace) -> int:
             "qps": plan.qps,
             "mtu": client.mtu,
             "depth": plan.depth,
-            "port": "udp",
+            "port": device.port_kind,
         }
         if not args.json:
             print(
-                f"{plan.test} from {device.address} to {peer}: RC, {plan.qps} queue pair"
-                f"{'s' * (plan.qps > 1)}, MTU {client.mtu}, depth {plan.depth}, UDP socket"
+                f"{plan.test} from {device.address} to {peer}: {amount(plan.qps, 'queue pair')}, "
+                f"MTU {client.mtu}, depth {plan.depth}, {device.port_kind} port"
             )
             print(header(plan, args.gbits), flush=True)
         for result in client.results():
@@ -189,7 +196,10 @@ def _serve(args: argparse.Namespace) -> int:
 
     spin = _spin(args)
     address = own_address() if args.listen is None else resolve(args.listen)
-    with device_at(address, min(spin, 1.0)) as device, cm.listen(device, args.port) as listener:
+    with (
+        device_at(address, min(spin, 1.0), args.via) as device,
+        cm.listen(device, args.port) as listener,
+    ):
         again = "" if args.port == 18515 else f" -p {args.port}"
         _say(f"waiting at {address}: livedma perf {args.test} {address}{again}")
         while True:

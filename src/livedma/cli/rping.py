@@ -49,6 +49,12 @@ def register(commands: Any) -> None:
         metavar="SIZE",
         help=f"bytes of data, {SMALLEST} to {LARGEST} (64); a server takes any",
     )
+    add(
+        "--mtu",
+        type=int,
+        choices=units.MTUS,
+        help="client: of RDMA (the largest of its interface; the server's may be smaller)",
+    )
     add("-v", dest="is_verbose", action="store_true", help="print the data")
     add("-V", dest="validates", action="store_true", help="client: check the data")
     add("-P", dest="is_persistent", action="store_true", help="server: many clients, also at once")
@@ -67,8 +73,8 @@ def _size(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     if args.is_server:
-        if args.source or args.json:
-            args.wrong_use("-I and --json are for the client")
+        if args.source or args.json or args.mtu:
+            args.wrong_use("-I, --mtu and --json are for the client")
         return _serve(args)
     if args.address is None or args.is_persistent:
         args.wrong_use("a client needs -a ADDR, and -P is for servers")
@@ -86,7 +92,7 @@ def _options(args: argparse.Namespace) -> Options:
         elif args.is_debugging:
             print(line, flush=True)
 
-    return Options(args.size, args.count, args.validates, show, debug)
+    return Options(args.size, args.count, args.mtu, args.validates, show, debug)
 
 
 def _ping(args: argparse.Namespace) -> int:

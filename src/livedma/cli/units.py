@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 
-__all__ = ["port", "positive", "size"]
+__all__ = ["MTUS", "port", "positive", "size"]
+
+MTUS = (256, 512, 1024, 2048, 4096)  #: of RDMA
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 

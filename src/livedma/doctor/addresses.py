@@ -11,6 +11,7 @@ from typing import Any
 from pyroute2 import Ethtool, IPRoute
 
 from livedma.doctor.finding import Finding
+from livedma.doctor.ports import ports
 from livedma.doctor.udp_owner import ROCE_PORT, owner_of
 from livedma.rdma.interface import HEADERS, Interface
 
@@ -43,7 +44,9 @@ def addresses() -> list[Finding]:
     if not found:
         return [Finding("address", "stops", "no interface that is up has an address")]
     at_addresses = [_address(text, link) for text, link in found]
-    return at_addresses + [finding for link in links.values() for finding in _veth(link)]
+    free = [f.facts["address"] for f in at_addresses if f.facts["is_free"]]
+    at_links = [finding for link in links.values() for finding in _veth(link)]
+    return [*ports(free), *at_addresses, *at_links]
 
 
 def _link(entry: Any, names: dict[int, str]) -> _Link:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from livedma._native.port import SOCKET_BUFFER_BYTES
 from livedma.doctor.finding import Finding
+from livedma.privilege import CAP_IPC_LOCK, holds, may_share
 
 __all__ = ["system"]
 
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _SO_RCVBUFFORCE = 33
-_CAP_NET_ADMIN, _CAP_NET_RAW, _CAP_IPC_LOCK = 12, 13, 14
 
 
 def system() -> list[Finding]:
     return [
-        _port_kind(),
+        _sharing(),
         _segmentation(),
         _socket_buffers(),
         _pinned_memory(),
@@ -29,24 +29,19 @@ def system() -> list[Finding]:
     ]
 
 
-def _has_capability(number: int) -> bool:
-    status = Path("/proc/self/status").read_text()
-    mask = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff"))
-    return bool(int(mask, 16) >> number & 1)
-
-
 def _mib(length_bytes: int) -> str:
     return f"{length_bytes / (1 << 20):.3g} MiB"
 
 
-def _port_kind() -> Finding:
-    facts = {"kind": "udp", "has_cap_net_raw": _has_capability(_CAP_NET_RAW)}
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
-    except OSError as error:
-        return Finding("port", "stops", f"no UDP sockets: {error.strerror}", facts=facts)
-    text = "a UDP socket at port 4791, which needs no privilege (CAP_NET_RAW is not used)"
-    return Finding("port", "fine", text, facts=facts)
+def _sharing() -> Finding:
+    is_allowed = may_share()
+    facts = {"is_allowed": is_allowed}
+    if is_allowed:
+        text = "many processes may have devices at one address"
+        return Finding("sharing", "fine", text, facts=facts)
+    text = "an address has one process: sharing needs CAP_BPF and CAP_NET_ADMIN"
+    cost = "each process needs an address of its own (any of 127.0.0.0/8 is this host)"
+    return Finding("sharing", "costs", text, cost, "run livedma with sudo", facts)
 
 
 def _segmentation() -> Finding:
@@ -98,11 +93,11 @@ def _socket_buffers() -> Finding:
 
 def _pinned_memory() -> Finding:
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    is_free = limit == resource.RLIM_INFINITY or _has_capability(_CAP_IPC_LOCK)
+    is_free = limit == resource.RLIM_INFINITY or holds(CAP_IPC_LOCK)
     text = "without limit" if is_free else f"{_mib(limit)} (RLIMIT_MEMLOCK)"
     facts = {
         "limit_bytes": None if limit == resource.RLIM_INFINITY else limit,
-        "has_cap_ipc_lock": _has_capability(_CAP_IPC_LOCK),
+        "has_cap_ipc_lock": holds(CAP_IPC_LOCK),
     }
     return Finding(
         "pinned-memory",
@@ -152,17 +147,17 @@ def _kernel_devices() -> list[Finding]:
     }
     if not found:
         return [Finding("kernel-rdma", "fine", "the kernel has no RDMA device; none is needed")]
-    return [
-        Finding(
-            "kernel-rdma",
-            "costs",
-            f"{name} on {', '.join(interfaces) or 'no interface'}",
-            "it takes RoCE packets to its interface's addresses: use others for livedma",
-            f"sudo rdma link delete {name}" if name.startswith(("rxe", "siw")) else "",
-            {"device": name, "interfaces": interfaces},
-        )
-        for name, interfaces in found.items()
-    ]
+    return [_kernel_device(name, interfaces) for name, interfaces in found.items()]
+
+
+def _kernel_device(name: str, interfaces: list[str]) -> Finding:
+    text = f"{name} on {', '.join(interfaces) or 'no interface'}"
+    facts = {"device": name, "interfaces": interfaces}
+    if name.startswith("rxe"):
+        cost = "rxe keeps UDP port 4791 of every address to itself"
+        return Finding("kernel-rdma", "costs", text, cost, f"sudo rdma link delete {name}", facts)
+    cost = "a NIC with RoCE takes the packets to its own addresses: use others for livedma"
+    return Finding("kernel-rdma", "costs", text, cost, facts=facts)
 
 
 def _interfaces_of(device: Path) -> list[str]:

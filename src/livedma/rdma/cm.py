@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Self, Unpack
 
+from livedma.errors import PortInUseError
 from livedma.rdma import cm_events as events
 from livedma.rdma import cm_messages as messages
 from livedma.rdma.cm_connection import (
     ConnectionStateError,
-    PortInUseError,
     State,
     TableFullError,
 )
@@ -158,9 +158,7 @@ class Listener:
         self.port = port
         self._manager = manager
         self._requests: Mailbox[Request] = Mailbox()
-        with manager.engine() as (engine, _):
-            self._cm = engine.listen(port, "TCP", backlog)
-            manager.on_event(self._cm, self._on_event)
+        self._cm = manager.listen(port, "TCP", self._on_event, backlog)
 
     def get(self, timeout: float | None = None) -> Request:
         """The next request; TimeoutError after timeout seconds."""
@@ -194,11 +192,7 @@ class Listener:
     def close(self) -> None:
         """Rejects what waits; connections stay."""
         self._requests.close()
-        if self._manager.is_closed:
-            return
-        with self._manager.engine() as (engine, now):
-            engine.unlisten(self._cm, now)
-            self._manager.forget(self._cm)
+        self._manager.unlisten(self._cm)
 
     def __enter__(self) -> Self:
         return self

@@ -12,10 +12,6 @@ class ConnectionStateError(LivedmaError):
     """The connection is no longer, or not yet, where this can be done."""
 
 
-class PortInUseError(LivedmaError):
-    """Somebody listens there already."""
-
-
 class TableFullError(LivedmaError):
     """There are as many connections or requests as this side keeps."""
 

@@ -37,16 +37,10 @@ class Announcement:
         self.port = port
         self._manager = manager
         self._answer = (qpn, qkey, private_data)
-        with manager.engine() as (engine, _):
-            self._cm = engine.listen(port, "UDP")
-            manager.on_event(self._cm, self._on_event)
+        self._cm = manager.listen(port, "UDP", self._on_event)
 
     def close(self) -> None:
-        if self._manager.is_closed:
-            return
-        with self._manager.engine() as (engine, now):
-            engine.unlisten(self._cm, now)
-            self._manager.forget(self._cm)
+        self._manager.unlisten(self._cm)
 
     def __enter__(self) -> Self:
         return self

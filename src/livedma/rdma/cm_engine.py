@@ -10,6 +10,7 @@ import ipaddress
 import random
 import secrets
 
+from livedma.errors import PortInUseError
 from livedma.rdma import cm_events as events
 from livedma.rdma import cm_messages as messages
 from livedma.rdma.cm_connection import (
@@ -17,7 +18,6 @@ from livedma.rdma.cm_connection import (
     ConnectionStateError,
     Counters,
     Listener,
-    PortInUseError,
     SidrRequest,
     State,
 )

@@ -47,12 +47,17 @@ class Manager:
         self,
         device: Device,
         *,
-        slot: int = 0,
+        slot: int | None = None,
         timing: Timing | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.device = device
-        self._engine = Engine(device.address, slot=slot, timing=timing, limits=limits)
+        self._engine = Engine(
+            device.address,
+            slot=device.slot if slot is None else slot,
+            timing=timing,
+            limits=limits,
+        )
         self._gsi = Gsi(device)
         self._lock = threading.RLock()
         self._handlers: dict[About, Handler] = {}
@@ -73,6 +78,28 @@ class Manager:
                 yield self._engine, time.monotonic()
             finally:
                 self._flush()
+
+    def listen(self, port: int, space: str, handler: Handler, backlog: int = 128) -> Listener:
+        """Requests to the port go to the handler. Raises PortInUseError."""
+        with self.engine() as (engine, now):
+            listener = engine.listen(port, space, backlog)
+            try:
+                self.device.claim_port(port, space)
+            except BaseException:
+                engine.unlisten(listener, now)
+                raise
+            self.on_event(listener, handler)
+        return listener
+
+    def unlisten(self, listener: Listener) -> None:
+        """Rejects what waits. Once is enough."""
+        if self.is_closed:
+            return
+        with self.engine() as (engine, now):
+            if listener in self._handlers:
+                self.device.release_port(listener.port, listener.space)
+                engine.unlisten(listener, now)
+                self.forget(listener)
 
     def on_event(self, about: About, handler: Handler) -> None:
         """Whom to tell; requests are for their listener. Until the end of what it is about."""

@@ -8,15 +8,17 @@ import ipaddress
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from livedma._native.port import KINDS, Port
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, PortInUseError
 from livedma.rdma.interface import Interface, interface_of, source_for
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.ports import PortKind, in_use, reason, refusal
 from livedma.rdma.queues import CompletionQueue
-from livedma.rdma.sharing import Place, joining
+
+if TYPE_CHECKING:
+    from livedma.rdma.sharing import Place
 
 
 def _interface_of(address: str) -> Interface:
@@ -63,7 +65,7 @@ class Device(Port):
                     kind=port,
                     max_qp=max_qp,
                     spin_us=min(round(spin * 1e6), 1_000_000),
-                    share=None if self._place is None else self._place.session,
+                    share=None if self._place is None else self._place.session.capsule(),
                 )
             except OSError as error:
                 raise self._explained(error, address, port) from None
@@ -75,12 +77,18 @@ class Device(Port):
 
     def _join(self, stack: ExitStack, address: str, scope: int, *, must: bool) -> Place | None:
         try:
+            # Its extensions need libbpf, without which all the rest works.
+            from livedma.rdma.sharing import joining
+
             return stack.enter_context(joining(address, self.interface.index, scope))
+        except ImportError as error:
+            problem = LivedmaError(f"libbpf is missing ({error}): sudo apt install libbpf1")
         except LivedmaError as error:
-            if must:
-                raise
-            self.share_reason = str(error)
-            return None
+            problem = error
+        if must:
+            raise problem
+        self.share_reason = str(problem)
+        return None
 
     def _explained(self, error: OSError, address: str, port: PortKind) -> Exception:
         if error.errno == errno.EADDRINUSE:
@@ -117,23 +125,26 @@ class Device(Port):
     def completion_queue(self, capacity: int = 1024) -> CompletionQueue:
         return CompletionQueue(capacity, self)
 
-    def claim_port(self, port: int) -> None:
-        """Requests for connections to the port come to this process, of those at the address."""
+    def claim_port(self, port: int, space: str = "TCP") -> None:
+        """Of the processes at the address, this one gets requests to the port.
+
+        space: TCP for connections, UDP for datagram services. Raises PortInUseError.
+        """
         if self._place is None:
             return
         try:
-            self._place.claim(port)
+            self._place.claim(port, space)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise LivedmaError(
-                f"another process listens at port {port} of {self.address}: use another port"
+            raise PortInUseError(
+                f"another process at {self.address} listens on {space} port {port}"
             ) from None
 
-    def release_port(self, port: int) -> None:
-        """Gives a claim back."""
-        if self._place is not None:
-            self._place.release(port)
+    def release_port(self, port: int, space: str = "TCP") -> None:
+        """Gives a claim back; a device that closes gives back all."""
+        if self._place is not None and not self.closed:
+            self._place.release(port, space)
 
     def listen(self) -> None:
         """Lets the running asyncio loop hear of completion events, unless another one does."""

@@ -18,7 +18,8 @@ from pathlib import Path
 from livedma._native.share import PIN, ShareSession
 from livedma.bpffs import find_bpffs, remove_pins
 from livedma.errors import LivedmaError, PrivilegeError
-from livedma.privilege import CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, holds
+from livedma.privilege import may_share
+from livedma.wire.private import service_id
 
 ROCE_PORT = 4791
 NEEDS = "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN: run them with sudo"
@@ -33,14 +34,14 @@ class Place:
         self._directory = directory
         self._pid = os.getpid()
 
-    def claim(self, port: int) -> None:
+    def claim(self, port: int, space: str) -> None:
         """Raises OSError (EADDRINUSE) if another process has the port."""
         with _locked(self._directory.parent):
-            self.session.claim(port)
+            self.session.claim(service_id(port, space))
 
-    def release(self, port: int) -> None:
+    def release(self, port: int, space: str) -> None:
         with _locked(self._directory.parent):
-            self.session.release(port)
+            self.session.release(service_id(port, space))
 
     def leave(self) -> None:
         """Gives the place back, unless a child that inherited it wants to."""
@@ -63,7 +64,7 @@ def joining(address: str, interface: int, scope: int = 0) -> Iterator[Place]:
     Raises LivedmaError with what speaks against sharing, or OSError (EADDRINUSE) if somebody has
     the address with whom it cannot be shared.
     """
-    if not (holds(CAP_NET_ADMIN) and (holds(CAP_BPF) or holds(CAP_SYS_ADMIN))):
+    if not may_share():
         raise PrivilegeError(NEEDS)
     # By a descriptor: the way there may lead through a process that ends before this one.
     root_fd = os.open(find_bpffs()[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

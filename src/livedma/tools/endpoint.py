@@ -11,6 +11,7 @@ from pyroute2 import IPRoute
 from livedma.errors import LivedmaError
 from livedma.rdma import Device
 from livedma.rdma.interface import source_for
+from livedma.rdma.ports import PortKind
 
 __all__ = ["device_at", "device_towards", "own_address", "resolve"]
 
@@ -49,26 +50,28 @@ def own_address(version: int | None = None) -> str:
     return str(min(usable, key=lambda address: (address.is_loopback, address.version)))
 
 
-def device_at(address: str, spin: float) -> Device:
-    """spin: seconds for which threads look for packets before they sleep."""
+def device_at(address: str, spin: float, port: PortKind = "auto") -> Device:
+    """spin and port as those of a Device."""
     try:
-        return Device(address, spin=spin)
+        return Device(address, spin=spin, port=port)
     except OSError as error:
         raise LivedmaError(
             f"no device can be opened at {address} ({error.strerror}): see `livedma doctor`"
         ) from None
 
 
-def device_towards(peer: str, spin: float, source: str | None = None) -> Device:
+def device_towards(
+    peer: str, spin: float, source: str | None = None, port: PortKind = "auto"
+) -> Device:
     """At the source, or else at the address from which packets to the peer go."""
     if source is not None:
-        return device_at(source, spin)
+        return device_at(source, spin, port)
     there = ipaddress.ip_address(peer)
     if there in _LOOPBACK:
         # The peer has this address for itself: there are many more.
         for offset in range(1, _TRIES):
             with contextlib.suppress(LivedmaError, ValueError):
-                return device_at(str(there + offset), spin)
+                return device_at(str(there + offset), spin, port)
     try:
         here = source_for(peer)
     except OSError as error:
@@ -77,4 +80,4 @@ def device_towards(peer: str, spin: float, source: str | None = None) -> Device:
         raise LivedmaError(
             f"{peer} is this host, and one address has one device: give another with -I ADDR"
         )
-    return device_at(here, spin)
+    return device_at(here, spin, port)

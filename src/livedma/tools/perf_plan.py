@@ -14,7 +14,7 @@ ALL_SIZES = tuple(1 << n for n in range(1, 24))  #: as perftest's -a: 2 B to 8 M
 _OPERATIONS = ("send", "write", "read")
 _KINDS = ("bw", "lat")
 _MAX_SIZE = 1 << 30
-_MAX_ITERATIONS = 1 << 40
+_MAX_ITERATIONS = {"bw": 1 << 40, "lat": 10_000_000}  # the times of the latter are kept
 _MAX_DEPTH = 8192
 _MAX_QPS = 1024
 _MAX_UNDER_WAY = 1 << 20  # of all connections together
@@ -39,7 +39,7 @@ class Plan:
         limits = (
             ("messages", len(self.sizes), len(ALL_SIZES), "sizes"),
             *(("a message", size, _MAX_SIZE, "bytes") for size in self.sizes),
-            ("a measurement", self.iterations, _MAX_ITERATIONS, "iterations"),
+            ("a measurement", self.iterations, _MAX_ITERATIONS[self.kind], "iterations"),
             ("a measurement", self.qps, _MAX_QPS, "queue pairs"),
             ("a queue pair", self.depth, _MAX_DEPTH, "requests under way"),
             ("a measurement", self.qps * self.depth, _MAX_UNDER_WAY, "requests under way"),

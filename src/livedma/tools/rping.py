@@ -15,7 +15,7 @@ from livedma.rdma import Completion, Device, cm
 
 __all__ = ["LARGEST", "SMALLEST", "Options", "PingError", "ping", "serve"]
 
-SMALLEST, LARGEST = 26, 65535  #: bytes of data: a line's start and its end, and rping's limit
+SMALLEST, LARGEST = 23, 65535  #: bytes of data: a line's start and its end, and rping's limit
 
 _INFO = struct.Struct("!QII")  # where data is: va, rkey, length
 _GO_AHEAD = bytes(_INFO.size)
@@ -36,6 +36,7 @@ class _Disconnected(Exception):
 class Options:
     size: int = 64
     count: int = 0  #: 0: without end
+    mtu: int | None = None  #: of RDMA; None: the largest of the client's interface
     validates: bool = False
     show: Callable[[str], None] = lambda _: None  #: told each ping's data
     debug: Callable[[str], None] = lambda _: None  #: told each step
@@ -166,7 +167,9 @@ def ping(device: Device, peer: str, port: int, options: Options) -> int:
     """Pings as often as asked for; how often that was."""
     with _End(device, options.size, options.debug) as end:
         try:
-            end.connection = cm.connect(device, peer, port, timeout=_CONNECT_S, **end.setup)
+            end.connection = cm.connect(
+                device, peer, port, timeout=_CONNECT_S, path_mtu=options.mtu, **end.setup
+            )
         except TimeoutError:
             raise PingError(f"{peer} does not answer: start `livedma rping -s` there") from None
         except cm.RejectedError as error:
