@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from endpoints import Endpoint, Rxe, rxe
 from ours import Ours, our_device
 
 from livedma.lab.guest import Lab
+from livedma.rdma.ports import PortKind
 
 
 @pytest.fixture(scope="package")
@@ -25,21 +27,50 @@ def kernel(kernels: tuple[Rxe, Rxe]) -> Rxe:
     return kernels[0]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a device of ours is, and how its packets come in."""
+
+    version: int
+    address: str
+    port: PortKind
+
+
+PLACES = {
+    "ipv4": Place(4, "10.77.0.254", "packet"),
+    "ipv4-udp": Place(4, "10.77.0.253", "udp"),
+    "ipv6": Place(6, "fd77::254", "udp"),
+}
+
+
 @pytest.fixture(scope="package")
-def our_devices(guests: Lab) -> Iterator[dict[int, Ours]]:
-    """Ours, by IP version."""
+def our_devices(guests: Lab, kernels: tuple[Rxe, Rxe]) -> Iterator[dict[str, Ours]]:
+    """Ours, by the name of its place. After the kernels: a device has its interface's first MTU."""
+    host, second = guests.host, PLACES["ipv4-udp"].address
+    with host.netlink() as ip:
+        ip.addr("add", index=host.ifindex, address=second, prefixlen=24)
     with contextlib.ExitStack() as stack:
-        yield {version: stack.enter_context(our_device(guests.host, version)) for version in (4, 6)}
+        yield {
+            name: stack.enter_context(our_device(host, place.address, place.port))
+            for name, place in PLACES.items()
+        }
+    with host.netlink() as ip:
+        ip.addr("del", index=host.ifindex, address=second, prefixlen=24)
 
 
-@pytest.fixture(params=[4, 6], ids=["ipv4", "ipv6"])
-def version(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def ours(our_devices: dict[int, Ours], version: int) -> Ours:
-    return our_devices[version]
+def version(place: str) -> int:
+    return PLACES[place].version
+
+
+@pytest.fixture
+def ours(our_devices: dict[str, Ours], place: str) -> Ours:
+    return our_devices[place]
 
 
 @pytest.fixture(params=["we-ask", "kernel-asks"])

@@ -12,6 +12,7 @@ from endpoints import ALL, Attributes, Done, Memory, Piece, QueuePair, Work, dig
 
 from livedma.lab.hosts import Host
 from livedma.rdma import CompletionQueue, Device, MemoryRegion, ProtectionDomain, WorkRequest
+from livedma.rdma.ports import PortKind
 
 _REMOTE = ("remote_write", "remote_read", "remote_atomic")
 
@@ -157,8 +158,8 @@ class Ours:
 
 
 @contextlib.contextmanager
-def our_device(host: Host, version: int) -> Iterator[Ours]:
+def our_device(host: Host, address: str, port: PortKind = "auto") -> Iterator[Ours]:
     with host.inside():
-        device = Device(host.ipv6 if version == 6 else host.ipv4)
+        device = Device(address, port=port)
     with device:
         yield Ours(device)

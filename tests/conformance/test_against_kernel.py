@@ -116,4 +116,4 @@ def test_a_capture_of_it_is_whole(
     assert {packet["src"] for packet in tap.packets} == {one.address(version) for one in pair}
     reliable = next(one for one in tap.connections() if one["transport"] == "RC")
     assert reliable["messages"] == {"SEND": 8, "WRITE": 8, "READ": 4, "FETCH_ADD": 4}
-    assert reliable["retransmitted"] == reliable["naks"] == 0
+    assert not reliable["retransmitted"] and not reliable["naks"]

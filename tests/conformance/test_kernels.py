@@ -13,6 +13,13 @@ from scenarios import Link, linked
 pytestmark = pytest.mark.slow
 
 Kernels = tuple[Rxe, Rxe]
+
+
+@pytest.fixture(params=[4, 6])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 mtus = pytest.mark.parametrize("mtu", [1024, 4096])
 
 

@@ -73,19 +73,27 @@ def test_a_file_is_put_into_a_guest(guests: Lab) -> None:
         guests.a.put(b"", "/none/file")
 
 
+def _host_mtu(lab: Lab) -> int:
+    with lab.host.netlink() as ip:
+        return int(ip.get_links(lab.host.ifindex)[0].get_attr("IFLA_MTU"))
+
+
 def test_the_mtu_changes_for_a_while(guests: Lab) -> None:
     def active(guest: Guest) -> str:
         shown = guest.run("ibv_devinfo -d rxe0", check=True).stdout
         return shown.split("active_mtu:")[1].split()[0]
 
     assert [active(guest) for guest in guests.guests] == ["1024", "1024"]
+    assert _host_mtu(guests) == 1500
     with guests.mtu(4500):
+        assert _host_mtu(guests) == 4500
         assert [active(guest) for guest in guests.guests] == ["4096", "4096"]
         # as long as a packet of 4096 bytes with all its headers, to the other guest and to the host
         for address in (guests.b.ipv4, guests.host.ipv4):
             ping = f"ping -c 1 -W 20 -M do -s {4500 - 28} {address}"
             assert guests.a.run(ping, 40).returncode == 0
     assert [guest.mtu for guest in guests.guests] == [1500, 1500]
+    assert _host_mtu(guests) == 1500
     assert [active(guest) for guest in guests.guests] == ["1024", "1024"]
 
 

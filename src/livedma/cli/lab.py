@@ -47,7 +47,7 @@ def register(commands: Any) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     up = _action(actions, "up", _up, "start the guests and leave them running", "livedma lab up")
     up.add_argument("--boot", action="store_true", help="boot them, even if there is a snapshot")
-    up.add_argument("--mtu", type=_mtu, default=1500, help="of the guests' interfaces (1500)")
+    up.add_argument("--mtu", type=_mtu, default=1500, help="of their network (1500)")
     text = "run a command in a guest, or a shell"
     sh = _action(actions, "sh", _sh, text, "livedma lab sh a rping -s -a 10.77.0.1")
     sh.add_argument("guest", choices=("a", "b"), help="which guest")

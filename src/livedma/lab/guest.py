@@ -240,7 +240,7 @@ class Lab:
             Guest(self.directory, guest, mtu=mtu, memory_mib=memory_mib) for guest in GUESTS
         )
         self.guests = (self.a, self.b)
-        self._keep, self._snapshots, self._say = keep, snapshots, say
+        self._keep, self._snapshots, self._say, self._mtu = keep, snapshots, say, mtu
         self._keeper: subprocess.Popen[bytes] | None = None
         self._image: images.Image | None = None
 
@@ -266,7 +266,7 @@ class Lab:
         try:
             if not self._keep:
                 self._start_keeper()
-            make_network(self.host, [guest.tap for guest in self.guests])
+            make_network(self.host, [guest.tap for guest in self.guests], self._mtu)
             self._start_guests(self._image)
         except BaseException:
             self.stop()
@@ -325,15 +325,17 @@ class Lab:
 
     @contextlib.contextmanager
     def mtu(self, mtu: int) -> Iterator[None]:
-        """Another MTU of both guests for a while: 4096 bytes of RDMA need 4176 at least."""
-        before = [guest.mtu for guest in self.guests]
+        """Another MTU of guests and host for a while: 4096 bytes of RDMA need 4176 at least."""
         try:
-            for guest in self.guests:
-                guest.mtu = mtu
+            self._set_mtu(mtu)
             yield
         finally:
-            for guest, old in zip(self.guests, before, strict=True):
-                guest.mtu = old
+            self._set_mtu(self._mtu)
+
+    def _set_mtu(self, mtu: int) -> None:
+        self.host.set_link(mtu=mtu)
+        for guest in self.guests:
+            guest.mtu = mtu
 
     def snapshot(self, directory: Path) -> None:
         """Saves the memory of both guests in a new directory, all or nothing; they go on."""

@@ -13,7 +13,7 @@ from livedma.lab.hosts import Host
 
 __all__ = ["make_network"]
 
-MTU = 9000  # of the bridge; the guests choose their own below it
+MTU = 9000  # of the bridge's ports: what the guests and the host choose fits
 _QUEUE_PACKETS = 10_000  # emulated guests are slow to read: a burst has to wait, not to be dropped
 _MAC = "52:54:00:77:00:fe"  # the same each time: guests from a snapshot remember it
 _NO_DAD = 0x02
@@ -28,8 +28,11 @@ def _make_tap(host: Host, name: str) -> None:
         fcntl.ioctl(tun, _TUNSETPERSIST, 1)
 
 
-def make_network(host: Host, taps: list[str]) -> None:
-    """Makes the host's namespace, its interface as a bridge with the host's addresses, the TAPs."""
+def make_network(host: Host, taps: list[str], mtu: int) -> None:
+    """Makes the host's namespace, its interface as a bridge with the host's addresses, the TAPs.
+
+    mtu: of the host itself. It is that of the guests, too: peers on one network have to agree.
+    """
     try:
         netns.create(host.name)
         with host.inside():
@@ -48,7 +51,7 @@ def make_network(host: Host, taps: list[str]) -> None:
                 ip.link("set", index=index, mtu=MTU, txqlen=_QUEUE_PACKETS)
                 ip.link("set", index=index, master=bridge, state="up")
             ip.link("set", index=bridge, kind="bridge", br_mcast_snooping=0)
-            ip.link("set", index=bridge, address=_MAC, mtu=MTU, state="up")
+            ip.link("set", index=bridge, address=_MAC, mtu=mtu, state="up")
             ip.addr("add", index=bridge, address=host.ipv4, prefixlen=24)
             ip.addr("add", index=bridge, address=host.ipv6, prefixlen=64, flags=_NO_DAD)
     except OSError as error:

@@ -183,6 +183,8 @@ def guest_wire(lab: Lab, guest: Guest, *rules: Rule, seed: int = 0) -> Iterator[
         guest.run("ethtool -K eth0 tx off", check=True)
         stack.callback(guest.run, "ethtool -K eth0 tx on", check=True)
         with host.netlink() as ip:
+            for index in ip.link_lookup(ifname=ends["near"]):  # whoever made it was killed
+                ip.link("del", index=index)
             ip.link("add", ifname=ends["near"], kind="veth", peer=ends["inside"])
         stack.callback(bridge_port.remove_link)
         bridge_port.offload(**_OFFLOADS_OFF)

@@ -69,6 +69,11 @@ class Port:
                 return message
         return None
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether something came together with the request."""
+        return bool(self._inbox)
+
     def messages(self) -> Iterator[dict[str, Any]]:
         """What has come in for the command that runs; raises Gone when it is to end."""
         self._read()
@@ -184,7 +189,7 @@ class Command:
             while True:
                 has_ended = self.process.poll() is not None
                 ready = dict(poll.poll(0 if has_ended else 10 if self._to_write else 50))
-                if ready.pop(self.port.fd, 0):
+                if ready.pop(self.port.fd, 0) or self.port.has_messages:
                     for message in self.port.messages():
                         self._take(message)
                 self._feed()
