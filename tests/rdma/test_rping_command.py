@@ -314,7 +314,6 @@ def test_wrong_use(argv: str, says: str) -> None:
     [
         ("-c -a no.such.host.invalid", "no address, and no name"),
         ("-s -a 192.0.2.77", "see `ip address`"),
-        ("-c -a ::1", "one address has one device: give another with -I ADDR"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(argv: str, says: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from livedma._native.port import SOCKET_BUFFER_BYTES
 from livedma.doctor.finding import Finding
+from livedma.privilege import holds
 
 __all__ = ["system"]
 
@@ -26,12 +27,6 @@ def system() -> list[Finding]:
         _processor(),
         *_kernel_devices(),
     ]
-
-
-def _has_capability(number: int) -> bool:
-    status = Path("/proc/self/status").read_text()
-    mask = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff"))
-    return bool(int(mask, 16) >> number & 1)
 
 
 def _mib(length_bytes: int) -> str:
@@ -87,11 +82,11 @@ def _socket_buffers() -> Finding:
 
 def _pinned_memory() -> Finding:
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    is_free = limit == resource.RLIM_INFINITY or _has_capability(_CAP_IPC_LOCK)
+    is_free = limit == resource.RLIM_INFINITY or holds(_CAP_IPC_LOCK)
     text = "without limit" if is_free else f"{_mib(limit)} (RLIMIT_MEMLOCK)"
     facts = {
         "limit_bytes": None if limit == resource.RLIM_INFINITY else limit,
-        "has_cap_ipc_lock": _has_capability(_CAP_IPC_LOCK),
+        "has_cap_ipc_lock": holds(_CAP_IPC_LOCK),
     }
     return Finding(
         "pinned-memory",

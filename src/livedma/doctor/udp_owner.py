@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROCE_PORT", "Owner", "owner_of"]
-
-ROCE_PORT = 4791
+__all__ = ["Owner", "owner_of"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class _Socket:
     inode: int
 
 
-def owner_of(address: str, port: int = ROCE_PORT) -> Owner:
+def owner_of(address: str, port: int) -> Owner:
     """Of the socket that keeps others from the address."""
     wanted = ipaddress.ip_address(address)
     for one in _sockets(port):
