@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from livedma.errors import LivedmaError
 from livedma.rdma import Device, cm, cm_manager
@@ -21,12 +22,12 @@ _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
 HERE, THERE, ELSEWHERE, NOBODY = (f"{_NET}.{host}" for host in (1, 2, 3, 77))
 
 
-def device_at(address: str) -> Device:
+def device_at(address: str, **options: Any) -> Device:
     """Of ::1 there is one only: waits for whoever else tests there."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            return Device(address)
+            return Device(address, **options)
         except LivedmaError as error:
             if "in use" not in str(error) or time.monotonic() > end:
                 raise
@@ -35,11 +36,15 @@ def device_at(address: str) -> Device:
 
 @contextmanager
 def devices(
-    addresses: tuple[str, str] = (HERE, THERE), timing: cm.Timing | None = None
+    addresses: tuple[str, str] = (HERE, THERE), timing: cm.Timing | None = None, **options: Any
 ) -> Iterator[tuple[Device, Device]]:
     with ExitStack() as stack:
-        one = stack.enter_context(device_at(addresses[0]))
-        two = one if addresses[0] == addresses[1] else stack.enter_context(device_at(addresses[1]))
+        one = stack.enter_context(device_at(addresses[0], **options))
+        two = (
+            one
+            if addresses[0] == addresses[1]
+            else stack.enter_context(device_at(addresses[1], **options))
+        )
         for device in {one, two}:
             cm.manager(device, timing=timing)
         yield one, two

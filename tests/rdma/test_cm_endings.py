@@ -98,14 +98,21 @@ def test_a_listener_that_closes_rejects_and_can_come_back() -> None:
 
 @pytest.mark.parametrize("timing", [None, IMPATIENT])
 def test_a_peer_that_lost_its_memory_connects_again(timing: cm.Timing | None) -> None:
-    """A device that vanished without a word comes back with the numbers it had."""
-    with devices(timing=timing) as (one, two), cm.listen(two, PORT) as listener, pool() as threads:
+    """A device that vanished without a word comes back with the numbers it had.
+
+    One that shares its address would begin with others.
+    """
+    with (
+        devices(timing=timing, share=False) as (one, two),
+        cm.listen(two, PORT) as listener,
+        pool() as threads,
+    ):
         accepting = threads.submit(lambda: listener.get(PATIENCE).accept())
         number = cm.connect(one, two.address, PORT, timeout=PATIENCE).qp.number
         theirs = accepting.result(PATIENCE)
         cm.manager(one)._gsi = Silent()  # type: ignore[assignment]
         one.close()
-        with Device(one.address) as again:
+        with Device(one.address, share=False) as again:
             cm.manager(again, timing=timing)
             accepting = threads.submit(lambda: listener.get(PATIENCE).accept())
             mine = cm.connect(again, two.address, PORT, timeout=PATIENCE)

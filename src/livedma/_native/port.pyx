@@ -60,11 +60,11 @@ cdef class Port(Engine):
         self.destroy()
 
     cdef void destroy(self) noexcept:
-        self.c = NULL  # the port's, which destroys it
-        if self.port != NULL:
+        cdef ldma_port *port = self.port
+        self.port, self.c = NULL, NULL  # before others run; the device is the port's
+        if port != NULL:
             with nogil:
-                ldma_port_close(self.port)
-        self.port = NULL
+                ldma_port_close(port)
 
     cdef int acquire(self) except -1:
         if self.port == NULL:
