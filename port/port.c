@@ -16,6 +16,7 @@
 #include "port_internal.h"
 #include "stray.h"
 
+#define RX_TRAINS 8      /* in a row, before answers go out */
 #define SERVED_NS 200000 /* a user who served the port that recently will again */
 #define ASIDE_NS 1000000 /* for so long the thread then leaves it to them */
 
@@ -97,27 +98,29 @@ void ldma_port_unlock(struct ldma_port *port)
 		signal_fd(port->wake_fd);
 }
 
-static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns, bool is_last)
+static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+		  uint64_t now_ns, bool is_last)
 {
-	bool has_worked = ldma_port_progress(port, cq, now_ns, is_last);
+	bool has_worked = ldma_port_progress(port, cq, trains, now_ns, is_last);
 
 	ldma_port_publish(port, now_ns);
 	return has_worked;
 }
 
 /* What a user does who waits. */
-static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns)
+static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+		      uint64_t now_ns)
 {
 	/* Not a trylock in a loop: the owner may wait for this very processor. */
 	ldma_port_lock(port);
 	__atomic_store_n(&port->served_ns, now_ns, __ATOMIC_RELAXED);
-	serve(port, cq, now_ns, false);
+	serve(port, cq, trains, now_ns, false);
 	pthread_mutex_unlock(&port->owner);
 }
 
 void ldma_port_serve(struct ldma_port *port)
 {
-	serve_for(port, NULL, ldma_port_now());
+	serve_for(port, NULL, 1, ldma_port_now());
 }
 
 /* Sleeps until the queue's event. */
@@ -155,7 +158,7 @@ int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		if (elapsed_ns >= timeout_ns)
 			return 0;
 		if (elapsed_ns < look_ns) {
-			serve_for(port, cq, now_ns);
+			serve_for(port, cq, RX_TRAINS, now_ns);
 		} else {
 			if (!has_slept && look_ns)
 				ldma_spin_lost(&port->user_spin, spin_ns);
@@ -211,7 +214,7 @@ void *ldma_port_run(void *arg)
 			continue;
 		}
 		ldma_port_lock(port);
-		has_worked = serve(port, NULL, now_ns, is_idle);
+		has_worked = serve(port, NULL, RX_TRAINS, now_ns, is_idle);
 		is_tx_blocked = port->is_tx_blocked;
 		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);
