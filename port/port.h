@@ -9,20 +9,12 @@
 
 #include "address.h"
 #include "device.h"
+#include "share.h"
 
 /* How packets come in; they always leave through a UDP socket. LDMA_PORT_UDP needs no privilege, but a UDP socket keeps
  * the IPv4 ID to itself, so that 16 of the ICRC's 32 bits protect. LDMA_PORT_PACKET (IPv4 only: IPv6 has no ID) verifies
  * all of it; packet_socket.h says what it needs. */
 enum ldma_port_kind { LDMA_PORT_AUTO, LDMA_PORT_UDP, LDMA_PORT_PACKET };
-
-/* Who lets several processes share an address (bpf/share_session.h has one). join takes a slot, 0 to 255, for the socket,
- * which is bound with SO_REUSEPORT: from then on it gets what is for queue pairs with the slot in the top 8 bits of their
- * numbers, and messages to QP 1 that are for this process. Returns the slot, or a negative errno. ret_filter: a program
- * that lets a packet socket hear the same; the port closes it. */
-struct ldma_share {
-	void *session;
-	int (*join)(void *session, int socket_fd, int *ret_filter);
-};
 
 struct ldma_port_config {
 	struct ldma_device_config

@@ -184,8 +184,9 @@ static void receive_frame(struct ldma_port *port, const struct ldma_frame *frame
 	struct headers headers = {.length = (frame->l3[0] & 15) * 4u + UDP_BYTES, .counts = true};
 	struct ldma_packet packet;
 
-	if (frame->segment && frame->length > headers.length &&
-	    frame->length - headers.length > frame->segment) {
+	/* What has no such header at all is one packet, which says what is wrong with it. */
+	if (frame->segment && frame->l3[0] >> 4 == 4 && headers.length >= 20 + UDP_BYTES &&
+	    frame->length > headers.length && frame->length - headers.length > frame->segment) {
 		memcpy(headers.bytes, frame->l3, headers.length);
 		headers.id = get16(headers.bytes + 4);
 		receive_frame_train(port, frame, &headers, moment);

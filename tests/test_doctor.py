@@ -16,7 +16,7 @@ from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.xdp import TinyXdp
 from needs import needs
 
-POINTS = ("port", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
+POINTS = ("port", "sharing", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
 WANTED_BYTES = 8 << 20
 
 
@@ -57,6 +57,15 @@ def test_whatever_costs_says_what() -> None:
         for finding in findings:
             assert finding["state"] in ("fine", "costs", "stops")
             assert bool(finding["cost"]) == (finding["state"] == "costs")
+
+
+def test_sharing_depends_on_privilege() -> None:
+    needs(os.geteuid() == 0, "what root may do is to be shown")
+    _, found, _ = doctor()
+    assert [f["state"] for f in found["sharing"]] == ["fine"]
+    _, found, can_run = doctor("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin")
+    assert can_run
+    assert [f["state"] for f in found["sharing"]] == ["costs"]
 
 
 def test_help_has_an_example() -> None:

@@ -6,11 +6,13 @@ import socket
 import struct
 from collections.abc import Iterable
 
+from loopback import HERE
+
 import frames
 from livedma.rdma import Device
 
 QKEY = 0x11111111
-PEER = "127.0.0.3"
+PEER = HERE.rpartition(".")[0] + ".66"
 SPORT = 50000
 
 

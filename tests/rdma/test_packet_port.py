@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from datagrams import Receiver, datagram, send_train, sender
+from loopback import HERE, device_at
 from pairs import End, connected
 
 from livedma.errors import LivedmaError
@@ -25,7 +26,7 @@ def root() -> None:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Device("127.0.0.1", port="packet") as device:
+    with Device(HERE, port="packet") as device:
         yield Receiver(device)
 
 
@@ -41,13 +42,13 @@ def wait_until_counted(device: Device, name: str, count: int) -> None:
 
 
 def test_what_is_allowed_is_chosen() -> None:
-    with Device("127.0.0.1") as device:
+    with Device(HERE) as device:
         assert device.port_kind == "packet"
         assert "in full" in device.port_reason
-    with Device("127.0.0.1", port="udp") as device:
+    with Device(HERE, port="udp") as device:
         assert device.port_kind == "udp"
         assert "asked for" in device.port_reason
-    with Device("::1") as device:
+    with device_at("::1") as device:
         assert device.port_kind == "udp"
         assert "in full" in device.port_reason
 
@@ -56,8 +57,8 @@ def test_without_the_right_to_it_auto_does_without() -> None:
     program = (
         "from livedma.rdma import Device\n"
         "from livedma.errors import PrivilegeError\n"
-        "with Device('127.0.0.4') as d: print(d.port_kind, d.port_reason)\n"
-        "try: Device('127.0.0.4', port='packet')\n"
+        f"with Device({HERE!r}) as d: print(d.port_kind, d.port_reason)\n"
+        f"try: Device({HERE!r}, port='packet')\n"
         "except PrivilegeError as e: print(e)\n"
     )
     command = ["setpriv", "--bounding-set=-net_raw", sys.executable, "-c", program]
@@ -67,29 +68,29 @@ def test_without_the_right_to_it_auto_does_without() -> None:
     assert first.startswith("udp 16 of the ICRC's 32 bits")
     assert "CAP_NET_RAW" in first
     assert second == (
-        "no packet port at 127.0.0.4: it needs CAP_NET_RAW: run it as root; or use the UDP port"
+        f"no packet port at {HERE}: it needs CAP_NET_RAW: run it as root; or use the UDP port"
     )
 
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="'tcp'"):
-        Device("127.0.0.1", port="tcp")  # type: ignore[arg-type]
+        Device(HERE, port="tcp")  # type: ignore[arg-type]
     with pytest.raises(LivedmaError, match="IPv4"):
         Device("::1", port="packet")
     with (
-        Device("127.0.0.1", port="udp", share=False),
+        Device(HERE, port="udp", share=False),
         pytest.raises(LivedmaError, match="in use"),
     ):
-        Device("127.0.0.1", port="packet")
+        Device(HERE, port="packet")
 
 
 @pytest.mark.parametrize(("port", "expected"), [("udp", [b"odd!", b"even"]), ("packet", [b"even"])])
 def test_an_icrc_for_another_id(port: str, expected: list[bytes]) -> None:
     """The socket sends the ID 0, the first ICRC is for 7: only the packet port can know."""
-    with Device("127.0.0.1", port=port) as device, sender() as sock:  # type: ignore[arg-type]
+    with Device(HERE, port=port) as device, sender() as sock:  # type: ignore[arg-type]
         receiver = Receiver(device)
         for text, ident in ((b"odd!", 7), (b"even", 0)):
-            sock.sendto(datagram(receiver, text, ident)[28:], ("127.0.0.1", 4791))
+            sock.sendto(datagram(receiver, text, ident)[28:], (HERE, 4791))
         assert receiver.receive(len(expected)) == expected
         assert receiver.dropped == 2 - len(expected)
 
@@ -123,8 +124,8 @@ def test_a_damaged_packet_of_a_train_is_the_only_one_lost(receiver: Receiver) ->
 def test_options_of_ip_are_covered(receiver: Receiver) -> None:
     options = b"\x01\x01\x01\x00"
     with sender(options) as sock:
-        sock.sendto(datagram(receiver, b"none", 0)[28:], ("127.0.0.1", 4791))
-        sock.sendto(datagram(receiver, b"with", 0, options)[32:], ("127.0.0.1", 4791))
+        sock.sendto(datagram(receiver, b"none", 0)[28:], (HERE, 4791))
+        sock.sendto(datagram(receiver, b"with", 0, options)[32:], (HERE, 4791))
         assert receiver.receive(1) == [b"with"]
     assert receiver.dropped == 1
 
@@ -132,7 +133,7 @@ def test_options_of_ip_are_covered(receiver: Receiver) -> None:
 def test_the_system_complains_to_no_sender(receiver: Receiver) -> None:
     """Its own UDP socket holds the port: no ICMP comes back."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.connect(("127.0.0.1", 4791))
+        sock.connect((HERE, 4791))
         sock.send(b"no RoCE")
         wait_until_counted(receiver.device, "dropped_icrc", 1)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0

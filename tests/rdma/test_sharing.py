@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from datagrams import QKEY, Receiver, datagram, datagram_to, send_train, sender
+from loopback import ELSEWHERE, HERE, THERE
 from member import Member
 from pairs import End
 
@@ -22,7 +25,7 @@ from livedma.wire.private import service_id
 from needs import needs
 
 HOME = Path("/sys/fs/bpf/livedma/share")
-ADDRESS = "127.0.0.9"
+ADDRESS = HERE
 UNPRIVILEGED = ("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin")
 KINDS = pytest.mark.parametrize("port", ["udp", "packet"])
 
@@ -62,16 +65,18 @@ def exchange(a: Member, b: Member, ends: tuple[int, int], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "addresses"),
-    [
-        ("udp", [ADDRESS, ADDRESS, "127.0.0.10"]),
-        ("packet", [ADDRESS, ADDRESS, "127.0.0.10"]),
-        ("packet", [ADDRESS, ADDRESS, ADDRESS]),
-        ("udp", ["::1", "::1", "::1"]),
-    ],
+    ("port", "places"), [("udp", "aab"), ("packet", "aab"), ("packet", "aaa"), ("udp", "666")]
 )
-def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, addresses: list[str]) -> None:
-    a, b, other = (stack.enter_context(Member(each, port=port)) for each in addresses)
+def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, places: str) -> None:
+    """At two addresses, at one, and at one of IPv6, which is that of a host."""
+    host, _ = stack.enter_context(two_hosts())
+    addresses = {"a": HERE, "b": THERE, "6": host.ipv6}
+
+    def start(place: str) -> Member:
+        wrapper = host.command() if place == "6" else ()
+        return stack.enter_context(Member(addresses[place], *wrapper, port=port))
+
+    a, b, other = map(start, places)
     assert a.port_kind == b.port_kind == port
     assert (a.slot, b.slot) == (0, 1)
     ends = connect(a, other), connect(b, other)
@@ -80,7 +85,7 @@ def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, addresses: l
         exchange(member, other, ends[member.slot], f"to {member.slot} and back")
     a.kill()
     exchange(b, other, ends[1], "still here")
-    heir = stack.enter_context(Member(addresses[0], port=port))
+    heir = start(places[0])
     assert heir.slot == 0  # whose socket the kernel removed
     new = connect(heir, other)
     assert new[0] != ends[0][0]  # or late packets for the dead would find somebody
@@ -110,7 +115,7 @@ def test_a_train_with_packets_for_both(stack: ExitStack, port: PortKind, version
 
 def test_our_own_trains_have_one_receiver(stack: ExitStack) -> None:
     a, b = (Receiver(stack.enter_context(Device(ADDRESS, share=True))) for _ in range(2))
-    end = End(stack.enter_context(Device("127.0.0.10")), "UD")
+    end = End(stack.enter_context(Device(THERE)), "UD")
     end.connect_to(ADDRESS, 0)
     to = {"dst": ADDRESS, "remote_qkey": QKEY}
     end.qp.post_sends(
@@ -276,7 +281,7 @@ def test_what_the_killed_left_goes_with_the_next() -> None:
     with Member(ADDRESS) as member:
         member.kill()
     assert len(directories()) == 1
-    with Device("127.0.0.11", share=True):
+    with Device(ELSEWHERE, share=True):
         assert directories() == []
 
 
@@ -325,6 +330,18 @@ def test_without_privilege_an_address_has_one_process() -> None:
         Member(ADDRESS, *UNPRIVILEGED, share=True)
 
 
+def test_without_libbpf_there_is_no_sharing() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['livedma._native.share'] = None\n"
+        "from livedma.rdma import Device\n"
+        f"with Device({ADDRESS!r}) as device: print(device.is_shared, device.share_reason)\n"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, text=True, capture_output=True, timeout=60, check=True)
+    assert ran.stdout.startswith("False libbpf is missing")
+
+
 def test_another_version_is_left_alone() -> None:
     with Device(ADDRESS, share=True):
         (directory,) = directories()
@@ -332,7 +349,7 @@ def test_another_version_is_left_alone() -> None:
         try:
             with pytest.raises(LivedmaError, match="another version"):
                 Device(ADDRESS, share=True)
-            with Device("127.0.0.11", share=True):
+            with Device(ELSEWHERE, share=True):
                 assert directories() == [directory]
         finally:
             (directory / "sockets-0").rename(directory / "sockets-1")

@@ -2,6 +2,8 @@ from array import array
 from collections.abc import Sequence
 
 from livedma._native.port import Port
+from livedma._native.rdma import OPERATIONS as OPERATIONS
+from livedma._native.rdma import STATUSES as STATUSES
 from livedma._native.rdma import CompletionQueue, QueuePair, Region
 
 class CompletionError(Exception): ...

@@ -13,8 +13,7 @@ cdef extern from "port.h" nogil:
         LDMA_PORT_UDP
         LDMA_PORT_PACKET
     struct ldma_share:
-        void *session
-        int (*join)(void *session, int socket_fd, int *ret_filter) noexcept
+        pass
     struct ldma_port_config:
         ldma_device_config device
         ldma_address address

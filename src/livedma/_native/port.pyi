@@ -1,5 +1,4 @@
 from livedma._native.rdma import CompletionQueue, Engine
-from livedma._native.share import ShareSession
 
 KINDS: dict[str, int]
 SOCKET_BUFFER_BYTES: int
@@ -20,7 +19,7 @@ class Port(Engine):
         max_region: int = 65536,
         window_packets: int = 0,
         spin_us: int = 50,
-        share: ShareSession | None = None,
+        share: object = None,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -3,11 +3,11 @@ from ipaddress import ip_address
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from livedma._native.rdma cimport CompletionQueue, Engine, check, ldma_cq
-from livedma._native.share cimport ShareSession
 
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
@@ -26,9 +26,8 @@ cdef class Port(Engine):
 
     def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
                  uint32_t max_qp=16384, uint32_t max_region=65536,
-                 uint32_t window_packets=0, uint32_t spin_us=50, ShareSession share=None):
+                 uint32_t window_packets=0, uint32_t spin_us=50, object share=None):
         cdef ldma_port_config config
-        cdef ldma_share sharing
         cdef bytes packed = ip_address(address).packed
         cdef int error
         if self.port != NULL:
@@ -41,10 +40,8 @@ cdef class Port(Engine):
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
         config.spin_us = spin_us
-        if share is not None:
-            sharing.session = share.session()
-            sharing.join = share.join
-            config.share = &sharing
+        if share is not None:  # a capsule of an extension that may not be there: it needs libbpf
+            config.share = <const ldma_share *>PyCapsule_GetPointer(share, "ldma_share")
         with nogil:  # who waits to tap it may be a thread of this process
             error = ldma_port_open(&config, &self.port)
         check(error)

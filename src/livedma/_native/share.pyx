@@ -1,10 +1,18 @@
 """Sharing an address: its maps and this process's slot. Contracts are in bpf/share_session.h."""
 from os import strerror
 
+from cpython.pycapsule cimport PyCapsule_New
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+cdef extern from "share.h":
+    struct ldma_share:
+        void *session
+        int (*join)(void *session, int socket_fd, int *ret_filter) noexcept
+
 cdef extern from "share_session.h":
+    struct share_session:
+        pass
     const char *LDMA_SHARE_SOCKETS
     int share_open(const char *directory, uint32_t address, uint32_t interface, share_session **ret)
     int share_start(const char *directory, uint32_t address, uint32_t interface, share_session **ret)
@@ -27,6 +35,9 @@ cdef int check(int result) except -1:
 cdef class ShareSession:
     """The maps of one address. A port that is given it joins by it."""
 
+    cdef share_session *c
+    cdef ldma_share share
+
     def __init__(self):
         raise TypeError("use ShareSession.open() or ShareSession.start()")
 
@@ -44,36 +55,39 @@ cdef class ShareSession:
         check(share_start(directory.encode(), word(address), interface, &self.c))
         return self
 
-    def __cinit__(self):
-        self.join = share_join
-
     def __dealloc__(self):
         share_close(self.c)
 
-    cdef void *session(self) except NULL:
+    cdef share_session *session(self) except NULL:
         if self.c == NULL:
             raise ValueError("the session is closed")
         return self.c
+
+    def capsule(self):
+        """A struct ldma_share, for a port of another extension; valid as long as the session."""
+        self.share.session = self.session()
+        self.share.join = share_join
+        return PyCapsule_New(&self.share, "ldma_share", NULL)
 
     def close(self):
         share_close(self.c)
         self.c = NULL
 
     def claim(self, uint32_t service):
-        check(share_claim(<share_session *>self.session(), service))
+        check(share_claim(self.session(), service))
 
     def release(self, uint32_t service):
-        check(share_release(<share_session *>self.session(), service))
+        check(share_release(self.session(), service))
 
     def leave(self):
         """Gives slot and claims back; how many others have one."""
-        share_leave(<share_session *>self.session())
+        share_leave(self.session())
         return share_count(self.c)
 
     @property
     def count(self):
         """How many have a slot."""
-        return share_count(<const share_session *>self.session())
+        return share_count(self.session())
 
 
 cdef uint32_t word(bytes address):

@@ -8,8 +8,8 @@ from typing import Any
 from pyroute2 import Ethtool, IPRoute
 
 from livedma.doctor.finding import Finding
-from livedma.doctor.trial import ROCE_PORT, Trial, ports, sharing
-from livedma.doctor.udp_owner import owner_of
+from livedma.doctor.trial import Trial, ports, sharing
+from livedma.doctor.udp_owner import ROCE_PORT, owner_of
 from livedma.rdma.interface import HEADERS, Interface
 
 __all__ = ["addresses"]

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from livedma._native.port import SOCKET_BUFFER_BYTES
 from livedma.doctor.finding import Finding
-from livedma.privilege import holds
+from livedma.privilege import CAP_IPC_LOCK, holds
 
 __all__ = ["system"]
 
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _SO_RCVBUFFORCE = 33
-_CAP_IPC_LOCK = 14
 
 
 def system() -> list[Finding]:
@@ -82,11 +81,11 @@ def _socket_buffers() -> Finding:
 
 def _pinned_memory() -> Finding:
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    is_free = limit == resource.RLIM_INFINITY or holds(_CAP_IPC_LOCK)
+    is_free = limit == resource.RLIM_INFINITY or holds(CAP_IPC_LOCK)
     text = "without limit" if is_free else f"{_mib(limit)} (RLIMIT_MEMLOCK)"
     facts = {
         "limit_bytes": None if limit == resource.RLIM_INFINITY else limit,
-        "has_cap_ipc_lock": holds(_CAP_IPC_LOCK),
+        "has_cap_ipc_lock": holds(CAP_IPC_LOCK),
     }
     return Finding(
         "pinned-memory",

@@ -10,11 +10,11 @@ import sys
 from dataclasses import dataclass
 
 from livedma.doctor.finding import Finding
+from livedma.doctor.udp_owner import ROCE_PORT
 from livedma.errors import LivedmaError
 from livedma.rdma import Device
-from livedma.rdma.sharing import ROCE_PORT
 
-__all__ = ["ROCE_PORT", "Trial", "ports", "sharing"]
+__all__ = ["Trial", "ports", "sharing"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Owner", "owner_of"]
+__all__ = ["ROCE_PORT", "Owner", "owner_of"]
+
+ROCE_PORT = 4791
 
 
 @dataclass(frozen=True)

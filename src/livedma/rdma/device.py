@@ -8,7 +8,7 @@ import ipaddress
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from livedma._native.port import KINDS, Port
 from livedma.errors import LivedmaError, PortInUseError
@@ -16,7 +16,9 @@ from livedma.rdma.interface import Interface, interface_of, source_for
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.ports import PortKind, in_use, reason, refusal
 from livedma.rdma.queues import CompletionQueue
-from livedma.rdma.sharing import Place, joining
+
+if TYPE_CHECKING:
+    from livedma.rdma.sharing import Place
 
 
 def _interface_of(address: str) -> Interface:
@@ -63,7 +65,7 @@ class Device(Port):
                     kind=port,
                     max_qp=max_qp,
                     spin_us=min(round(spin * 1e6), 1_000_000),
-                    share=None if self._place is None else self._place.session,
+                    share=None if self._place is None else self._place.session.capsule(),
                 )
             except OSError as error:
                 raise self._explained(error, address, port) from None
@@ -75,12 +77,18 @@ class Device(Port):
 
     def _join(self, stack: ExitStack, address: str, scope: int, *, must: bool) -> Place | None:
         try:
+            # Its extensions need libbpf, without which all the rest works.
+            from livedma.rdma.sharing import joining
+
             return stack.enter_context(joining(address, self.interface.index, scope))
+        except ImportError as error:
+            problem = LivedmaError(f"libbpf is missing ({error}): sudo apt install libbpf1")
         except LivedmaError as error:
-            if must:
-                raise
-            self.share_reason = str(error)
-            return None
+            problem = error
+        if must:
+            raise problem
+        self.share_reason = str(problem)
+        return None
 
     def _explained(self, error: OSError, address: str, port: PortKind) -> Exception:
         if error.errno == errno.EADDRINUSE:

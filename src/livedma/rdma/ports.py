@@ -10,6 +10,7 @@ from livedma.errors import LivedmaError, PrivilegeError
 
 PortKind = Literal["auto", "udp", "packet"]
 
+_WEAKER = "16 of the ICRC's 32 bits protect, since a UDP socket hides the IPv4 ID"
 _OBSTACLES = {
     errno.EPERM: "it needs CAP_NET_RAW: run it as root",
     errno.EACCES: "it needs CAP_NET_RAW: run it as root",
@@ -23,10 +24,9 @@ def reason(kind: str, ip_version: int, packet_errno: int) -> str:
         return "every ICRC is verified in full"
     if ip_version == 6:
         return "every ICRC is verified in full: IPv6 needs no packet port for it"
-    weaker = "16 of the ICRC's 32 bits protect, since a UDP socket hides the IPv4 ID"
     if not packet_errno:
-        return f"{weaker}; it was asked for"
-    return f"{weaker}; no packet port: {_obstacle(packet_errno)}"
+        return f"{_WEAKER}; it was asked for"
+    return f"{_WEAKER}; no packet port: {_obstacle(packet_errno)}"
 
 
 def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:

@@ -18,7 +18,7 @@ from pathlib import Path
 from livedma._native.share import PIN, ShareSession
 from livedma.bpffs import find_bpffs, remove_pins
 from livedma.errors import LivedmaError, PrivilegeError
-from livedma.privilege import CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, holds
+from livedma.privilege import may_share
 from livedma.wire.private import service_id
 
 ROCE_PORT = 4791
@@ -64,7 +64,7 @@ def joining(address: str, interface: int, scope: int = 0) -> Iterator[Place]:
     Raises LivedmaError with what speaks against sharing, or OSError (EADDRINUSE) if somebody has
     the address with whom it cannot be shared.
     """
-    if not (holds(CAP_NET_ADMIN) and (holds(CAP_BPF) or holds(CAP_SYS_ADMIN))):
+    if not may_share():
         raise PrivilegeError(NEEDS)
     # By a descriptor: the way there may lead through a process that ends before this one.
     root_fd = os.open(find_bpffs()[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
