@@ -34,7 +34,7 @@ class Ours:
 
     def _run(self, link: Link, test: str, size: int, iterations: int) -> dict[str, float]:
         options = ["--size", str(size), "--iters", str(iterations), "--mtu", "4096"]
-        options += ["--spin", "10000000"]
+        options += ["--spin", "10"]
         command = ["livedma", "perf", test]
         server = [*command, "--listen", link.address, *options, "--json"]
         client = [*command, link.address, *options, "--json"]

@@ -63,7 +63,7 @@ int ldma_port_destroy_cq(struct ldma_port *port, struct ldma_cq *cq);
 int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 		   uint64_t timeout_ns);
 
-/* Serves the port once. */
+/* Serves the port once, with one train at most: who looks at memory sees it at once. */
 void ldma_port_serve(struct ldma_port *port);
 
 /* A descriptor that becomes readable when an armed queue has its event (poll only; the port clears it in

@@ -57,9 +57,10 @@ static inline uint64_t ldma_port_tap_time(const struct ldma_port *port)
 }
 
 /* Receives and sends a batch; whether there was anything to do. The caller owns the device. cq: who waits for a
- * completion here (or NULL) wants it at once. is_last: nobody will come again soon. */
-bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
-			bool is_last);
+ * completion here (or NULL) wants it at once. trains: received in a row, before answers go out. is_last: nobody will
+ * come again soon. */
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+			uint64_t now_ns, bool is_last);
 
 /* Receives a packet or a train; whether there was one. */
 bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns);

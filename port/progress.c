@@ -4,7 +4,6 @@
 
 #include "port_internal.h"
 
-#define RX_TRAINS 8 /* in a row, before answers go out */
 #define LAZY_NS 20000
 #define TX_PACKETS 256 /* in a row, before arrivals are looked at */
 
@@ -128,13 +127,13 @@ static bool flush_acks(struct ldma_port *port, uint64_t now_ns, bool is_last)
 	return ldma_device_flush_acks(port->device);
 }
 
-bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns,
-			bool is_last)
+bool ldma_port_progress(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+			uint64_t now_ns, bool is_last)
 {
 	uint32_t received = 0;
 	bool has_sent;
 
-	while (received < RX_TRAINS && !(cq && received && !ldma_cq_is_empty(cq)) &&
+	while (received < trains && !(cq && received && !ldma_cq_is_empty(cq)) &&
 	       ldma_port_receive(port, now_ns))
 		received++;
 	has_sent = ldma_port_transmit(port, now_ns);

@@ -5,22 +5,25 @@
 #include "port_internal.h"
 #include "wake.h"
 
+#define RX_TRAINS 8      /* in a row, before answers go out */
 #define SERVED_NS 200000 /* a user who served the port that recently will again */
 
 /* A batch, by who owns the device. */
-static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns, bool is_last)
+static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+		  uint64_t now_ns, bool is_last)
 {
-	bool has_worked = ldma_port_progress(port, cq, now_ns, is_last);
+	bool has_worked = ldma_port_progress(port, cq, trains, now_ns, is_last);
 
 	ldma_port_publish(port, now_ns);
 	return has_worked;
 }
 
-static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint64_t now_ns)
+static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+		      uint64_t now_ns)
 {
 	/* Not a trylock in a loop: the owner may wait for this very processor. */
 	ldma_port_lock(port);
-	serve(port, cq, now_ns, false);
+	serve(port, cq, trains, now_ns, false);
 	pthread_mutex_unlock(&port->owner);
 }
 
@@ -57,7 +60,7 @@ void ldma_port_serve(struct ldma_port *port)
 	uint64_t now_ns = ldma_port_now();
 
 	begin_serving(port);
-	serve_for(port, NULL, now_ns);
+	serve_for(port, NULL, 1, now_ns);
 	end_serving(port, now_ns);
 }
 
@@ -85,7 +88,7 @@ static uint64_t look(struct ldma_port *port, struct ldma_cq *cq, uint64_t look_n
 
 	begin_serving(port);
 	while (ldma_cq_is_empty(cq) && now_ns - start_ns < look_ns) {
-		serve_for(port, cq, now_ns);
+		serve_for(port, cq, RX_TRAINS, now_ns);
 		now_ns = ldma_port_now();
 	}
 	if (ldma_cq_is_empty(cq))
@@ -162,7 +165,7 @@ void *ldma_port_run(void *arg)
 			continue;
 		}
 		ldma_port_lock(port);
-		has_worked = serve(port, NULL, now_ns, is_idle);
+		has_worked = serve(port, NULL, RX_TRAINS, now_ns, is_idle);
 		is_tx_blocked = port->is_tx_blocked;
 		port->counters.sleeps += !has_worked && is_idle;
 		pthread_mutex_unlock(&port->owner);

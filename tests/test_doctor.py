@@ -41,7 +41,7 @@ def at(host: Host, address: str) -> dict[str, Any]:
 
 def test_every_point_has_a_line() -> None:
     _, found, _ = doctor()
-    assert set(POINTS) | {"kernel-rdma", "address"} <= set(found)
+    assert set(POINTS) | {"kernel-rdma", "sharing", "address"} <= set(found)
     text = subprocess.run(["livedma", "doctor"], capture_output=True, text=True).stdout
     lines = text.splitlines()
     for name in POINTS:
@@ -177,3 +177,5 @@ def test_without_privilege_the_limits_count() -> None:
     (port,) = (f for f in found["port"] if "127.0.0.1" in f["facts"]["addresses"])
     assert (port["state"], port["facts"]["kind"]) == ("costs", "udp")
     assert "CAP_NET_RAW" in port["cost"] and port["fix"].startswith("sudo ")
+    (sharing,) = found["sharing"]
+    assert sharing["state"] == "costs" and "CAP_BPF" in sharing["cost"]

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from wiretap import livedma
 
 from livedma.lab import image
 from livedma.lab.guest import LABS, Lab, remove, running
+from wiretap import livedma
 
 pytestmark = pytest.mark.slow
 

@@ -279,7 +279,7 @@ def test_nobody_serves() -> None:
         ("write-lat ::1 --qps 2", "a latency is that of one queue pair"),
         ("write-bw ::1 --iters 0", "is no number"),
         ("write-bw ::1 --mtu 1500", "invalid choice"),
-        ("write-bw ::1 --spin -1", "is no number of microseconds"),
+        ("write-bw ::1 --spin -1", "is no number of seconds"),
         ("write-bw ::1 --listen ::1", "for the server"),
         ("write-bw ::1 --forever", "for the server"),
         ("write-bw -I ::1", "for the client"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,13 @@ def expected(count: int, size: int, who: str = "") -> str:
         letters = (chr(65 + (number + i) % 58) for i in range(size - len(head) - 1))
         lines.append(f"{who}ping data: {head}{''.join(letters)}\n")
     return "".join(lines)
+
+
+def assert_ended_well(rping: subprocess.CompletedProcess[str]) -> None:
+    """Of librdmacm's. When all is done, it closes a channel that a thread may still read: then it
+    says so and has another status."""
+    if "rdma_get_cm_event: Bad file descriptor" not in rping.stderr:
+        assert rping.returncode == 0, rping.stderr
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -112,7 +120,7 @@ def test_a_kernel_client(guests: Lab, version: int, size: int) -> None:
     ours = host.command("livedma", "rping", "-s", "-a", address, "-v", "-S", str(size))
     with serving(*ours) as server:
         done = guests.a.run(f"rping -c -a {address} -C {count} -S {size} -v -V", PATIENCE_S)
-        assert done.returncode == 0, done.stderr
+        assert_ended_well(done)
         status, out, said = server.wait()
     assert done.stdout == expected(count, size)
     assert (status, out) == (0, expected(count, size, "server ")), said
@@ -137,7 +145,8 @@ def test_a_kernel_server(guests: Lab, version: int, size: int) -> None:
         assert done.returncode == 0, done.stderr
         served = answer.result(PATIENCE_S)
     assert done.stdout == expected(count, size)
-    assert (served.returncode, served.stdout) == (0, expected(count, size, "server "))
+    assert_ended_well(served)
+    assert served.stdout == expected(count, size, "server ")
 
 
 @pytest.mark.slow
@@ -146,10 +155,12 @@ def test_a_persistent_server_and_both_guests(guests: Lab) -> None:
     with serving(*guests.host.command("livedma", "rping", "-s", "-P", "-a", address)) as server:
         for guest in guests.guests:
             guest.run(f"ping -c 3 {address}", check=True)
-        command = f"rping -c -a {address} -C 50 -S 4096 -V"
+        command = f"rping -c -a {address} -C 50 -S 4096 -v -V"
         with guests.a.command(command) as one, guests.b.command(command) as other:
-            statuses = [running.wait(PATIENCE_S).returncode for running in (one, other)]
-        assert statuses == [0, 0]
+            for client in (one, other):
+                done = client.wait(PATIENCE_S)
+                assert_ended_well(done)
+                assert done.stdout == expected(50, 4096)
         server.interrupt()
         assert server.wait()[0] == 130
 
@@ -314,7 +325,6 @@ def test_wrong_use(argv: str, says: str) -> None:
     [
         ("-c -a no.such.host.invalid", "no address, and no name"),
         ("-s -a 192.0.2.77", "see `ip address`"),
-        ("-c -a ::1", "one address has one device: give another with -I ADDR"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(argv: str, says: str) -> None:

@@ -11,7 +11,7 @@ from livedma._native.rdma cimport (
     CompletionQueue, QueuePair, Region, check, ldma_cq, ldma_qp, ldma_sge,
 )
 
-from livedma._native.rdma import OPERATIONS, STATUSES
+from livedma._native import rdma as native
 
 cdef extern from "perf.h" nogil:
     struct ldma_perf_peer:
@@ -79,7 +79,7 @@ cdef class Measurement:
             raise ValueError("nothing to measure")
         self.held = (cq, region, [qp for qp, _, _ in peers])
         self.port = port
-        self.c.port, self.c.cq, self.c.opcode = port.port, cq.live(), OPERATIONS[operation]
+        self.c.port, self.c.cq, self.c.opcode = port.port, cq.live(), native.OPERATIONS[operation]
         self.c.depth, self.c.receives, self.c.iterations = depth, receives, iterations
         self.c.local.va, self.c.local.length, self.c.local.lkey = region.va, size, region.key
         self.c.received.va = region.va + middle
@@ -132,7 +132,7 @@ cdef class Measurement:
             result = ldma_perf_ping(&self.c, is_first, times) if is_ping else what(&self.c)
         self.port.users -= 1
         if result == -errno.EIO:
-            raise CompletionError(STATUSES[self.c.status])
+            raise CompletionError(native.STATUSES[self.c.status])
         if result == -errno.ETIMEDOUT:
             raise TimeoutError("nothing happened for ten seconds")
         if result == -errno.ECANCELED:

@@ -21,7 +21,8 @@ def register(commands: Any) -> None:
         "doctor",
         help="what this machine can do, and what would help",
         description="Says for each thing that the device needs or can use whether it is there, "
-        "what it costs if not, and the command that changes it. Changes nothing itself.",
+        "what it costs if not, and the command that changes it. Opens a device at each address "
+        "for a moment; changes nothing.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

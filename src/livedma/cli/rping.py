@@ -14,7 +14,7 @@ from livedma.cli import units
 from livedma.errors import LivedmaError
 from livedma.tools.rping import LARGEST, SMALLEST, Options
 
-_SPIN_S = 50e-6
+_SPIN_S = 200e-6
 
 _EXAMPLES = """examples:
   livedma rping -s -a 10.0.0.1                       the server; ends with its client

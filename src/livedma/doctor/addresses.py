@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
-import socket
 from dataclasses import dataclass
 from typing import Any
 
 from pyroute2 import Ethtool, IPRoute
 
 from livedma.doctor.finding import Finding
-from livedma.doctor.ports import ports
+from livedma.doctor.trial import Trial, ports, sharing
 from livedma.doctor.udp_owner import ROCE_PORT, owner_of
 from livedma.rdma.interface import HEADERS, Interface
 
@@ -43,10 +40,10 @@ def addresses() -> list[Finding]:
         ]
     if not found:
         return [Finding("address", "stops", "no interface that is up has an address")]
-    at_addresses = [_address(text, link) for text, link in found]
-    free = [f.facts["address"] for f in at_addresses if f.facts["is_free"]]
+    trials = [Trial.of(text, link.interface.index) for text, link in found]
+    at_addresses = [_address(trial, link) for trial, (_, link) in zip(trials, found, strict=True)]
     at_links = [finding for link in links.values() for finding in _veth(link)]
-    return [*ports(free), *at_addresses, *at_links]
+    return [*ports(trials), *sharing(trials), *at_addresses, *at_links]
 
 
 def _link(entry: Any, names: dict[int, str]) -> _Link:
@@ -76,26 +73,24 @@ def _can_segment(name: str) -> bool | None:
         return None
 
 
-def _address(text: str, link: _Link) -> Finding:
+def _address(trial: Trial, link: _Link) -> Finding:
     interface = link.interface
     facts: dict[str, Any] = {
-        "address": text,
+        "address": trial.address,
         "interface": interface.name,
         "mtu": interface.mtu,
         "path_mtu": interface.path_mtu,
-        "is_free": True,
+        "is_free": not trial.error,
     }
-    where = f"{text} ({interface.name})"
-    error = _try_to_bind(text, interface.index)
-    if error == errno.EADDRINUSE:
-        owner = owner_of(text)
-        facts |= {"is_free": False, "owner": owner.text, "owner_pid": owner.pid}
+    where = f"{trial.address} ({interface.name})"
+    if trial.is_in_use:
+        owner = owner_of(trial.address, ROCE_PORT)
+        facts |= {"owner": owner.text, "owner_pid": owner.pid}
         text = f"{where}: UDP port {ROCE_PORT} is in use by {owner.text}"
         return Finding("address", "costs", text, "no device here meanwhile", owner.fix, facts)
-    if error:
-        facts["is_free"] = False
-        text = f"{where}: UDP port {ROCE_PORT} cannot be had ({errno.errorcode[error]})"
-        return Finding("address", "costs", text, "no device here", facts=facts)
+    if trial.error:
+        text = f"{where}: no device can be opened"
+        return Finding("address", "costs", text, trial.error, facts=facts)
     text = f"{where}: MTU {interface.mtu}, RDMA MTU {interface.path_mtu}"
     if interface.path_mtu == _LARGEST_MTU:
         return Finding("address", "fine", text, facts=facts)
@@ -108,21 +103,6 @@ def _address(text: str, link: _Link) -> Finding:
         f"sudo ip link set dev {interface.name} mtu {_LARGEST_MTU + HEADERS}",
         facts,
     )
-
-
-def _try_to_bind(address: str, index: int) -> int:
-    """0, or the errno."""
-    where = ipaddress.ip_address(address)
-    family = socket.AF_INET if where.version == 4 else socket.AF_INET6
-    scope = index if where.is_link_local else 0
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(
-                (address, ROCE_PORT) if where.version == 4 else (address, ROCE_PORT, 0, scope)
-            )
-        except OSError as error:
-            return error.errno or errno.EIO
-    return 0
 
 
 def _veth(link: _Link) -> list[Finding]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from livedma._native.port import SOCKET_BUFFER_BYTES
 from livedma.doctor.finding import Finding
-from livedma.privilege import CAP_IPC_LOCK, holds, may_share
+from livedma.privilege import CAP_IPC_LOCK, holds
 
 __all__ = ["system"]
 
@@ -19,7 +19,6 @@ _SO_RCVBUFFORCE = 33
 
 def system() -> list[Finding]:
     return [
-        _sharing(),
         _segmentation(),
         _socket_buffers(),
         _pinned_memory(),
@@ -31,17 +30,6 @@ def system() -> list[Finding]:
 
 def _mib(length_bytes: int) -> str:
     return f"{length_bytes / (1 << 20):.3g} MiB"
-
-
-def _sharing() -> Finding:
-    is_allowed = may_share()
-    facts = {"is_allowed": is_allowed}
-    if is_allowed:
-        text = "many processes may have devices at one address"
-        return Finding("sharing", "fine", text, facts=facts)
-    text = "an address has one process: sharing needs CAP_BPF and CAP_NET_ADMIN"
-    cost = "each process needs an address of its own (any of 127.0.0.0/8 is this host)"
-    return Finding("sharing", "costs", text, cost, "run livedma with sudo", facts)
 
 
 def _segmentation() -> Finding:

@@ -30,7 +30,7 @@ class _Socket:
     inode: int
 
 
-def owner_of(address: str, port: int = ROCE_PORT) -> Owner:
+def owner_of(address: str, port: int) -> Owner:
     """Of the socket that keeps others from the address."""
     wanted = ipaddress.ip_address(address)
     for one in _sockets(port):

@@ -76,8 +76,4 @@ def device_towards(
         here = source_for(peer)
     except OSError as error:
         raise LivedmaError(f"{peer} cannot be reached ({error.strerror})") from None
-    if here == peer:
-        raise LivedmaError(
-            f"{peer} is this host, and one address has one device: give another with -I ADDR"
-        )
     return device_at(here, spin, port)

@@ -8,7 +8,7 @@ from typing import Any
 from livedma.errors import LivedmaError
 from livedma.rdma import Completion, Device, QueuePair, cm
 
-__all__ = ["Control", "PeerError"]
+__all__ = ["Control", "PeerError", "why"]
 
 _MESSAGE_BYTES = 1024
 _SLOTS = 4
@@ -74,12 +74,18 @@ class Control:
 
     def _take(self, completion: Completion) -> None:
         if completion.status != "SUCCESS":
-            raise PeerError(f"{self._live().peer} ended the run ({completion.status})")
+            raise PeerError(f"{self._live().peer} {why(completion.status)}")
         if completion.operation != "RECV":
             return
         start = completion.wr_id * _MESSAGE_BYTES
         self._arrived.append(bytes(self._memory[start : start + completion.length]))
         self._post(self._live().qp, completion.wr_id)
+
+
+def why(status: str) -> str:
+    """What a peer does when a request completes so."""
+    words = {"WR_FLUSH_ERR": "ended the run", "RETRY_EXC_ERR": "does not answer any more"}
+    return f"{words.get(status, 'does not answer as it should')} ({status})"
 
 
 def _parse(data: bytes) -> dict[str, Any]:

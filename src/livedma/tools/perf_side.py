@@ -12,6 +12,7 @@ from typing import TypeVar
 from livedma._native.perf import CompletionError, Measurement
 from livedma.errors import LivedmaError
 from livedma.rdma import Device, cm
+from livedma.tools.perf_control import PeerError, why
 from livedma.tools.perf_plan import Plan, Remote
 
 __all__ = ["Side", "supervised"]
@@ -110,10 +111,7 @@ def supervised(
                 tick(measurement.done)
             return running.result()
         except CompletionError as error:
-            why = (
-                "ended the run" if str(error) == "WR_FLUSH_ERR" else "does not answer as it should"
-            )
-            raise LivedmaError(f"{peer} {why} ({error})") from None
+            raise PeerError(f"{peer} {why(str(error))}") from None
         except TimeoutError:
             raise LivedmaError(
                 f"{peer} sent nothing for ten seconds: see if it still runs"
