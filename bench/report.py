@@ -11,31 +11,24 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Line:
-    """One comparison: `ours` should be at least `bar` times `other` (at most, for costs).
-
-    Without a ratio there is nothing to compare yet, so the bar does not hold.
-    """
+    """One comparison: `ours` should be at least `bar` times `other` (at most, for costs)."""
 
     what: str
     ours: str
     other: str
-    ratio: float | None
+    ratio: float
     bar: float
     is_cost: bool = False
 
     @property
     def holds(self) -> bool:
-        if self.ratio is None:
-            return False
         return self.ratio <= self.bar if self.is_cost else self.ratio >= self.bar
 
     def __str__(self) -> str:
         sign = "<=" if self.is_cost else ">="
         bar = f"{sign} {self.bar:g}x"
-        ratio = "-" if self.ratio is None else f"{self.ratio:.2f}x"
-        columns = f"{self.what:<44} {self.ours:>16} {self.other:>32} {ratio:>9}  {bar:>8}"
-        verdict = "open" if self.ratio is None else "holds" if self.holds else "MISSED"
-        return f"{columns}  {verdict}"
+        columns = f"{self.what:<44} {self.ours:>16} {self.other:>32} {self.ratio:8.2f}x  {bar:>8}"
+        return f"{columns}  {'holds' if self.holds else 'MISSED'}"
 
 
 def heading() -> str:

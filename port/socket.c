@@ -17,6 +17,8 @@
 #define UDP_GRO 104
 #endif
 
+#define ECN_CAPABLE 3 /* either bit of RFC 3168 */
+
 void ldma_address_to_socket(const struct ldma_address *address, struct sockaddr_storage *ret)
 {
 	if (address->ip_version == 4) {
@@ -61,8 +63,7 @@ static int set_up(int fd, int ip_version, bool shares)
 	bool is_v4 = ip_version == 4;
 	int level = is_v4 ? IPPROTO_IP : IPPROTO_IPV6;
 
-	if (set(fd, level, is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, IP_PMTUDISC_DO) ||
-	    set(fd, level, is_v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1))
+	if (set(fd, level, is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, IP_PMTUDISC_DO))
 		return -errno;
 	/* The kernel's rxe sends no UDP checksum over IPv6 either: the ICRC takes its place. */
 	if (!is_v4 && (set(fd, level, IPV6_V6ONLY, 1) || set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)))
@@ -167,43 +168,57 @@ int ldma_socket_receive(struct ldma_socket *s, uint8_t *buf, struct ldma_arrival
 	return 1;
 }
 
-/* The type of service is the socket's: it seldom changes, and a control message for it costs every packet. */
+/* The type of service is the socket's: it seldom changes, and a control message for it costs every packet. So does to
+ * be told that of every arrival: only who sends packets that can be marked for congestion asks for it. */
 static void set_tos(struct ldma_socket *s, uint8_t tos)
 {
 	bool is_v4 = s->local.ip_version == 4;
+	int level = is_v4 ? IPPROTO_IP : IPPROTO_IPV6;
 
 	if (tos == s->tos)
 		return;
-	set(s->fd, is_v4 ? IPPROTO_IP : IPPROTO_IPV6, is_v4 ? IP_TOS : IPV6_TCLASS, tos);
+	set(s->fd, level, is_v4 ? IP_TOS : IPV6_TCLASS, tos);
+	if (tos & ECN_CAPABLE)
+		set(s->fd, level, is_v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1);
 	s->tos = tos;
 }
 
-int ldma_socket_send(struct ldma_socket *s, const struct ldma_address *to, uint8_t tos,
-		     struct iovec *packets, uint32_t count, uint16_t segment)
+static ssize_t send_train(int fd, struct sockaddr_storage *to, socklen_t to_bytes,
+			  struct iovec *packets, uint32_t count, uint16_t segment)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(uint16_t))];
 		struct cmsghdr align;
 	} control = {{0}};
-	struct sockaddr_storage address;
 	struct msghdr message = {
-		.msg_name = &address,
-		.msg_namelen = ldma_address_bytes(to),
+		.msg_name = to,
+		.msg_namelen = to_bytes,
 		.msg_iov = packets,
 		.msg_iovlen = count,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
 	};
+
+	control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(segment)),
+					 .cmsg_level = IPPROTO_UDP,
+					 .cmsg_type = UDP_SEGMENT};
+	memcpy(CMSG_DATA(&control.align), &segment, sizeof(segment));
+	return sendmsg(fd, &message, MSG_DONTWAIT);
+}
+
+int ldma_socket_send(struct ldma_socket *s, const struct ldma_address *to, uint8_t tos,
+		     struct iovec *packets, uint32_t count, uint16_t segment)
+{
+	socklen_t to_bytes = ldma_address_bytes(to);
+	struct sockaddr_storage address;
+	ssize_t sent;
 
 	ldma_address_to_socket(to, &address);
 	set_tos(s, tos);
-	if (count > 1) {
-		control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(segment)),
-						 .cmsg_level = IPPROTO_UDP,
-						 .cmsg_type = UDP_SEGMENT};
-		memcpy(CMSG_DATA(&control.align), &segment, sizeof(segment));
-		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
-	}
-	if (sendmsg(s->fd, &message, MSG_DONTWAIT) < 0)
-		return -errno;
-	return 0;
+	if (count > 1)
+		sent = send_train(s->fd, &address, to_bytes, packets, count, segment);
+	else /* takes the system less than a message of one part */
+		sent = sendto(s->fd, packets->iov_base, packets->iov_len, MSG_DONTWAIT,
+			      (struct sockaddr *)&address, to_bytes);
+	return sent < 0 ? -errno : 0;
 }

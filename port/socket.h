@@ -25,7 +25,7 @@ struct ldma_arrival {
 	uint32_t length, segment;
 	struct ldma_address from;
 	uint16_t port;
-	uint8_t tos;
+	uint8_t tos; /* known once packets that can be marked were sent, else 0 */
 };
 
 /* Opens a socket for RoCE at the address. One that is deaf holds the address and sends, and lets somebody else receive.

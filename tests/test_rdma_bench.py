@@ -52,15 +52,6 @@ def test_libfabric_and_the_limit_print_a_number_before_its_unit() -> None:
 def test_ratios_compare_turn_by_turn() -> None:
     """One turn in which everything was ten times slower changes nothing."""
     assert ratio([20, 2, 20], [10, 1, 10]) == 2
-    assert ratio(None, [1]) is None
-
-
-def test_what_is_not_built_holds_no_bar_and_claims_no_figure() -> None:
-    others = {"limit": [4.0], "libfabric": [2.0], "UCX": [3.0]}
-    open_lines = list(compare("lo", dict.fromkeys(("bandwidth", "rate", "latency"), others)))
-    assert {line.ours for line in open_lines} == {"not built"}
-    assert not any(line.holds for line in open_lines)
-    assert all(str(line).endswith("open") for line in open_lines)
 
 
 def test_the_bars() -> None:
