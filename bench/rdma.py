@@ -32,7 +32,7 @@ class Ours:
 
     def _run(self, link: Link, test: str, size: int, iterations: int) -> dict[str, float]:
         options = ["--size", str(size), "--iters", str(iterations), "--mtu", "4096"]
-        options += ["--spin", "10", "--via", self._via, "--json"]
+        options += ["--spin", "10", "--via", self._via, "--alone", "--json"]
         server = ["livedma", "perf", test, "--listen", link.address, *options]
         client = ["livedma", "perf", test, link.address, *options]
         found: dict[str, float] = json.loads(run_pair(link, server, client, ("udp", _ROCE_PORT)))

@@ -75,6 +75,11 @@ def register(commands: Any) -> None:
         default="auto",
         help="how packets come in (auto: packet with CAP_NET_RAW, else udp)",
     )
+    add(
+        "--alone",
+        action="store_true",
+        help="share the address with no other process, which spares a look at every packet",
+    )
     add("--gbits", action="store_true", help="Gb/sec instead of MB/sec")
     add("--json", action="store_true", help="one object a line, in bytes, seconds and microseconds")
     parser.set_defaults(run=run, wrong_use=parser.error)
@@ -105,6 +110,10 @@ def _spin(args: argparse.Namespace) -> float:
         return float(args.spin)
     # On one CPU who spins takes the other side's time.
     return _ALWAYS_S if len(os.sched_getaffinity(0)) > 1 else 0.0
+
+
+def _share(args: argparse.Namespace) -> bool | None:
+    return False if args.alone else None
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -153,7 +162,7 @@ def _measure(args: argparse.Namespace) -> int:
     source = None if args.source is None else resolve(args.source)
     progress = _Progress(plan.total)
     with (
-        device_towards(peer, min(spin, _THREAD_S), source, args.via) as device,
+        device_towards(peer, min(spin, _THREAD_S), source, args.via, share=_share(args)) as device,
         Client(
             device, peer, args.port, plan, mtu=args.mtu, spin=spin, tick=progress.update
         ) as client,
@@ -198,7 +207,7 @@ def _serve(args: argparse.Namespace) -> int:
     spin = _spin(args)
     address = own_address() if args.listen is None else resolve(args.listen)
     with (
-        device_at(address, min(spin, _THREAD_S), args.via) as device,
+        device_at(address, min(spin, _THREAD_S), args.via, share=_share(args)) as device,
         cm.listen(device, args.port) as listener,
     ):
         again = "" if args.port == 18515 else f" -p {args.port}"

@@ -50,10 +50,12 @@ def own_address(version: int | None = None) -> str:
     return str(min(usable, key=lambda address: (address.is_loopback, address.version)))
 
 
-def device_at(address: str, spin: float, port: PortKind = "auto") -> Device:
-    """spin and port as those of a Device."""
+def device_at(
+    address: str, spin: float, port: PortKind = "auto", *, share: bool | None = None
+) -> Device:
+    """spin, port and share as those of a Device."""
     try:
-        return Device(address, spin=spin, port=port)
+        return Device(address, spin=spin, port=port, share=share)
     except OSError as error:
         raise LivedmaError(
             f"no device can be opened at {address} ({error.strerror}): see `livedma doctor`"
@@ -61,19 +63,24 @@ def device_at(address: str, spin: float, port: PortKind = "auto") -> Device:
 
 
 def device_towards(
-    peer: str, spin: float, source: str | None = None, port: PortKind = "auto"
+    peer: str,
+    spin: float,
+    source: str | None = None,
+    port: PortKind = "auto",
+    *,
+    share: bool | None = None,
 ) -> Device:
     """At the source, or else at the address from which packets to the peer go."""
     if source is not None:
-        return device_at(source, spin, port)
+        return device_at(source, spin, port, share=share)
     there = ipaddress.ip_address(peer)
     if there in _LOOPBACK:
         # The peer has this address for itself: there are many more.
         for offset in range(1, _TRIES):
             with contextlib.suppress(LivedmaError, ValueError):
-                return device_at(str(there + offset), spin, port)
+                return device_at(str(there + offset), spin, port, share=share)
     try:
         here = source_for(peer)
     except OSError as error:
         raise LivedmaError(f"{peer} cannot be reached ({error.strerror})") from None
-    return device_at(here, spin, port)
+    return device_at(here, spin, port, share=share)

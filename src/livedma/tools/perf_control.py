@@ -52,6 +52,8 @@ class Control:
             if not completions:
                 self._live().qp.post_send(_CHECK, "WRITE")
             for completion in completions:
+                if self._arrived and completion.status != "SUCCESS":
+                    break  # what it said before it went says more
                 self._take(completion)
         message = _parse(self._arrived.pop(0))
         if message.get("says") == "failed":
