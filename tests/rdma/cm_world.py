@@ -7,9 +7,9 @@ import itertools
 import random
 from collections.abc import Callable
 
-from livedma.rdma import cm_events as events
-from livedma.rdma.cm_connection import Connection, Listener
-from livedma.rdma.cm_engine import Engine
+from livedma.rdma.cm import events
+from livedma.rdma.cm.connection import Connection, Listener
+from livedma.rdma.cm.engine import Engine
 from livedma.wire import cm
 
 CLIENT, SERVER, STRANGER = "10.0.0.1", "10.0.0.2", "10.0.0.66"

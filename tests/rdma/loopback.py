@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from livedma.errors import LivedmaError
-from livedma.rdma import Device, cm, cm_manager
+from livedma.rdma import Device, cm
+from livedma.rdma.cm.manager import Manager
 
 PORT = 7174
 RTU = 0x14
@@ -88,7 +89,7 @@ def wait_until(condition: object) -> None:
     raise AssertionError("it did not happen in 20 seconds")
 
 
-def holding(manager: cm_manager.Manager, attribute: int) -> Callable[[], None]:
+def holding(manager: Manager, attribute: int) -> Callable[[], None]:
     """Keeps back what a manager sends of one kind, until the returned function is called."""
     gsi = manager._gsi
     send, held = gsi.send, []

@@ -8,13 +8,12 @@ import pytest
 from cm_world import CLIENT, PORT, SERVER, World
 
 from livedma.errors import PortInUseError
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     State,
 )
-from livedma.rdma.cm_engine import Engine
-from livedma.rdma.cm_messages import ack_timeout
+from livedma.rdma.cm.engine import Engine
+from livedma.rdma.cm.messages import ack_timeout
 
 
 def test_a_connection_from_request_to_timewait_exit():

@@ -7,14 +7,13 @@ import random
 import pytest
 from cm_world import CLIENT, PORT, SERVER, STRANGER, World, altered_request, losing
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     State,
     TableFullError,
 )
-from livedma.rdma.cm_engine import Engine
-from livedma.rdma.cm_outbox import Limits
+from livedma.rdma.cm.engine import Engine
+from livedma.rdma.cm.outbox import Limits
 
 
 @pytest.mark.parametrize("attribute", ["DREQ", "DREP", "REJ", "RTU", "REP", "MRA"])

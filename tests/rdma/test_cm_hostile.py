@@ -8,8 +8,8 @@ from cm_world import CLIENT, PORT, SERVER, STRANGER, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livedma.rdma.cm_connection import State
-from livedma.rdma.cm_engine import Engine
+from livedma.rdma.cm.connection import State
+from livedma.rdma.cm.engine import Engine
 from livedma.wire import cm
 
 HEAD = bytes((1, 7, 2, 3))

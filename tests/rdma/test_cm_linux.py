@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from captures import BUNDLED, packets
-from livedma.rdma import cm_events as events
-from livedma.rdma.cm_engine import Engine
+from livedma.rdma.cm import events
+from livedma.rdma.cm.engine import Engine
 from livedma.wire import cm
 
 # What one side chooses at random, or the user says: not to be compared.

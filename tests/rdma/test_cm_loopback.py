@@ -21,7 +21,7 @@ from loopback import (
 )
 
 from livedma.rdma import Device, QueuePair, cm
-from livedma.rdma.cm_gsi import Gsi
+from livedma.rdma.cm.gsi import Gsi
 from livedma.rdma.interface import Interface
 
 

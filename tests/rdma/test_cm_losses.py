@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from cm_world import CLIENT, PORT, SERVER, World, losing
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     State,
 )
-from livedma.rdma.cm_messages import Timing
+from livedma.rdma.cm.messages import Timing
 
 
 def padded(data: bytes, length: int) -> bytes:

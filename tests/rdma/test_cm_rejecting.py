@@ -7,13 +7,12 @@ import random
 import pytest
 from cm_world import CLIENT, PORT, SERVER, World, altered_request, losing
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     ConnectionStateError,
     State,
 )
-from livedma.rdma.cm_engine import Engine
+from livedma.rdma.cm.engine import Engine
 from livedma.wire import cm
 
 

@@ -10,8 +10,8 @@ from cm_world import PORT, SERVER, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livedma.rdma import cm_events as events
-from livedma.rdma.cm_connection import Connection, ConnectionStateError, State
+from livedma.rdma.cm import events
+from livedma.rdma.cm.connection import Connection, ConnectionStateError, State
 
 SCHEDULES = int(os.environ.get("LIVEDMA_SCHEDULES", "500"))
 PACKET_LIFETIME = 0.268

@@ -7,11 +7,10 @@ import random
 import pytest
 from cm_world import CLIENT, PORT, SERVER, STRANGER, World, losing
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import ConnectionStateError, TableFullError
-from livedma.rdma.cm_engine import Engine
-from livedma.rdma.cm_outbox import Limits
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import ConnectionStateError, TableFullError
+from livedma.rdma.cm.engine import Engine
+from livedma.rdma.cm.outbox import Limits
 from livedma.wire import cm
 
 

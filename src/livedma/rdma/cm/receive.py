@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import Connection, Listener, State
-from livedma.rdma.cm_messages import Message, seconds
-from livedma.rdma.cm_table import Connections, bounded
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import Connection, Listener, State
+from livedma.rdma.cm.messages import Message, seconds
+from livedma.rdma.cm.table import Connections, bounded
 
 _FIRST_USER_QPN = 2
 _LONGEST_SERVICE_TIMEOUT = 24  # what Linux asks for: 69 seconds

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     ConnectionStateError,
     Listener,
     Retry,
     SidrRequest,
     TableFullError,
 )
-from livedma.rdma.cm_messages import Message
-from livedma.rdma.cm_outbox import Outbox
-from livedma.rdma.cm_timers import Timers
+from livedma.rdma.cm.messages import Message
+from livedma.rdma.cm.outbox import Outbox
+from livedma.rdma.cm.timers import Timers
 
 
 class Resolution:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livedma.rdma.cm_connection import Connection, Listener, SidrRequest
+from livedma.rdma.cm.connection import Connection, Listener, SidrRequest
 
 
 @dataclass(frozen=True)

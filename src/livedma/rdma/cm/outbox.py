@@ -6,9 +6,9 @@ import random
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from livedma.rdma.cm_connection import Counters
-from livedma.rdma.cm_events import Event
-from livedma.rdma.cm_messages import Timing
+from livedma.rdma.cm.connection import Counters
+from livedma.rdma.cm.events import Event
+from livedma.rdma.cm.messages import Timing
 
 _ID_BITS = 24  # the 8 above them are the slot
 

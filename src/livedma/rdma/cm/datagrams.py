@@ -6,12 +6,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Self
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import SidrRequest
-from livedma.rdma.cm_futures import outcome, settle
-from livedma.rdma.cm_link import ConnectError, UnreachableError
-from livedma.rdma.cm_manager import Closed, Manager, manager
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import SidrRequest
+from livedma.rdma.cm.futures import outcome, settle
+from livedma.rdma.cm.link import ConnectError, UnreachableError
+from livedma.rdma.cm.manager import Closed, Manager, manager
 from livedma.rdma.device import Device
 from livedma.rdma.queues import QueuePair
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import Connection, Retry, State, TableFullError
-from livedma.rdma.cm_outbox import Outbox
-from livedma.rdma.cm_timers import Timers
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import Connection, Retry, State, TableFullError
+from livedma.rdma.cm.outbox import Outbox
+from livedma.rdma.cm.timers import Timers
 
 # A peer's codes can say microseconds or hours: neither floods nor hoarding on its request.
 _SHORTEST_SECONDS = 0.05

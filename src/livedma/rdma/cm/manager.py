@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from livedma.rdma import cm_events as events
-from livedma.rdma.cm_connection import Connection, Listener, SidrRequest, State
-from livedma.rdma.cm_engine import Engine
-from livedma.rdma.cm_gsi import Gsi
-from livedma.rdma.cm_messages import Timing
-from livedma.rdma.cm_outbox import Limits
+from livedma.rdma.cm import events
+from livedma.rdma.cm.connection import Connection, Listener, SidrRequest, State
+from livedma.rdma.cm.engine import Engine
+from livedma.rdma.cm.gsi import Gsi
+from livedma.rdma.cm.messages import Timing
+from livedma.rdma.cm.outbox import Limits
 from livedma.rdma.device import Device
 from livedma.rdma.queues import QueuePair
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from livedma.wire import cm, private
 
 if TYPE_CHECKING:
-    from livedma.rdma.cm_connection import Connection
+    from livedma.rdma.cm.connection import Connection
 
 # Private data left to the user, in bytes.
 REQ_PRIVATE = cm.PRIVATE_BYTES["REQ"] - private.IP_HEADER_BYTES

@@ -11,9 +11,8 @@ import random
 import secrets
 
 from livedma.errors import PortInUseError
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     Connection,
     ConnectionStateError,
     Counters,
@@ -21,11 +20,11 @@ from livedma.rdma.cm_connection import (
     SidrRequest,
     State,
 )
-from livedma.rdma.cm_messages import Timing
-from livedma.rdma.cm_outbox import Limits, Outbox
-from livedma.rdma.cm_receive import Receiver
-from livedma.rdma.cm_sidr import Resolution
-from livedma.rdma.cm_table import Connections
+from livedma.rdma.cm.messages import Timing
+from livedma.rdma.cm.outbox import Limits, Outbox
+from livedma.rdma.cm.receive import Receiver
+from livedma.rdma.cm.sidr import Resolution
+from livedma.rdma.cm.table import Connections
 
 _FIRST_DYNAMIC_PORT = 49152
 _LOCALLY_ASSIGNED = 2 << 56  # the bit of an EUI-64 that says so

@@ -9,12 +9,11 @@ from typing import Any, Self, TypedDict, Unpack
 
 from livedma._native.rdma import SharedReceives
 from livedma.errors import LivedmaError
-from livedma.rdma import cm_connection
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import State
-from livedma.rdma.cm_futures import outcome, settle
-from livedma.rdma.cm_manager import Closed, Manager
+from livedma.rdma.cm import connection as connection_state
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import State
+from livedma.rdma.cm.futures import outcome, settle
+from livedma.rdma.cm.manager import Closed, Manager
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.queues import CompletionQueue, QueuePair
 from livedma.wire.cm import REASONS
@@ -85,7 +84,7 @@ class Connection:
         self.private_data = b""
         self._manager = manager
         self._setup = setup
-        self._state: cm_connection.Connection | None = None
+        self._state: connection_state.Connection | None = None
         self._ready: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._is_closed = False
@@ -179,7 +178,7 @@ class Connection:
         self.close()
 
     @property
-    def _cm(self) -> cm_connection.Connection:
+    def _cm(self) -> connection_state.Connection:
         assert self._state is not None
         return self._state
 
@@ -353,7 +352,7 @@ class PassiveConnection(Connection):
     def __init__(
         self,
         manager: Manager,
-        request: cm_connection.Connection,
+        request: connection_state.Connection,
         private_data: bytes,
         reply_data: bytes,
         **setup: Unpack[Setup],

@@ -1,66 +1,24 @@
-"""Connections by address and port, as librdmacm makes them, blocking and with asyncio.
-
-    with cm.connect(device, "10.0.0.2", 7174) as connection:
-        connection.qp.post_send(1, "SEND", inline=b"hello")
-
-    for request in cm.listen(device, 7174):
-        connection = request.accept()
-
-A device has one connection manager, which starts when it is first used.
-"""
+"""What users call: to connect, to listen, to answer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Self, Unpack
 
-from livedma.errors import PortInUseError
-from livedma.rdma import cm_events as events
-from livedma.rdma import cm_messages as messages
-from livedma.rdma.cm_connection import (
-    ConnectionStateError,
+from livedma.rdma.cm import events, messages
+from livedma.rdma.cm.connection import (
     State,
-    TableFullError,
 )
-from livedma.rdma.cm_datagrams import Announcement, Service, announce, resolve, resolve_async
-from livedma.rdma.cm_futures import Mailbox, MailboxClosed
-from livedma.rdma.cm_link import (
+from livedma.rdma.cm.futures import Mailbox, MailboxClosed
+from livedma.rdma.cm.link import (
     ActiveConnection,
     ConnectError,
     Connection,
     PassiveConnection,
-    RejectedError,
     Setup,
-    UnreachableError,
 )
-from livedma.rdma.cm_manager import Closed, Manager, manager
-from livedma.rdma.cm_messages import Timing
-from livedma.rdma.cm_outbox import Limits
+from livedma.rdma.cm.manager import Closed, Manager, manager
 from livedma.rdma.device import Device
-
-__all__ = [
-    "Announcement",
-    "ConnectError",
-    "Connection",
-    "ConnectionStateError",
-    "Limits",
-    "Listener",
-    "PortInUseError",
-    "RejectedError",
-    "Request",
-    "Service",
-    "Setup",
-    "TableFullError",
-    "Timing",
-    "UnreachableError",
-    "announce",
-    "connect",
-    "connect_async",
-    "listen",
-    "manager",
-    "resolve",
-    "resolve_async",
-]
 
 
 def connect(
