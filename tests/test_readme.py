@@ -94,6 +94,7 @@ def test_ten_lines_read_remote_memory() -> None:
         assert ask_until_served(sys.executable, "-c", client) == "hello from afar\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["rping", "perf"])
 def test_tools_of_the_device(tool: str) -> None:
     server, client = (shlex.split(c) for c in DEVICE if f" {tool} " in c)

@@ -23,6 +23,8 @@ from livedma.tools.perf_report import Bandwidth, Latency, header
 from livedma.tools.perf_side import Side
 from needs import needs
 
+pytestmark = pytest.mark.slow  # many processes
+
 TESTS = ("send-bw", "write-bw", "read-bw", "send-lat", "write-lat", "read-lat")
 COLUMNS = {
     "bw": "#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]",

@@ -19,6 +19,8 @@ from livedma.rdma import Device, cm
 from livedma.tools.endpoint import device_towards
 from needs import needs
 
+pytestmark = pytest.mark.slow  # many processes
+
 PORT = "7174"
 SIZES = (23, 64, 1000, 4096, 65535)
 

@@ -24,6 +24,8 @@ from livedma.wire import cm
 from livedma.wire.private import service_id
 from needs import needs
 
+pytestmark = pytest.mark.slow  # many processes
+
 HOME = Path("/sys/fs/bpf/livedma/share")
 ADDRESS = HERE
 UNPRIVILEGED = ("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin")
