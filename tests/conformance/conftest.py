@@ -14,14 +14,14 @@ from livedma.lab.guest import Lab
 from livedma.rdma.ports import PortKind
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def kernels(guests: Lab) -> Iterator[tuple[Rxe, Rxe]]:
     """The devices of guests a and b."""
     with guests.mtu(4500), rxe(guests.a) as a, rxe(guests.b) as b:
         yield a, b
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def kernel(kernels: tuple[Rxe, Rxe]) -> Rxe:
     """The device that ours talks to."""
     return kernels[0]
@@ -43,7 +43,7 @@ PLACES = {
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def our_devices(guests: Lab, kernels: tuple[Rxe, Rxe]) -> Iterator[dict[str, Ours]]:
     """Ours, by the name of its place. After the kernels: a device has its interface's first MTU."""
     host, second = guests.host, PLACES["ipv4-udp"].address
