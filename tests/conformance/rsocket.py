@@ -159,6 +159,14 @@ class RSocket:
         self._wait_until(lambda: not self.is_connected)
         if not self._connection.wait_disconnected(PATIENCE_S):
             raise TimeoutError("the peer does not end the connection")
+        while found := self._connection.cq.poll():
+            for completion in found:
+                self._complete(completion)
+
+    @property
+    def unanswered(self) -> int:
+        """Credits that were under way when the peer ended: it may not have got them."""
+        return self._open_controls
 
     def close(self) -> None:
         self._connection.close()
@@ -293,7 +301,7 @@ class RSocket:
             )
 
     def _grant(self) -> bytes:
-        """The half that was read before the one that the peer has."""
+        """The next half is the peer's."""
         start = self._granted_bytes % self._size.ring_bytes
         self._granted_bytes += self._size.half_bytes
         place = (self._ring_region.va + start, self._ring_region.rkey, self._size.half_bytes)
