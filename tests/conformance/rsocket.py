@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from endpoints import Piece
+
 from livedma.rdma import Completion, Device, QueuePair, cm
 
 PATIENCE_S = 60.0
@@ -93,24 +95,18 @@ class RSocket:
         self._credits_due = size.credits // 2
 
         self._targets: deque[Target] = deque()
-        self._next_target = 1
+        self._next_target = self._peer_slot = 1
         self._peer_list: Target
         self._peer_order = ""
-        self._peer_slot = 1
-        self._sent = self._limit = 0
-        self._copied_bytes = 0
+        self._sent = self._limit = self._copied_bytes = 0
         self._open_bytes = self._open_data = self._open_controls = 0
 
     @classmethod
     def connect(cls, device: Device, address: str, port: int, size: Size) -> Self:
         made = cls(device, size)
+        hello, setup = made._hello(), made._setup()
         made._connection = cm.connect(
-            device,
-            address,
-            port,
-            private_data=made._hello(),
-            timeout=PATIENCE_S,
-            **made._setup(),
+            device, address, port, private_data=hello, timeout=PATIENCE_S, **setup
         )
         made._meet(made._connection.private_data)
         return made
@@ -119,9 +115,8 @@ class RSocket:
     def accept(cls, device: Device, request: cm.Request, size: Size) -> Self:
         made = cls(device, size)
         made._meet(request.private_data)
-        made._connection = request.accept(
-            private_data=made._hello(), timeout=PATIENCE_S, **made._setup()
-        )
+        hello, setup = made._hello(), made._setup()
+        made._connection = request.accept(private_data=hello, timeout=PATIENCE_S, **setup)
         return made
 
     def send(self, data: bytes) -> None:
@@ -296,9 +291,8 @@ class RSocket:
                 return
             self._promised = self._read + size.credits
             self._credits_due = self._read + size.credits // 2
-            self._post_control(
-                Op.SGL, self._promised & _SEQUENCE, self._grant() if may_grant else None
-            )
+            target = self._grant() if may_grant else None
+            self._post_control(Op.SGL, self._promised & _SEQUENCE, target)
 
     def _grant(self) -> bytes:
         """The next half is the peer's."""
@@ -309,19 +303,12 @@ class RSocket:
 
     def _post_control(self, op: Op, value: int, target: bytes | None = None) -> None:
         message = op << 29 | value
+        place = (0, 0)
+        if target is not None:
+            place = self._peer_list.va + self._peer_slot * _TARGET_BYTES, self._peer_list.key
+            self._peer_slot = (self._peer_slot + 1) % self._peer_list.length
         self._open_controls += 1
-        if target is None:
-            self._connection.qp.post_send(message, "WRITE_WITH_IMM", imm=message)
-            return
-        self._connection.qp.post_send(
-            message,
-            "WRITE_WITH_IMM",
-            inline=target,
-            imm=message,
-            remote_va=self._peer_list.va + self._peer_slot * _TARGET_BYTES,
-            rkey=self._peer_list.key,
-        )
-        self._peer_slot = (self._peer_slot + 1) % self._peer_list.length
+        self._write(message, place, target or [])
 
     def _may_send(self) -> bool:
         return (
@@ -334,15 +321,8 @@ class RSocket:
     def _send_piece(self, data: bytes) -> None:
         target, length = self._targets[0], len(data)
         message = Op.DATA << 29 | length
-        self._connection.qp.post_send(
-            message,
-            "WRITE_WITH_IMM",
-            [] if length <= INLINE_BYTES else self._copied(data),
-            inline=data if length <= INLINE_BYTES else None,
-            imm=message,
-            remote_va=target.va,
-            rkey=target.key,
-        )
+        what = data if length <= INLINE_BYTES else self._copied(data)
+        self._write(message, (target.va, target.key), what)
         self._sent += 1
         self._open_data += 1
         self._open_bytes += length
@@ -351,7 +331,13 @@ class RSocket:
         else:
             self._targets[0] = Target(target.va + length, target.key, target.length - length)
 
-    def _copied(self, data: bytes) -> list[tuple[int, int, int]]:
+    def _write(self, message: int, place: tuple[int, int], what: bytes | list[Piece]) -> None:
+        inline, pieces = (what, []) if isinstance(what, bytes) else (None, what)
+        va, key = place
+        post = self._connection.qp.post_send
+        post(message, "WRITE_WITH_IMM", pieces, inline=inline, imm=message, remote_va=va, rkey=key)
+
+    def _copied(self, data: bytes) -> list[Piece]:
         """Where it is in the ring of what is sent: one piece, or two at its end."""
         start, room = self._copied_bytes, self._size.ring_bytes - self._copied_bytes
         first, rest = data[:room], data[room:]

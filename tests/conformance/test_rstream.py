@@ -32,12 +32,12 @@ class Shape(NamedTuple):
     """So many transfers in one direction, then as many in the other, so often."""
 
     length: int
-    count: int
+    transfers: int
     iterations: int
 
     @property
     def options(self) -> str:
-        return f"-S {self.length} -C {self.count} -I {self.iterations}"
+        return f"-S {self.length} -C {self.transfers} -I {self.iterations}"
 
 
 LATENCIES = [Shape(64, 1, 50), Shape(4096, 1, 50), Shape(65536, 1, 10)]
@@ -99,7 +99,7 @@ class Mirrored:
 def exchange(stream: RSocket, content: Content, we_ask: bool, shape: Shape) -> None:
     """What rstream does at the other end: who asked sends first, then the other."""
 
-    def transfers(length: int, count: int) -> None:
+    def transfer(length: int, count: int) -> None:
         for is_ours in (we_ask, not we_ask):
             for _ in range(count):
                 if is_ours:
@@ -109,9 +109,9 @@ def exchange(stream: RSocket, content: Content, we_ask: bool, shape: Shape) -> N
                     assert len(data) == length
                     content.check(data)
 
-    transfers(SYNC_BYTES, 1)
+    transfer(SYNC_BYTES, 1)
     for _ in range(shape.iterations):
-        transfers(shape.length, shape.count)
+        transfer(shape.length, shape.transfers)
 
 
 @contextmanager
