@@ -91,8 +91,7 @@ class RSocket:
         self._arrived_bytes = self._read_bytes = 0
         self._arrived = self._read = 0  # messages
         self._granted_bytes = size.half_bytes
-        self._promised = size.credits
-        self._credits_due = size.credits // 2
+        self._promised, self._credits_due = size.credits, size.credits // 2
 
         self._targets: deque[Target] = deque()
         self._next_target = self._peer_slot = 1
@@ -190,6 +189,8 @@ class RSocket:
             raise ProtocolError(f"it is no rsocket: {private_data.hex()}")
         _, flags, self._limit, *places = _HELLO.unpack_from(private_data)
         self._peer_list = Target(*places[:3])
+        if not self._peer_list.length:
+            raise ProtocolError("its list has no place for a target")
         self._peer_order = ">" if flags & _BIG_ENDIAN else "<"
         self._targets.append(Target(*places[3:]))
 

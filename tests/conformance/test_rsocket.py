@@ -78,12 +78,17 @@ def test_what_was_sent_before_the_end_is_read(ends: Ends) -> None:
         ends[1].send(b"too late")
 
 
-def test_who_is_no_rsocket_is_refused(devices: tuple[Device, Device]) -> None:
+@pytest.mark.parametrize(
+    ("hello", "says"), [(b"\2" * 40, "no rsocket"), (b"\1" + bytes(39), "no place")]
+)
+def test_who_is_no_rsocket_is_refused(
+    devices: tuple[Device, Device], hello: bytes, says: str
+) -> None:
     client, server = devices
     with cm.listen(server, PORT) as listener, ThreadPoolExecutor(1) as thread:
-        asking = thread.submit(cm.connect, client, server.address, PORT, private_data=b"\2" * 40)
+        asking = thread.submit(cm.connect, client, server.address, PORT, private_data=hello)
         request = listener.get(PATIENCE_S)
-        with pytest.raises(ProtocolError, match="no rsocket"):
+        with pytest.raises(ProtocolError, match=says):
             RSocket.accept(server, request, SMALL)
         request.reject()
         with pytest.raises(cm.RejectedError):
