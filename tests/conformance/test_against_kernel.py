@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import scenarios
+from counting import no_errors
 from endpoints import Attributes, Endpoint, Rxe, Work
 from ours import Ours
 from refusals import REFUSALS, Refusal
@@ -21,34 +21,6 @@ pytestmark = pytest.mark.slow
 
 Pair = tuple[Endpoint, Endpoint]
 mtus = pytest.mark.parametrize("mtu", [1024, 4096])
-#: What both count, under the same names, when something goes wrong.
-ERRORS = (
-    *("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"),
-    *("rcvd_rnr_err", "send_rnr_err", "retry_exceeded_err", "retry_rnr_exceeded_err"),
-)
-KERNEL_ERRORS = (*ERRORS, "send_err", "link_downed")
-OUR_ERRORS = (
-    *(*ERRORS, "ack_timeout", "out_of_sequence", "packet_seq_err", "req_cqe_error"),
-    *("dropped_icrc", "dropped_malformed", "dropped_no_qp", "dropped_not_peer"),
-    *("dropped_response", "dropped_event", "dropped_request"),
-    *("remote_access_err", "remote_invalid_req_err", "remote_op_err"),
-)
-
-
-@contextlib.contextmanager
-def no_errors(kernel: Rxe, ours: Ours) -> Iterator[None]:
-    """Neither counts an error, and each counts the packets that the other sent."""
-    before = kernel.counters(), ours.device.counters
-    yield
-    after = kernel.counters(), ours.device.counters
-    for old, new, names in zip(before, after, (KERNEL_ERRORS, OUR_ERRORS), strict=True):
-        assert {name: new[name] - old[name] for name in names} == dict.fromkeys(names, 0)
-    theirs, own = (
-        {k: new[k] - old[k] for k in new} for old, new in zip(before, after, strict=True)
-    )
-    assert theirs["sent_pkts"] == own["rcvd_pkts"]
-    assert own["sent_pkts"] == theirs["rcvd_pkts"]
-    assert own["sent_pkts"] + own["rcvd_pkts"] > 0
 
 
 def run(
