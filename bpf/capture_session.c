@@ -12,11 +12,9 @@
 
 #include "capture.skel.h"
 #include "capture_attach.h"
+#include "gather.h"
 #include "ring.h"
 #include "wall_clock.h"
-
-#define GATHER_NS 1000000
-#define GATHER_RING_BYTES (1u << 20)
 
 struct capture_session {
 	struct capture_options options;
@@ -212,17 +210,6 @@ static int drain(struct capture_session *session, struct ldma_batch *batch)
 	return (int)(batch->count - before);
 }
 
-/* Lets a little gather before it is read again: reading while the producer writes costs both of them cache misses.
- * A small ring cannot wait. */
-static void let_gather(const struct capture_session *session, int64_t now_ns)
-{
-	int64_t left_ns = session->drained_ns + GATHER_NS - now_ns;
-	struct timespec pause = {.tv_nsec = left_ns};
-
-	if (left_ns > 0 && left_ns <= GATHER_NS && session->ring.size >= GATHER_RING_BYTES)
-		nanosleep(&pause, NULL);
-}
-
 int capture_session_poll(struct capture_session *session, struct ldma_batch *batch, int timeout_ms)
 {
 	struct pollfd ready = {.fd = bpf_map__fd(session->bpf->maps.ring), .events = POLLIN};
@@ -234,7 +221,7 @@ int capture_session_poll(struct capture_session *session, struct ldma_batch *bat
 	if (batch_is_full(session, batch))
 		return -ENOBUFS;
 	if (timeout_ms > 0)
-		let_gather(session, now_ns);
+		ldma_let_gather(session->drained_ns, session->ring.size, now_ns);
 	while (!(added = drain(session, batch)) && err >= 0) {
 		left_ns = deadline_ns - ldma_clock_ns(CLOCK_MONOTONIC);
 		if (left_ns <= 0)

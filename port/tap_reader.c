@@ -6,11 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gather.h"
 #include "wall_clock.h"
 
 #define ANSWER_MS 2000 /* so long a device has to reply, and to let go */
-#define GATHER_NS 1000000
-#define GATHER_RING_BYTES (1u << 20)
 #define RELEASE_BYTES (32u << 10)
 
 struct ldma_tap_reader {
@@ -259,17 +258,6 @@ static int drain(struct ldma_tap_reader *reader, struct ldma_batch *batch)
 	return (int)(batch->count - before);
 }
 
-/* Lets a little gather before it is read again: reading while the device writes costs both of them cache misses. A small
- * ring cannot wait. */
-static void let_gather(const struct ldma_tap_reader *reader, int64_t now_ns)
-{
-	int64_t left_ns = reader->drained_ns + GATHER_NS - now_ns;
-	struct timespec pause = {.tv_nsec = left_ns};
-
-	if (left_ns > 0 && left_ns <= GATHER_NS && reader->memory.ring_bytes >= GATHER_RING_BYTES)
-		nanosleep(&pause, NULL);
-}
-
 int ldma_tap_reader_poll(struct ldma_tap_reader *reader, struct ldma_batch *batch, int timeout_ms)
 {
 	uint32_t *sleeps = &reader->memory.shared->sleeps;
@@ -281,7 +269,7 @@ int ldma_tap_reader_poll(struct ldma_tap_reader *reader, struct ldma_batch *batc
 	if (batch_is_full(reader, batch))
 		return -ENOBUFS;
 	if (timeout_ms > 0 && !reader->is_gone)
-		let_gather(reader, now_ns);
+		ldma_let_gather(reader->drained_ns, reader->memory.ring_bytes, now_ns);
 	while (!(added = drain(reader, batch)) && !reader->is_gone) {
 		left_ns = deadline_ns - ldma_clock_ns(CLOCK_MONOTONIC);
 		if (left_ns <= 0)

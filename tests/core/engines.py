@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from livedma._native.rdma import Completion, CompletionQueue, Engine, QueuePair, Region
+from livedma._native.wire import encode
 
 ALL = ("local_write", "remote_write", "remote_read", "remote_atomic")
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
@@ -140,3 +141,20 @@ def opcode(packet: bytes) -> int:
 
 def psn(packet: bytes) -> int:
     return int.from_bytes(packet[37:40], "big")
+
+
+RC_ACK, READ_REQUEST, ATOMIC_ACK = 0x11, 0x0C, 0x12
+NAK_SEQUENCE, NAK_INVALID, NAK_ACCESS, NAK_OPERATION = 0x60, 0x61, 0x62, 0x63
+
+
+def is_request(packet: bytes) -> bool:
+    return opcode(packet) not in range(0x0D, 0x13)
+
+
+def syndromes(pair: Pair) -> list[int]:
+    return [p[40] for p in pair.sent if opcode(p) == RC_ACK]
+
+
+def to_b(pair: Pair, code: int, **fields: object) -> bytes:
+    """A packet to b as a could have sent it."""
+    return encode(code, src=ADDRESSES[0], dst=ADDRESSES[1], dest_qp=pair.b.qp.number, **fields)  # type: ignore[arg-type]
