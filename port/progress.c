@@ -4,7 +4,7 @@
 
 #include "port_internal.h"
 
-#define LAZY_NS 20000
+#define LAZY_NS 20000  /* that an ACK which can wait does so */
 #define TX_PACKETS 256 /* in a row, before arrivals are looked at */
 
 uint64_t ldma_port_now(void)
@@ -83,8 +83,7 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 
 	if (port->is_tx_blocked && !send_train(port))
 		return false;
-	train->count = train->bytes = 0;
-	train->is_closed = false;
+	ldma_train_clear(train);
 	while (sent < TX_PACKETS) {
 		uint32_t length;
 
@@ -104,8 +103,7 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 		if (ldma_train_is_full(train)) {
 			if (!send_train(port))
 				return true;
-			train->count = train->bytes = 0;
-			train->is_closed = false;
+			ldma_train_clear(train);
 		}
 	}
 	send_train(port);

@@ -61,8 +61,7 @@ void ldma_train_restart(struct ldma_train *train, uint32_t length, uint32_t scop
 
 	if (has_moved)
 		memcpy(train->packets[0], packet, length);
-	train->count = train->bytes = 0;
-	train->is_closed = false;
+	ldma_train_clear(train);
 	ldma_train_add(train, length, scope);
 	if (has_moved)
 		ldma_train_set_id(train, 0, 0);

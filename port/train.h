@@ -22,6 +22,12 @@ static inline uint8_t *ldma_train_slot(struct ldma_train *train)
 	return train->packets[train->count];
 }
 
+static inline void ldma_train_clear(struct ldma_train *train)
+{
+	train->count = train->bytes = 0;
+	train->is_closed = false;
+}
+
 static inline bool ldma_train_is_full(const struct ldma_train *train)
 {
 	return train->is_closed || train->count == LDMA_TRAIN_SEGMENTS ||
