@@ -7,7 +7,7 @@
 
 static void reduce(struct ldma_qp *qp)
 {
-	if (ldma_window_halve(&qp->req.window, qp->req.una, qp->req.sent_end))
+	if (ldma_congestion_halve(&qp->req.congestion, qp->req.una, qp->req.sent_end))
 		LDMA_COUNT(qp, window_reduced);
 }
 

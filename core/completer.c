@@ -8,7 +8,7 @@ static void note_progress(struct ldma_qp *qp, uint64_t before, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
 
-	ldma_window_grow(&req->window, req->una - before, req->next - before);
+	ldma_congestion_grow(&req->congestion, req->una - before, req->next - before);
 	if (req->next < req->una) /* an answer to what went before the last go-back */
 		req->next = req->una;
 	req->retry_left = qp->attr.retry_count;
@@ -53,7 +53,7 @@ static void go_back(struct ldma_qp *qp, uint64_t now_ns)
 	req->retry_left--;
 	req->has_rewound = true;
 	LDMA_COUNT(qp, completer_retry_err);
-	if (ldma_window_halve(&req->window, req->una, req->sent_end))
+	if (ldma_congestion_halve(&req->congestion, req->una, req->sent_end))
 		LDMA_COUNT(qp, window_reduced);
 	ldma_requester_rewind(qp);
 	ldma_requester_restart_timer(qp, now_ns);

@@ -11,7 +11,7 @@
 #include "packet.h"
 #include "sgl.h"
 #include "timer.h"
-#include "window.h"
+#include "congestion.h"
 
 #define LDMA_PSN_MASK 0xffffffu
 #define LDMA_PSN_HALF 0x800000u
@@ -142,7 +142,7 @@ struct ldma_requester {
 	bool is_rnr_waiting, has_rewound; /* the latter: since una last moved */
 	bool is_drain_told;
 	uint64_t asked; /* behind the last PSN whose arrival will be told by an ACK or a response */
-	struct ldma_window window;
+	struct ldma_congestion congestion;
 };
 
 struct ldma_responder {

@@ -94,7 +94,7 @@ static void start_requests(struct ldma_qp *qp, uint32_t psn)
 	struct ldma_requester *req = &qp->req;
 
 	req->una = req->next = req->sent_end = req->asked = req->post = psn;
-	ldma_window_init(&req->window, qp->device->config.window_packets);
+	ldma_congestion_init(&req->congestion, qp->device->config.window_packets);
 }
 
 static void forget_resources(struct ldma_qp *qp)

@@ -33,7 +33,7 @@ static uint8_t wire_opcode(const struct ldma_qp *qp, const struct ldma_send_wqe 
 static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 {
 	const struct ldma_requester *req = &qp->req;
-	uint32_t window = req->window.packets;
+	uint32_t window = req->congestion.packets;
 
 	/* A draining queue finishes what it began (IBA 10.3.1.5). */
 	if (qp->state != LDMA_QP_RTS &&
@@ -59,7 +59,7 @@ static bool asks_for_ack(const struct ldma_qp *qp, uint64_t end, bool is_last)
 	uint64_t unasked = end - qp->req.asked;
 
 	return qp->type == LDMA_QP_RC &&
-	       (is_last || unasked >= ACK_INTERVAL || unasked * 2 >= qp->req.window.packets);
+	       (is_last || unasked >= ACK_INTERVAL || unasked * 2 >= qp->req.congestion.packets);
 }
 
 /* Puts the packet's part of the message where the encoder expects it. NULL if it may not be read. */
@@ -215,6 +215,6 @@ void ldma_requester_expire(struct ldma_qp *qp)
 	req->has_rewound = false;
 	LDMA_COUNT(qp, completer_retry_err);
 	LDMA_COUNT(qp, window_reduced);
-	ldma_window_collapse(&req->window, req->sent_end);
+	ldma_congestion_collapse(&req->congestion, req->sent_end);
 	ldma_requester_rewind(qp);
 }

@@ -23,3 +23,15 @@ class LabError(LivedmaError):
 
 class PortInUseError(LivedmaError):
     """Somebody listens there already."""
+
+
+class NoRoomError(LivedmaError):
+    """A window, a pool or the address space for DMA has no room left."""
+
+
+class BudgetError(LivedmaError):
+    """A budget for DMA memory would be exceeded; nothing was charged."""
+
+
+class LimitError(LivedmaError):
+    """A limit of the system on locked memory would be exceeded; nothing was charged."""

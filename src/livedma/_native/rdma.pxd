@@ -37,7 +37,7 @@ cdef extern from *:
     }
     static uint32_t ldma_qp_window(const struct ldma_qp *qp)
     {
-        return qp->req.window.packets;
+        return qp->req.congestion.packets;
     }
     """
     struct counter_name:

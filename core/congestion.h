@@ -1,30 +1,30 @@
 /* The congestion window: how many PSNs of a queue pair may be in flight. It doubles with each window that is
  * acknowledged, after a loss grows by one packet a window, and never beyond its limit. */
-#ifndef LDMA_WINDOW_H
-#define LDMA_WINDOW_H
+#ifndef LDMA_CONGESTION_H
+#define LDMA_CONGESTION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LDMA_WINDOW_MIN 4 /* or the limit, if that is less */
+#define LDMA_CONGESTION_MIN 4 /* or the limit, if that is less */
 
-struct ldma_window {
+struct ldma_congestion {
 	uint32_t packets, limit;
 	uint32_t threshold; /* below it the window doubles */
 	uint32_t credit;    /* acknowledged since it last grew by one */
 	uint64_t reduced;   /* losses before this PSN are answered for */
 };
 
-void ldma_window_init(struct ldma_window *window, uint32_t limit);
+void ldma_congestion_init(struct ldma_congestion *window, uint32_t limit);
 
 /* Halves the window, once for all that was in flight (una .. end) when it was last reduced. Returns whether it did. */
-bool ldma_window_halve(struct ldma_window *window, uint64_t una, uint64_t end);
+bool ldma_congestion_halve(struct ldma_congestion *window, uint64_t una, uint64_t end);
 
 /* Starts from the minimum: nothing is known of the path any more. */
-void ldma_window_collapse(struct ldma_window *window, uint64_t end);
+void ldma_congestion_collapse(struct ldma_congestion *window, uint64_t end);
 
 /* count PSNs of in_flight were acknowledged. A window that was not used has proven nothing, and stays. */
-static inline void ldma_window_grow(struct ldma_window *window, uint64_t count, uint64_t in_flight)
+static inline void ldma_congestion_grow(struct ldma_congestion *window, uint64_t count, uint64_t in_flight)
 {
 	if (window->packets == window->limit || in_flight < window->packets / 2)
 		return;
