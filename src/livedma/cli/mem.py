@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -27,6 +26,7 @@ _EXAMPLES = """examples:
 Without root it shows less, and says what it cannot see. Exit status 1 if a process is not there."""
 _LONGEST_S = 3600
 _CLEAR = "\x1b[H\x1b[J"
+_FALLBACK = "counting by /proc/vmstat what that knows"
 
 
 def register(commands: Any) -> None:
@@ -79,43 +79,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace) -> int:
+    """Until Ctrl-C, or until a process that was asked for ends."""
     is_screen = sys.stdout.isatty() and not args.json
-    warned: set[tuple[str, tuple[int, ...]]] = set()
-    with MotionCounter() as counter:
-        if counter.trouble and not is_screen:
-            print(f"livedma: {counter.trouble}; {_FALLBACK}", file=sys.stderr)
-        for snapshot, motion in _moments(counter, args.pids, args.watch):
-            found = advise(snapshot)
-            if args.json:
-                print(json.dumps(_object(snapshot, found, motion)), flush=True)
-            elif is_screen:
-                trouble = f"{counter.trouble}; {_FALLBACK}" if counter.trouble else ""
-                print(_CLEAR + page(snapshot, found, motion, trouble), flush=True)
-            else:
-                new = [
-                    each for each in found if each.is_wrong and (each.name, each.pids) not in warned
-                ]
-                warned.update((each.name, each.pids) for each in new)
-                print(line(snapshot, motion, new), flush=True)
-    return 0
-
-
-_FALLBACK = "counting by /proc/vmstat where it can"
-
-
-def _moments(
-    counter: MotionCounter, pids: list[int], interval_s: float
-) -> Iterator[tuple[Snapshot, Motion | None]]:
-    """The first one has no motion yet. Ends with Ctrl-C, or with a process that was asked for."""
-    yield look(pids=pids), None
+    snapshot, motion = look(pids=args.pids), None
+    told: set[tuple[str, tuple[int, ...]]] = set()
     try:
-        while True:
-            time.sleep(interval_s)
-            yield look(pids=pids), counter.since()
+        with MotionCounter() as counter:
+            trouble = f"{counter.trouble}; {_FALLBACK}" if counter.trouble else ""
+            if trouble and not is_screen:
+                print(f"livedma: {trouble}", file=sys.stderr)
+            while True:
+                found = advise(snapshot)
+                if args.json:
+                    print(json.dumps(_object(snapshot, found, motion)), flush=True)
+                elif is_screen:
+                    print(_CLEAR + page(snapshot, found, motion, trouble), flush=True)
+                else:
+                    print(line(snapshot, motion, _new(found, told)), flush=True)
+                time.sleep(args.watch)
+                snapshot, motion = look(pids=args.pids), counter.since()
     except KeyboardInterrupt:
-        return
+        return 0
     except LivedmaError as error:
         print(f"livedma: {error} any more", file=sys.stderr)
+        return 0
+
+
+def _new(found: list[Advice], told: set[tuple[str, tuple[int, ...]]]) -> list[Advice]:
+    """What is wrong now and was not before; `told` is kept up to date."""
+    wrong = {(advice.name, advice.pids): advice for advice in found if advice.is_wrong}
+    new = [advice for key, advice in wrong.items() if key not in told]
+    told.clear()
+    told.update(wrong)
+    return new
 
 
 def _object(snapshot: Snapshot, found: list[Advice], motion: Motion | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from livedma.memory.host import Advice, Host, Motion, Process, Snapshot
 from livedma.memory.host.advice import LARGE_GRANULE, SMALL_GRANULE, descriptors
 from livedma.memory.host.buddy import Zone, together
 from livedma.memory.host.huge import HugePool
-from livedma.memory.host.text import size_text
+from livedma.memory.host.text import printable, size_text
 from livedma.memory.ledger import Entry
 
 __all__ = ["line", "page"]
@@ -223,7 +223,7 @@ def _processes(snapshot: Snapshot) -> Iterator[str]:
         )
         if one.huge:
             yield f"{'':10}{size_text(one.huge)} in reserved huge pages"
-        for entry in one.entries:
+        for entry in _grouped(one.entries):
             yield f"{'':10}{_entry(entry)}"
 
 
@@ -240,19 +240,42 @@ def _cgroup(one: Process) -> str:
         return "unknown"
     if one.cgroup.limit is None:
         return "none"
-    return f"{size_text(one.cgroup.used)} of {size_text(one.cgroup.limit)} ({one.cgroup.path})"
+    used, limit = size_text(one.cgroup.used), size_text(one.cgroup.limit)
+    return f"{used} of {limit} ({printable(one.cgroup.path)})"
+
+
+def _grouped(entries: list[Entry]) -> list[Entry]:
+    """One for each kind and granule, the largest first."""
+    groups: dict[tuple[str, int], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.kind, entry.granule), []).append(entry)
+    sums = [
+        Entry(
+            kind,
+            count=sum(entry.count for entry in group),
+            granule=granule,
+            reserved=sum(entry.reserved for entry in group),
+            mapped=sum(entry.mapped for entry in group),
+            descriptors=sum(entry.descriptors for entry in group),
+            links=sum(entry.links for entry in group),
+        )
+        for (kind, granule), group in groups.items()
+    ]
+    return sorted(sums, key=lambda entry: -entry.mapped)
 
 
 def _entry(entry: Entry) -> str:
-    small = f"{descriptors(entry.mapped, SMALL_GRANULE):,} of {size_text(SMALL_GRANULE)}"
-    large = f"{descriptors(entry.mapped, LARGE_GRANULE):,} of {size_text(LARGE_GRANULE)}"
+    kind = f"{entry.count:,} x {entry.kind}" if entry.count > 1 else entry.kind
     reserved = f" of {size_text(entry.reserved)} reserved" if entry.reserved else ""
-    other = {SMALL_GRANULE: large, LARGE_GRANULE: small}.get(entry.granule, f"{small} or {large}")
-    kind = entry.kind if entry.granule else f"{entry.count:,} more: {entry.kind}"
-    granule = f" in {size_text(entry.granule)} granules" if entry.granule else ""
+    granule = f"in {size_text(entry.granule)} granules" if entry.granule else "in any granules"
+    others = ", ".join(
+        f"{descriptors(entry.mapped, size):,} with {size_text(size)}"
+        for size in (SMALL_GRANULE, LARGE_GRANULE)
+        if (size, descriptors(entry.mapped, size)) != (entry.granule, entry.descriptors)
+    )
     return (
-        f"{kind}: {size_text(entry.mapped)}{reserved} mapped{granule}: "
-        f"{amount(entry.descriptors, 'descriptor')} (it could be {other})"
+        f"{kind}: {size_text(entry.mapped)}{reserved} mapped {granule}: "
+        f"{amount(entry.descriptors, 'descriptor')} ({others})"
     )
 
 

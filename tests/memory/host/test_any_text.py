@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import OLD, TWO_NODES, machine, process
 
-from livedma.memory.host import advise, look
+from livedma.memory.host import Files, advise, look
 from livedma.memory.host.buddy import together, zones
 from livedma.memory.host.cgroup import mounts, place_of
 from livedma.memory.host.process import limits, maps_all_users, status
@@ -69,10 +67,14 @@ def test_each_parser(text: str) -> None:
         parse(text)
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return machine(tmp_path_factory.mktemp("copy"), RECORDED)
+
+
 @given(st.dictionaries(st.sampled_from(sorted(RECORDED)), TEXTS, max_size=5))
-def test_a_machine_with_any_files(files: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as root:
-        there = machine(Path(root), OLD, TWO_NODES, RECORDED)
-        for name, text in files.items():
-            (Path(root) / name).write_bytes(text.encode(errors="surrogatepass"))
-        advise(look(there, page_size=4096))
+def test_a_machine_with_any_files(copy: Files, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (copy.root / name).write_bytes(text.encode(errors="surrogatepass"))
+    advise(look(copy, page_size=4096))
+    machine(copy.root, {name: RECORDED[name] for name in files})

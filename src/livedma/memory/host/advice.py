@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livedma.memory.host.buddy import together
+from livedma.memory.host.buddy import Zone, together
 from livedma.memory.host.huge import HugePool, Transparent
 from livedma.memory.host.process import Process
 from livedma.memory.host.snapshot import Snapshot
 from livedma.memory.host.system import Host
-from livedma.memory.host.text import size_text
+from livedma.memory.host.text import printable, size_text
 
 __all__ = ["LARGE_GRANULE", "SMALL_GRANULE", "Advice", "advise", "descriptors"]
 
@@ -91,42 +92,53 @@ def _cgroups(processes: list[Process]) -> Iterator[Advice]:
             continue
         what = "memory.max" if cgroup.limit == cgroup.max else "memory.high"
         name = what if cgroup.version == 2 else "memory.limit_in_bytes"
+        file = f"{cgroup.directory}/{name}"
         yield Advice(
             "cgroup",
             True,
-            f"cgroup {path} of {_who(members)} uses {size_text(cgroup.used)}, besides caches, of "
-            f"the {size_text(cgroup.limit)} that {name} allows; what is pinned cannot be reclaimed",
-            f"echo {cgroup.limit * 2} | sudo tee {cgroup.directory}/{name}",
+            f"cgroup {printable(path)} of {_who(members)} uses {size_text(cgroup.used)}, besides "
+            f"caches, of the {size_text(cgroup.limit)} that {name} allows; what is "
+            "pinned cannot be reclaimed",
+            # the name may be somebody else's choice: it must not become a command, nor hide one
+            f"echo {cgroup.limit * 2} | sudo tee {shlex.quote(file)}" if file.isprintable() else "",
             _pids(members),
         )
 
 
 def _fragmentation(host: Host) -> Iterator[Advice]:
+    """For each node: memory of another one is no help where a device wants its own."""
     order = (LARGE_GRANULE // host.page_size).bit_length() - 1
-    free = together(host.zones)
-    size = size_text(LARGE_GRANULE)
-    if not host.zones or order >= len(free.free):
-        return
-    compact = "echo 1 | sudo tee /proc/sys/vm/compact_memory"
-    index = free.fragmentation_index(order)
+    nodes = sorted({zone.node for zone in host.zones if zone.node is not None})
+    for node in nodes:
+        free = together(host.zones, node)
+        if order < len(free.free):
+            where = f" on node {node}" if len(nodes) > 1 else ""
+            compact = f"/sys/devices/system/node/node{node}/compact"
+            file = compact if len(nodes) > 1 else "/proc/sys/vm/compact_memory"
+            yield from _in_pieces(free, order, host.page_size, where, f"echo 1 | sudo tee {file}")
+
+
+def _in_pieces(free: Zone, order: int, page_size: int, where: str, fix: str) -> Iterator[Advice]:
+    size, index = size_text(page_size << order), free.fragmentation_index(order)
     if index is not None:
         largest = free.largest_order
-        block = "nothing" if largest is None else size_text(host.page_size << largest)
+        block = "nothing" if largest is None else size_text(page_size << largest)
         why = "memory is in pieces" if index > 0.5 else "there is too little memory"
         yield Advice(
             "fragmentation",
             True,
-            f"no block of {size} is free (the largest: {block}) because {why} (fragmentation index "
-            f"{index:.3f}): huge pages cannot be had without compaction, which may fail",
-            compact,
+            f"no block of {size} is free{where} (the largest: {block}) because {why} "
+            f"(fragmentation index {index:.3f}): huge pages cannot be had "
+            "without compaction, which may fail",
+            fix,
         )
     elif free.unusable_index(order) > _NEARLY:
         yield Advice(
             "fragmentation",
             False,
-            f"{free.unusable_index(order) * 100:.0f} % of the free memory is in pieces smaller "
-            f"than {size}: {free.blocks(order):,} such blocks are left",
-            compact,
+            f"{free.unusable_index(order) * 100:.0f} % of the free memory{where} is in pieces "
+            f"smaller than {size}: {free.blocks(order):,} such blocks are left",
+            fix,
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from livedma.memory import ledger
 from livedma.memory.host.cgroup import CgroupMemory, memory_of, place_of
 from livedma.memory.host.files import Files
-from livedma.memory.host.text import number, pairs
+from livedma.memory.host.text import number, pairs, printable
 from livedma.privilege import CAP_IPC_LOCK
 
 __all__ = ["MemlockLimit", "Process", "Status", "limits", "maps_all_users", "read", "status"]
@@ -72,7 +72,7 @@ def status(text: str) -> Status:
     capabilities = fields.get("CapEff", "")
     is_hex = re.fullmatch(r"[0-9a-f]{1,16}", capabilities)
     return Status(
-        name=fields.get("Name", ""),
+        name=printable(fields.get("Name", "")),
         uid=number(fields.get("Uid", "")),
         pinned=sizes.get("VmPin"),
         locked=sizes.get("VmLck"),

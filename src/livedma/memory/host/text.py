@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["chosen", "number", "pairs", "pressure", "size_text"]
+__all__ = ["chosen", "number", "pairs", "pressure", "printable", "size_text"]
 
 _PAIR = re.compile(r"^([A-Za-z_][\w()]*):?[ \t]+(\d{1,20})( kB)?[ \t]*$", re.ASCII | re.MULTILINE)
 _CHOSEN = re.compile(r"\[([^\[\]\s]+)\]")
@@ -35,6 +35,11 @@ def pressure(text: str) -> dict[str, dict[str, float]] | None:
         for kind, rest in _STALL.findall(text)
     }
     return {kind: values for kind, values in found.items() if len(values) == 3} or None
+
+
+def printable(text: str) -> str:
+    """Names that others choose, made safe for a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def size_text(size: int) -> str:
