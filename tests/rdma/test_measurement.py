@@ -33,7 +33,7 @@ def test_messages_go_round_the_span(iterations: int, is_full: bool) -> None:
             span=SPAN,
         )
         measurement.stream()
-        stride = 1024  # the next multiple of a cache line
+        stride = Measurement.stride(SIZE)
         used = [there[at] == ord("x") for at in range(0, SPAN, stride)]
         assert used[0]
         assert all(used) == is_full

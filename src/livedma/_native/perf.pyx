@@ -85,7 +85,7 @@ cdef class Measurement:
         self.port = port
         self.c.port, self.c.cq, self.c.opcode = port.port, cq.live(), native.OPERATIONS[operation]
         self.c.depth, self.c.receives, self.c.iterations = depth, receives, iterations
-        self.c.stride = (size + 63) // 64 * 64
+        self.c.stride = self.stride(size)
         self.c.places = span // self.c.stride
         self.c.local.lkey, self.c.local.va, self.c.local.length = memory[0], memory[1], size
         self.c.received.va = self.c.local.va + middle
@@ -102,6 +102,11 @@ cdef class Measurement:
         for i, (qp, va, rkey) in enumerate(peers):
             self.c.peers[i].qp, self.c.peers[i].remote_va, self.c.peers[i].rkey = qp.live(), va, rkey
         self.c.peer_count = len(peers)
+
+    @staticmethod
+    def stride(uint32_t size):
+        """How far apart the places are that requests of this size go round."""
+        return (size + 63) // 64 * 64
 
     def __dealloc__(self):
         PyMem_Free(self.c.peers)

@@ -87,7 +87,11 @@ class Side:
         """Puts something new at the end of what is sent, for the other side to look for."""
         start, end = self._tail(size)
         tail = os.urandom(end - start)
-        self._memory.view[start:end] = tail
+        stride = Measurement.stride(size)
+        # A READ may take it from any place that READs go round, as wide as this side's memory is.
+        room = self._middle if self.plan.operation == "read" else size
+        for place in range(0, room - size + 1, stride):
+            self._memory.view[place + start : place + end] = tail
         return tail.hex()
 
     def sees(self, size: int, tail: str) -> bool:
