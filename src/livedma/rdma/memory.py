@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from livedma._native import rdma as native
+from livedma.memory import Backing, Window
+from livedma.memory.numa import node_of
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 if TYPE_CHECKING:
@@ -58,6 +60,31 @@ class ProtectionDomain(native.ProtectionDomain):
         access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
         """
         return MemoryRegion(self, buffer, *access, va=va)
+
+    def window(
+        self,
+        size: int,
+        *access: str,
+        granule: int = 4096,
+        mapped: int = 0,
+        part: int | None = None,
+        backing: Backing | None = None,
+    ) -> Window:
+        """Addresses for size bytes, and memory for the first `mapped` of them; see Window.
+
+        Memory comes from the interface's node. NoRoomError: refused; register buffers instead.
+        """
+        return Window(
+            self.device,
+            size,
+            granule,
+            *access,
+            pd=self,
+            mapped=mapped,
+            part=part,
+            backing=backing,
+            node=node_of(self.device.interface.name),
+        )
 
     def queue_pair(
         self,
