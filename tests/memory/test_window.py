@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from engines import connect
 from windowed import PAGE, RIGHTS, World, mapped_by_us
 
+from engines import connect
 from livedma._native.rdma import Engine
 from livedma.errors import InUseError, LivedmaError, NoRoomError
 from livedma.memory import Anonymous, Backing, Block, Registrar, Source, Window, ledger
@@ -66,10 +66,10 @@ def test_a_refusal_names_the_way_out_and_the_way_works() -> None:
         a = pair.a
         a.memory[:4] = b"from"
         where = {"remote_va": lease.va, "rkey": lease.rkey}
-        a.qp.post_send(1, "READ", [a.at(100, 5)], **where)
-        a.qp.post_send(2, "WRITE", [a.at(0, 4)], **where)
-        pair.run()
-        assert [status for _, status in a.statuses()] == ["SUCCESS"] * 2
+        for number, (operation, piece) in enumerate((("READ", (100, 5)), ("WRITE", (0, 4)))):
+            a.qp.post_send(number, operation, [a.at(*piece)], **where)
+            pair.run()
+            assert a.statuses() == [(number, "SUCCESS")]
         assert (a.data(100, 5), bytes(lease.memory[:5])) == (b"there", b"frome")
     assert mapped_by_us() == []
     a.qp.post_send(3, "WRITE", [a.at(0, 4)], **where)

@@ -121,6 +121,7 @@ cdef class Mapping:
     cdef int owner
     cdef readonly size_t length
     cdef readonly size_t views  # buffers on it that are in use
+    cdef readonly bint closed
 
     def __init__(self, size_t length, size_t align=4096, *, int fd=-1, int64_t offset=0):
         cdef int flags = MAP_FIXED | (MAP_SHARED if fd >= 0 else MAP_PRIVATE | MAP_ANONYMOUS)
@@ -156,7 +157,7 @@ cdef class Mapping:
                 munmap(start, self.length)
 
     cdef int live(self) except -1:
-        if self.start == NULL:
+        if self.closed or self.start == NULL:
             raise ValueError("the memory is given back")
         return 0
 
@@ -167,16 +168,14 @@ cdef class Mapping:
 
     def __releasebuffer__(self, Py_buffer *buffer):
         self.views -= 1
+        if self.closed and not self.views:
+            self.unmap()
 
     def close(self):
-        """BufferError while there are views of it."""
-        if self.views:
-            raise BufferError("there are views of this memory")
-        self.unmap()
-
-    @property
-    def closed(self):
-        return self.start == NULL
+        """Gives it back, or lets the last view of it do so. There are no new ones."""
+        self.closed = True
+        if not self.views:
+            self.unmap()
 
     @property
     def address(self):

@@ -33,8 +33,7 @@ class Block:
 
     def close(self) -> None:
         """Gives it back; if somebody has a view of it, when the last one is gone."""
-        if not self.mapping.views:
-            self.mapping.close()
+        self.mapping.close()
 
 
 class Backing(ABC):
