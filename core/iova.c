@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guarded.h"
 #include "paging.h"
 #include "window.h"
 
@@ -260,6 +261,19 @@ static uint8_t *translate(struct ldma_iova *iova, const struct ldma_region *regi
 	return line->memory + (va - line->start);
 }
 
+static bool is_guarded(const struct ldma_region *region)
+{
+	return region->window && region->window->is_guarded;
+}
+
+static bool move(const struct ldma_region *region, void *to, const void *from, uint64_t length)
+{
+	if (is_guarded(region))
+		return ldma_guarded_copy(to, from, length);
+	memcpy(to, from, length);
+	return true;
+}
+
 static enum ldma_iova_result from_paged(enum ldma_paged_result result)
 {
 	static const enum ldma_iova_result results[] = {
@@ -323,13 +337,12 @@ static enum ldma_iova_result copy(struct ldma_iova *iova, const struct ldma_pd *
 		}
 		if (piece > length)
 			piece = length;
-		if (in) {
-			memcpy(memory, in, piece);
+		if (!(in ? move(region, memory, in, piece) : move(region, out, memory, piece)))
+			return LDMA_IOVA_DENIED;
+		if (in)
 			in += piece;
-		} else {
-			memcpy(out, memory, piece);
+		else
 			out += piece;
-		}
 		va += piece;
 		length -= (uint32_t)piece;
 	}
@@ -364,7 +377,7 @@ enum ldma_iova_result ldma_iova_atomic(struct ldma_iova *iova, const struct ldma
 		return from_paged(ldma_paged_atomic(region->paged, va - region->va, change, context,
 						    ret_old));
 	memory = (uint64_t *)translate(iova, region, va, &piece);
-	if (!memory || (uintptr_t)memory & 7 || piece < sizeof(uint64_t))
+	if (!memory || is_guarded(region) || (uintptr_t)memory & 7 || piece < sizeof(uint64_t))
 		return LDMA_IOVA_DENIED;
 	old = __atomic_load_n(memory, __ATOMIC_SEQ_CST);
 	do {

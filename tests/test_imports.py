@@ -28,7 +28,7 @@ MAY_USE = {
     "_native": {"errors"},
     "bpffs": {"errors", "_native"},
     "wire": {"errors", "_native"},
-    "memory": {"errors", "_native"},
+    "memory": {"errors", "_native", "privilege"},
     "capture": _WIRE,
     "monitor": _WIRE,
     "rdma": _WIRE | {"memory"},
