@@ -318,6 +318,7 @@ long ldma_pager_sync(struct ldma_paged *paged, uint64_t offset, uint64_t length,
 
 		ret[i] = (struct ldma_pager_range){from - memory, to - from};
 	}
-	*ret_end = (walked < end ? walked : end) - memory;
+	if (found >= 0)
+		*ret_end = (walked < end ? walked : end) - memory;
 	return found;
 }

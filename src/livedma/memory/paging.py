@@ -107,6 +107,14 @@ class OnDemand(WatchedRegion):
                 f"a page of {length} bytes at {offset} cannot be brought in: {error.strerror}"
             ) from None
 
+    def sync_range(self, offset: int, length: int) -> list[tuple[int, int]]:
+        try:
+            return super().sync_range(offset, length)
+        except OSError as error:
+            raise LivedmaError(
+                f"what was written is in /proc/self/pagemap, which cannot be read: {error.strerror}"
+            ) from None
+
     def update_range(self, offset: int, length: int) -> None:
         try:
             super().update_range(offset, length)
