@@ -1,4 +1,4 @@
-"""The peer of a storm, in a process of its own: writes tagged words to a region and reads them back.
+"""The peer of a storm, in a process of its own: writes tagged words and reads them back.
 
 Reads lines from its standard input: `connect ADDRESS QP VA RKEY`, answered by its queue pair's
 number; `go`, after which it works until it is refused or told to stop (a line comes). It answers
