@@ -7,6 +7,7 @@ import mmap
 import random
 
 import pytest
+
 from engines import (
     ALL,
     NAK_ACCESS,
@@ -22,7 +23,6 @@ from engines import (
     syndromes,
     to_b,
 )
-
 from livedma._native.paging import PagedRegion
 
 PAGE = 4096

@@ -4,10 +4,10 @@ import mmap
 import os
 from dataclasses import dataclass
 
-from engines import ALL, MEMORY, Pair, Side, connect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines import ALL, MEMORY, Pair, Side, connect
 from livedma._native.paging import PagedRegion
 
 PAGE = 4096
