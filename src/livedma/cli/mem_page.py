@@ -15,7 +15,7 @@ from livedma.memory.host.huge import HugePool
 from livedma.memory.host.text import printable, size_text
 from livedma.memory.ledger import Entry
 
-__all__ = ["line", "page"]
+__all__ = ["clipped", "line", "page"]
 
 _WIDTH = 112
 _LABEL = 16
@@ -33,6 +33,15 @@ def page(
             *_advice(advice),
         ]
     )
+
+
+def clipped(text: str, size: os.terminal_size) -> str:
+    """What fits on the screen: anything else would scroll away what was drawn first."""
+    lines = [each[: size.columns] for each in text.splitlines()]
+    if len(lines) > size.lines:
+        more = len(lines) - size.lines + 1
+        lines[size.lines - 1 :] = [f"{amount(more, 'line')} more: a larger window shows them"]
+    return "\n".join(lines)
 
 
 def line(snapshot: Snapshot, motion: Motion | None, advice: list[Advice]) -> str:
@@ -267,20 +276,24 @@ def _grouped(entries: list[Entry]) -> list[Entry]:
 def _entry(entry: Entry) -> str:
     kind = f"{entry.count:,} x {entry.kind}" if entry.count > 1 else entry.kind
     reserved = f" of {size_text(entry.reserved)} reserved" if entry.reserved else ""
-    granule = f"in {size_text(entry.granule)} granules" if entry.granule else "in any granules"
+    links = f", {amount(entry.links, 'link')}" if entry.links else ""
+    granule = size_text(entry.granule) if entry.granule else "mixed"
     others = ", ".join(
         f"{descriptors(entry.mapped, size):,} with {size_text(size)}"
         for size in (SMALL_GRANULE, LARGE_GRANULE)
         if (size, descriptors(entry.mapped, size)) != (entry.granule, entry.descriptors)
     )
     return (
-        f"{kind}: {size_text(entry.mapped)}{reserved} mapped {granule}: "
+        f"{kind}: {size_text(entry.mapped)}{reserved} mapped{links}, {granule} granules: "
         f"{amount(entry.descriptors, 'descriptor')} ({others})"
     )
 
 
 def _unseen(snapshot: Snapshot) -> Iterator[str]:
-    how = ", not even by root" if os.geteuid() == 0 else ": run it as root"
+    is_root = os.geteuid() == 0
+    how = ", not even by root" if is_root else ": run it as root"
+    if snapshot.may_hide_others and not is_root:
+        yield "  /proc is mounted with hidepid: other users' processes are not even counted"
     if snapshot.hidden:
         yield f"  {_processes_text(snapshot.hidden)} cannot be seen at all{how}"
     if snapshot.hidden_ledgers:
