@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guarded.h"
 #include "window.h"
 
 #define NONE UINT32_MAX
@@ -246,6 +247,19 @@ static uint8_t *translate(struct ldma_iova *iova, const struct ldma_region *regi
 	return line->memory + (va - line->start);
 }
 
+static bool is_guarded(const struct ldma_region *region)
+{
+	return region->window && region->window->is_guarded;
+}
+
+static bool move(const struct ldma_region *region, void *to, const void *from, uint64_t length)
+{
+	if (is_guarded(region))
+		return ldma_guarded_copy(to, from, length);
+	memcpy(to, from, length);
+	return true;
+}
+
 static enum ldma_iova_result copy(struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
 				  uint64_t va, const uint8_t *in, uint8_t *out, uint32_t length,
 				  uint32_t access)
@@ -268,13 +282,12 @@ static enum ldma_iova_result copy(struct ldma_iova *iova, const struct ldma_pd *
 		}
 		if (piece > length)
 			piece = length;
-		if (in) {
-			memcpy(memory, in, piece);
+		if (!(in ? move(region, memory, in, piece) : move(region, out, memory, piece)))
+			return LDMA_IOVA_DENIED;
+		if (in)
 			in += piece;
-		} else {
-			memcpy(out, memory, piece);
+		else
 			out += piece;
-		}
 		va += piece;
 		length -= (uint32_t)piece;
 	}
@@ -304,7 +317,7 @@ enum ldma_iova_result ldma_iova_atomic(struct ldma_iova *iova, const struct ldma
 	uint64_t piece = 0, old, new;
 	uint64_t *memory = region ? (uint64_t *)translate(iova, region, va, &piece) : NULL;
 
-	if (!memory || (uintptr_t)memory & 7 || piece < sizeof(uint64_t))
+	if (!memory || is_guarded(region) || (uintptr_t)memory & 7 || piece < sizeof(uint64_t))
 		return LDMA_IOVA_DENIED;
 	old = __atomic_load_n(memory, __ATOMIC_SEQ_CST);
 	do {

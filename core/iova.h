@@ -94,15 +94,16 @@ void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key);
 enum ldma_iova_result ldma_iova_check(const struct ldma_iova *iova, const struct ldma_pd *pd,
 				      uint32_t key, uint64_t va, uint64_t length, uint32_t access);
 
-/* Copies from data to the range, or from the range to buf, as part of a message that has begun. All of it or nothing. */
+/* Copies from data to the range, or from the range to buf, as part of a message that has begun. All of it or nothing;
+ * of a guarded window, whose memory may be gone, perhaps some of it. */
 enum ldma_iova_result ldma_iova_write(struct ldma_iova *iova, const struct ldma_pd *pd,
 				      uint32_t key, uint64_t va, const void *data, uint32_t length,
 				      uint32_t access);
 enum ldma_iova_result ldma_iova_read(struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
 				     uint64_t va, void *buf, uint32_t length, uint32_t access);
 
-/* Replaces the eight bytes at va by what change makes of them. Denied also if their memory is not aligned: it would
- * not be atomic for this host's processors. */
+/* Replaces the eight bytes at va by what change makes of them. Denied also if their memory is not aligned, or is
+ * guarded: it would not be atomic for this host's processors. */
 enum ldma_iova_result ldma_iova_atomic(struct ldma_iova *iova, const struct ldma_pd *pd,
 				       uint32_t key, uint64_t va,
 				       uint64_t (*change)(uint64_t old, const void *context),

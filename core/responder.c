@@ -260,8 +260,10 @@ static enum step execute_atomic(struct request *r)
 	if (!resource)
 		return REFUSE_INVALID;
 	if (ldma_iova_atomic(&r->qp->device->iova, r->qp->pd, r->packet->rkey, r->packet->va,
-			     change, r, &resource->original) != LDMA_IOVA_OK)
+			     change, r, &resource->original) != LDMA_IOVA_OK) {
+		ldma_responder_withdraw(r->qp, resource);
 		return REFUSE_ACCESS;
+	}
 	return COMPLETE;
 }
 

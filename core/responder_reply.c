@@ -62,6 +62,12 @@ struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ld
 	return resource;
 }
 
+void ldma_responder_withdraw(struct ldma_qp *qp, struct ldma_resource *resource)
+{
+	qp->resp.pending -= resource->is_pending;
+	*resource = (struct ldma_resource){0};
+}
+
 /* The newest request of that kind that took the PSN. */
 static struct ldma_resource *find(struct ldma_qp *qp, uint32_t psn, uint8_t operation)
 {

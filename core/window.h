@@ -19,6 +19,7 @@ struct ldma_window {
 		end; /* offset where a link ends within its granule; else the end of the last granule */
 	uint64_t linked, pieces; /* granules with memory; runs of memory, neighbours merged */
 	uint32_t users;          /* regions */
+	bool is_guarded; /* its memory may vanish: set before anything is linked (guarded.h) */
 };
 
 /* Reserves size bytes. pad: where in its granule the first memory will begin. 0; -EINVAL: a granule that does not

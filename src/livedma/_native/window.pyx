@@ -1,5 +1,6 @@
 """Windows of an engine: DMA addresses reserved at once and backed with memory part by part."""
 cimport cython
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.errno cimport EEXIST
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 
@@ -19,6 +20,7 @@ cdef extern from "window.h" nogil:
         uint64_t end
         uint64_t linked
         uint64_t pieces
+        bint is_guarded
     int ldma_window_reserve(ldma_window *window, ldma_iova *iova, uint64_t size, uint8_t shift,
                             uint64_t pad)
     int ldma_window_link(ldma_window *window, uint64_t offset, void *memory, uint64_t length)
@@ -45,7 +47,8 @@ cdef uint64_t AT_ONCE = 8192
 cdef class Window:
     """A range of an engine's DMA addresses, with the rules of core/window.h; peers may use it through its key.
 
-    Offsets and lengths are in bytes. Memory is given by its address, and must stay until it is unlinked.
+    Offsets and lengths are in bytes. Memory is a writable buffer, which is held until it is unlinked, or an address, where it
+    must stay until then.
     """
 
     cdef Engine engine
@@ -55,11 +58,15 @@ cdef class Window:
     cdef uint32_t mask
     cdef readonly uint32_t key
     cdef readonly uint64_t va, size, granule, pad
+    cdef list held  # (start, end, buffer) of what is linked, as offsets
     cdef object __weakref__
 
     def __init__(self, Engine engine not None, uint64_t size, uint64_t granule=4096, access=(), *,
-                 ProtectionDomain pd=None, uint64_t pad=0):
-        """pad: where in its granule the first memory will begin. OSError(ENOSPC): refused, no such range is free."""
+                 ProtectionDomain pd=None, uint64_t pad=0, bint guarded=False):
+        """pad: where in its granule the first memory will begin. guarded: the memory may vanish, as that of a file may.
+
+        OSError(ENOSPC): refused, no such range is free.
+        """
         cdef ProtectionDomain domain = engine.domain if pd is None else pd
         self.mask = rights(access)
         cdef ldma_iova *iova = ldma_device_iova(engine.c)
@@ -75,6 +82,7 @@ cdef class Window:
         result = ldma_window_reserve(&self.c, iova, size, self.shift, pad)
         engine.release()
         check(result)
+        self.c.is_guarded = guarded
         result = -EEXIST
         while result == -EEXIST:
             tried = random_key()
@@ -86,7 +94,7 @@ cdef class Window:
         check(result)
         self.key, self.va, self.size = tried, self.c.va, size
         self.granule, self.pad = granule, pad
-        self.engine, self.domain = engine, domain
+        self.engine, self.domain, self.held = engine, domain, []
         engine.children.add(self)
 
     def __dealloc__(self):
@@ -111,7 +119,7 @@ cdef class Window:
             self.engine.acquire()
             self.end()
             self.engine.release()
-            self.engine = None
+            self.engine, self.held = None, []
 
     @property
     def closed(self):
@@ -127,8 +135,20 @@ cdef class Window:
         """Runs of memory: links that are neighbours in the window and in memory are one."""
         return self.c.pieces
 
-    def link(self, uint64_t offset, uintptr_t memory, uint64_t length):
-        """Long ones in several steps: packets pass in between."""
+    def link(self, uint64_t offset, memory, length=None):
+        """Long ones in several steps: packets pass in between. length: of an address; a buffer has its own."""
+        if isinstance(memory, int):
+            self.link_at(offset, memory, length)
+            return
+        view = memoryview(memory)
+        if view.readonly or not view.contiguous:
+            raise ValueError("memory is linked that can be written and is in one piece")
+        if length is not None and length != view.nbytes:
+            raise ValueError("a buffer is linked as a whole: give a part of it as a memoryview")
+        self.link_at(offset, <uintptr_t>PyMemoryView_GET_BUFFER(view).buf, view.nbytes)
+        self.held.append((offset, offset + view.nbytes, view))
+
+    cdef int link_at(self, uint64_t offset, uintptr_t memory, uint64_t length) except -1:
         cdef uint64_t done = 0, step
         cdef int result = 0
         self.live()
@@ -142,7 +162,7 @@ cdef class Window:
                 ldma_window_unlink(&self.c, offset, done)
             self.engine.release()
             done += step
-        check(result)
+        return check(result)
 
     def sync(self, uint64_t offset, uint64_t length):
         cdef int result
@@ -175,6 +195,21 @@ cdef class Window:
         result = ldma_window_unlink(&self.c, offset, length)
         self.engine.release()
         check(result)
+        self.let_go(offset, offset + length)
+
+    cdef int let_go(self, uint64_t start, uint64_t end) except -1:
+        """A buffer is held as long as any part of it is linked."""
+        cdef list kept = []
+        for first, last, view in self.held:
+            if last <= start or end <= first:
+                kept.append((first, last, view))
+                continue
+            if first < start:
+                kept.append((first, start, view))
+            if end < last:
+                kept.append((end, last, view))
+        self.held = kept
+        return 0
 
     def users(self, uint64_t offset, uint64_t length):
         """Who uses the range now: of "peer" (messages that have begun), "host" (what is posted)."""
@@ -198,7 +233,7 @@ cdef class Window:
                                       self.mask, self.key)
         self.engine.release()
         check(result)
-        self.engine = None
+        self.engine, self.held = None, []
         return 0
 
     def free(self):

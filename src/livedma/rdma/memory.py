@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from livedma._native import rdma as native
+from livedma._native.pinning import place_of
+from livedma.memory import Backing, Window, pin
+from livedma.memory.numa import node_of
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 if TYPE_CHECKING:
     from livedma.rdma.device import Device
+
+
+Mode = Literal["pinned"]
 
 
 class MemoryRegion(native.Region):
@@ -17,9 +24,34 @@ class MemoryRegion(native.Region):
     region[a:b] is a piece of it, for posting.
     """
 
-    def __init__(self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None):
-        super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
-        self.pd = pd
+    def __init__(
+        self,
+        pd: ProtectionDomain,
+        buffer: Any,
+        *access: str,
+        va: int | None = None,
+        mode: Mode = "pinned",
+        tenant: Hashable = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"no region is {mode!r}: give one of {', '.join(get_args(Mode))}")
+        self.pd, self.mode = pd, mode
+        with memoryview(buffer) as held:  # until the region holds it
+            self.pin = pin(*place_of(held), tenant)
+            try:
+                super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
+            except BaseException:
+                self.pin.release()
+                raise
+
+    def close(self) -> None:
+        """Takes the right away, then lets the memory go; may be called again."""
+        super().close()
+        self.pin.release()
+
+    def __del__(self) -> None:
+        # What nobody closed: not with close(), since finalizers may not wait. The pin has its own.
+        super().close()
 
     @property
     def lkey(self) -> int:
@@ -52,12 +84,46 @@ class ProtectionDomain(native.ProtectionDomain):
     def __init__(self, device: Device) -> None:
         self.device = device
 
-    def register(self, buffer: Any, *access: str, va: int | None = None) -> MemoryRegion:
+    def register(
+        self,
+        buffer: Any,
+        *access: str,
+        va: int | None = None,
+        mode: Mode = "pinned",
+        tenant: Hashable = None,
+    ) -> MemoryRegion:
         """A region over any writable buffer (bytearray, mmap, numpy), which it keeps.
 
         access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
+        mode: pinned memory stays in its place; children of fork do not have its whole pages.
+        tenant: who is charged for it, besides the process. Raises BudgetError and LimitError.
         """
-        return MemoryRegion(self, buffer, *access, va=va)
+        return MemoryRegion(self, buffer, *access, va=va, mode=mode, tenant=tenant)
+
+    def window(
+        self,
+        size: int,
+        *access: str,
+        granule: int = 4096,
+        mapped: int = 0,
+        part: int | None = None,
+        backing: Backing | None = None,
+    ) -> Window:
+        """Addresses for size bytes, and memory for the first `mapped` of them; see Window.
+
+        Memory comes from the interface's node. NoRoomError: refused; register buffers instead.
+        """
+        return Window(
+            self.device,
+            size,
+            granule,
+            *access,
+            pd=self,
+            mapped=mapped,
+            part=part,
+            backing=backing,
+            node=node_of(self.device.interface.name),
+        )
 
     def queue_pair(
         self,

@@ -1,0 +1,95 @@
+"""What the kernel does to keep memory in its place: pins, locks, and what children of fork get of it."""
+from os import strerror
+
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from libc.errno cimport errno
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef extern from "pin.h" nogil:
+    uint64_t LDMA_PIN_MAX
+    struct ldma_pin_ring:
+        pass
+    struct ldma_pin:
+        ldma_pin_ring *ring
+        uint32_t slot
+    int ldma_pin_add(void *memory, size_t length, ldma_pin *ret)
+    void ldma_pin_remove(ldma_pin *pin)
+
+cdef extern from "<sys/mman.h>" nogil:
+    int MADV_DONTFORK, MADV_DOFORK
+    int madvise(void *memory, size_t length, int advice)
+    int mlock(const void *memory, size_t length)
+    int munlock(const void *memory, size_t length)
+
+#: One Pinned has no more bytes than this.
+PINNED_MAX = LDMA_PIN_MAX
+
+
+cdef int check(int result) except -1:
+    """The one gate: a negative result is a negative errno."""
+    if result < 0:
+        raise OSError(-result, strerror(-result))
+    return 0
+
+
+cdef class Pinned:
+    """Whole pages, pinned until release(). OSError: contract in port/pin.h."""
+
+    cdef ldma_pin c
+
+    def __cinit__(self, uint64_t address, uint64_t length):
+        cdef int result
+        with nogil:
+            result = ldma_pin_add(<void *>address, length, &self.c)
+        check(result)
+
+    def __dealloc__(self):
+        ldma_pin_remove(&self.c)
+
+    def release(self):
+        """May be called again."""
+        with nogil:
+            ldma_pin_remove(&self.c)
+
+
+def place_of(buffer):
+    """Address and length of a writable buffer; who asks has to hold it."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+    place = <uint64_t>view.buf, <uint64_t>view.len
+    PyBuffer_Release(&view)
+    return place
+
+
+def lock(uint64_t address, uint64_t length):
+    """mlock: in memory, but the kernel may move it. Does not count: one unlock undoes many."""
+    cdef int result
+    with nogil:
+        result = mlock(<void *>address, length)
+        if result:
+            result = -errno
+    check(result)
+
+
+def unlock(uint64_t address, uint64_t length):
+    """Memory that is not there any more is unlocked."""
+    with nogil:
+        munlock(<void *>address, length)
+
+
+def keep_from_children(uint64_t address, uint64_t length):
+    """Children of fork will have nothing there. Does not count: one give_to_children undoes many."""
+    cdef int result
+    with nogil:
+        result = madvise(<void *>address, length, MADV_DONTFORK)
+        if result:
+            result = -errno
+    check(result)
+
+
+def give_to_children(uint64_t address, uint64_t length):
+    """Memory that is not there any more is nobody's."""
+    with nogil:
+        madvise(<void *>address, length, MADV_DOFORK)

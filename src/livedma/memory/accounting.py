@@ -1,0 +1,163 @@
+"""Who is charged for memory that is kept in its place, and how much each may have.
+
+The process is charged for every page once, however many regions lie over it; so is every tenant
+(a session, a client) for the pages of its own regions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from livedma.errors import BudgetError
+from livedma.memory import memlock
+from livedma.memory.coverage import Coverage, Range
+from livedma.memory.guard import guard
+from livedma.memory.memlock import amount
+
+
+class Budget:
+    """What one may have, and has. A limit below what is charged already stops only what is new.
+
+    charge() and discharge() are for this module, under the guard.
+    """
+
+    def __init__(self, limit: int | None = None, *, owner: str = "it", remedy: str = "") -> None:
+        self._limit = limit
+        self._owner, self._remedy = owner, remedy
+        self._coverage = Coverage()
+
+    @property
+    def limit(self) -> int | None:
+        """In bytes; None: no limit but the system's."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None:
+        if limit is not None and limit < 0:
+            raise ValueError("a budget is not negative")
+        with guard:
+            self._limit = limit
+            self._changed()
+
+    @property
+    def charged(self) -> int:
+        """In bytes: whole pages."""
+        return self._coverage.size
+
+    def charge(self, start: int, end: int) -> list[Range]:
+        """What is charged by this and not before. Raises BudgetError, and has charged nothing."""
+        before = self.charged
+        fresh = self._coverage.add(start, end)
+        if self._limit is not None and before < self.charged > self._limit:
+            more = self.charged - before
+            self._coverage.remove(start, end)
+            raise BudgetError(
+                f"cannot pin {amount(end - start)} for {self._owner}: of its budget of "
+                f"{amount(self._limit)}, {amount(before)} are taken, and {amount(more)} more would "
+                f"be; {self._remedy}"
+            )
+        self._changed()
+        return fresh
+
+    def discharge(self, start: int, end: int) -> list[Range]:
+        """What is not charged any more."""
+        released = self._coverage.remove(start, end)
+        self._changed()
+        return released
+
+    def forget(self) -> None:
+        """A child of fork has the limits of its parent, and none of what is pinned."""
+        self._coverage = Coverage()
+        self._changed()
+
+    def _changed(self) -> None:
+        pass
+
+
+class _Tenant(Budget):
+    """Is kept while it has a limit or is charged: tenants may come and go all the time."""
+
+    def __init__(self, name: Hashable) -> None:
+        super().__init__(
+            owner=f"the tenant {name!r}",
+            remedy=f"livedma.memory.tenant({name!r}).limit = BYTES sets it",
+        )
+
+    def _changed(self) -> None:
+        if self.limit is not None or self.charged:
+            _retained.add(self)
+        else:
+            _retained.discard(self)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A range that the process, and perhaps a tenant, is charged for."""
+
+    start: int
+    end: int
+    tenant: Budget | None
+    fresh: list[Range]  # of it, what the process was not charged for before
+
+
+_process = Budget(owner="the process", remedy="livedma.memory.budget(BYTES) sets it")
+_tenants: WeakValueDictionary[Hashable, _Tenant] = WeakValueDictionary()
+_retained: set[_Tenant] = set()
+
+
+def process() -> Budget:
+    return _process
+
+
+def budget(limit: int | None) -> Budget:
+    """Limits what the process may have pinned, in bytes; None: by the system alone."""
+    _process.limit = limit
+    return _process
+
+
+def tenant(name: Hashable) -> Budget:
+    """That of a tenant; a new one has no limit."""
+    with guard:
+        found = _tenants.get(name)
+        if found is None:
+            found = _tenants[name] = _Tenant(name)
+        return found
+
+
+def charge(start: int, end: int, owner: Hashable = None) -> Charge:
+    """Charges whole pages to the process and, unless None, to a tenant.
+
+    Raises BudgetError, or LimitError for RLIMIT_MEMLOCK; then nobody is charged anything.
+    """
+    with guard:
+        account = None if owner is None else tenant(owner)
+        before = _process.charged
+        fresh = _process.charge(start, end)
+        try:
+            if fresh:
+                memlock.check(end - start, _process.charged - before, before)
+            if account is not None:
+                account.charge(start, end)
+        except BaseException:
+            _process.discharge(start, end)
+            raise
+        return Charge(start, end, account, fresh)
+
+
+def discharge(charged: Charge) -> list[Range]:
+    """Takes it back; what the process is not charged for any more."""
+    with guard:
+        if charged.tenant is not None:
+            charged.tenant.discharge(charged.start, charged.end)
+        return _process.discharge(charged.start, charged.end)
+
+
+def _forget_all() -> None:
+    for account in (_process, *_tenants.values()):
+        account.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,76 @@
+"""RLIMIT_MEMLOCK: what it allows, and what to tell whom it stops."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+from livedma.errors import LimitError
+from livedma.privilege import CAP_IPC_LOCK, holds
+
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def amount(size: int) -> str:
+    """Exactly, in the largest unit that has no fraction."""
+    for factor, unit in _UNITS:
+        if size and size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} bytes"
+
+
+def limit() -> int | None:
+    """Of this process, in bytes; None: there is none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def check(asked: int, more: int, charged: int) -> None:
+    """Whether so much more than what is charged is within the limit. Raises LimitError."""
+    allowed = limit()
+    if allowed is not None and charged + more > allowed and not holds(CAP_IPC_LOCK):
+        raise LimitError(
+            f"cannot pin {amount(asked)}: {amount(charged)} {_are(charged)} pinned already, "
+            f"{amount(more)} more would be, and RLIMIT_MEMLOCK is {amount(allowed)}; "
+            + _remedy(charged + more)
+        )
+
+
+def explains(more: int) -> bool:
+    """Whether the kernel, by its own count, has to refuse to lock so much more."""
+    allowed = limit()
+    if allowed is None or holds(CAP_IPC_LOCK):
+        return False
+    status = Path("/proc/self/status").read_text()
+    locked = int(status.partition("VmLck:")[2].split()[0]) << 10
+    return locked + more > allowed
+
+
+def refused(asked: int, charged: int, problem: str) -> LimitError:
+    """The kernel's own refusal, which may count what this process cannot know of."""
+    allowed = limit()
+    return LimitError(
+        f"cannot pin {amount(asked)}: the kernel refuses ({problem}) beyond {amount(charged)} that "
+        f"{_are(charged)} pinned here; RLIMIT_MEMLOCK is "
+        f"{'unlimited' if allowed is None else amount(allowed)}; " + _remedy(charged + asked)
+    )
+
+
+def _are(size: int) -> str:
+    return "is" if size == 1 else "are"
+
+
+def _remedy(needed: int) -> str:
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    kib = -(-needed // 1024)
+    if hard == resource.RLIM_INFINITY or needed <= hard:
+        now = f"raise it with `ulimit -l {kib}`"
+    else:
+        now = f"raise it with `sudo prlimit --pid {os.getpid()} --memlock={kib << 10}`"
+    return (
+        f"{now}, for good by LimitMEMLOCK= of the systemd unit or memlock in "
+        "/etc/security/limits.conf; or lift it with CAP_IPC_LOCK "
+        f"(`sudo setcap cap_ipc_lock+ep {Path(sys.executable).resolve()}`)"
+    )

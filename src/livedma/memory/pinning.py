@@ -1,0 +1,154 @@
+"""Pinned memory: kept in its place and from children, charged, and counted where it overlaps."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Hashable
+from functools import partial
+from typing import Self
+
+from livedma._native import pinning as native
+from livedma.errors import LimitError
+from livedma.memory import accounting, memlock
+from livedma.memory.accounting import Charge
+from livedma.memory.coverage import Coverage, Range
+from livedma.memory.extents import Extents, How
+from livedma.memory.guard import guard
+
+_PAGE = mmap.PAGESIZE
+
+
+class _Holdings:
+    """What one process holds. All calls are made under the guard."""
+
+    def __init__(self) -> None:
+        self.extents = Extents()
+        self._private = Coverage()
+        self.are_a_parents = False
+
+    def take(self, charge: Charge, inner: Range) -> None:
+        """All of it, or nothing."""
+        held: list[Range] = []
+        private: list[Range] = []
+        try:
+            for start, end in charge.fresh:
+                self.extents.hold(start, end)
+                held.append((start, end))
+            for start, end in self._private.add(*inner):
+                private.append((start, end))
+                native.keep_from_children(start, end - start)
+        except BaseException:
+            if private:
+                self._private.remove(*inner)
+            self._undo(held, private)
+            raise
+
+    def give_back(self, charge: Charge, inner: Range) -> None:
+        if not self.are_a_parents:
+            self._undo(accounting.discharge(charge), self._private.remove(*inner))
+
+    def _undo(self, held: list[Range], private: list[Range]) -> None:
+        for start, end in private:
+            native.give_to_children(start, end - start)
+        for start, end in held:
+            self.extents.drop(start, end)
+
+
+_holdings = _Holdings()
+
+
+def _begin_as_child() -> None:
+    global _holdings
+    _holdings.are_a_parents = True
+    _holdings = _Holdings()
+
+
+os.register_at_fork(after_in_child=_begin_as_child)
+
+
+class Pin:
+    """Memory that stays where it is until release(); in a child of fork, nothing at all."""
+
+    def __init__(self, address: int, length: int, tenant: Hashable = None) -> None:
+        self.address, self.length, self.tenant = address, length, tenant
+        self._charge: Charge | None = None
+        if address < 0 or length < 0 or address + length > 1 << 64:
+            raise ValueError("that range is not in the address space")
+        start, end = address - address % _PAGE, -(-(address + length) // _PAGE) * _PAGE
+        # Only whole pages are kept from children. At the edges there may be anything else, also
+        # what every child needs, such as objects of the interpreter: it would crash without. They
+        # are safe all the same: of a page that is pinned, fork gives the child a copy.
+        inner = -(-address // _PAGE) * _PAGE, (address + length) // _PAGE * _PAGE
+        with guard:
+            self._holdings = _holdings
+            charge = accounting.charge(start, end if length else start, tenant)
+            try:
+                self._holdings.take(charge, inner)
+            except OSError as error:
+                accounting.discharge(charge)
+                raise _explained(error, charge) from None
+            except BaseException:
+                accounting.discharge(charge)
+                raise
+            self._inner = inner
+            self._charge = charge
+
+    @property
+    def how(self) -> How:
+        """pinned; locked, where the kernel would not pin it; unlocked, after release()."""
+        return self._state()[0]
+
+    @property
+    def why(self) -> str:
+        """Why it is not pinned; empty if it is."""
+        return self._state()[1]
+
+    def _state(self) -> tuple[How, str]:
+        with guard:
+            if self._charge is None:
+                return "unlocked", "it was released"
+            if self._holdings.are_a_parents:
+                return "unlocked", "it is the parent's: nothing is pinned in a child of fork"
+            return self._holdings.extents.state(self._charge.start, self._charge.end)
+
+    def release(self) -> None:
+        """Gives back what no other pin needs; may be called again."""
+        with guard:
+            charge, self._charge = self._charge, None
+            if charge is not None:
+                self._holdings.give_back(charge, self._inner)
+
+    def __del__(self) -> None:
+        if self._charge is not None:
+            guard.later(partial(self._holdings.give_back, self._charge, self._inner))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def pin(address: int, length: int, tenant: Hashable = None) -> Pin:
+    """Pins memory of this process, which must stay mapped until the pin is released.
+
+    Raises BudgetError or LimitError, which say what to do, or OSError for what is no memory; then
+    nothing is pinned or charged.
+    """
+    return Pin(address, length, tenant)
+
+
+def _explained(error: OSError, charge: Charge) -> LimitError | OSError:
+    """What was the matter, for people; the charge is taken back already."""
+    asked = charge.end - charge.start
+    not_pinned = error.__cause__
+    if not isinstance(not_pinned, OSError):
+        return LimitError(
+            f"cannot keep {memlock.amount(asked)} from children ({error.strerror}): has the "
+            "process more mappings than vm.max_map_count allows? `sysctl vm.max_map_count` tells"
+        )
+    if not_pinned.errno == errno.EFAULT and not memlock.explains(asked):
+        return OSError(errno.EFAULT, f"not all is writable memory from 0x{charge.start:x} on")
+    return memlock.refused(asked, accounting.process().charged, error.strerror or str(error))

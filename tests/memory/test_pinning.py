@@ -1,0 +1,320 @@
+"""Pins: what the kernel counts, what it refuses, children of fork, and the end of a process."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import signal
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from kept import (
+    PAGE,
+    become_a_user,
+    command_for,
+    in_a_process,
+    kept_from_children,
+    locked,
+    long_memory,
+    memory,
+    pinned,
+    pins_of_the_host,
+    until,
+)
+
+from livedma.errors import LimitError
+from livedma.memory import accounting, pin, tenant
+from needs import needs
+
+MIB = 1 << 20
+
+
+def test_pinned_memory_is_counted_by_the_kernel() -> None:
+    with memory(MIB) as base:
+        before = pinned()
+        with pin(base + 5, MIB - 10) as held:
+            assert (held.how, held.why) == ("pinned", "")
+            assert pinned() == before + MIB
+            assert len(kept_from_children(base, base + MIB)) == MIB // PAGE - 2
+        held.release()
+        assert (held.how, held.why) == ("unlocked", "it was released")
+        assert pinned() == before
+
+
+def test_nothing_is_pinned_of_nothing() -> None:
+    before = pinned()
+    with pin(12345, 0) as held:
+        assert (held.how, pinned()) == ("pinned", before)
+
+
+@pytest.mark.parametrize(("address", "length"), [(-1, 1), (0, -1), ((1 << 64) - 5, 6)])
+def test_a_range_is_in_the_address_space(address: int, length: int) -> None:
+    with pytest.raises(ValueError, match="address space"):
+        pin(address, length)
+
+
+def test_what_is_no_memory_is_refused_whole() -> None:
+    before = accounting.process().charged, pinned(), locked()
+    with memory(8 * PAGE) as base:
+        gone = base + 4 * PAGE
+        assert ctypes.CDLL(None).munmap(ctypes.c_void_p(gone), ctypes.c_size_t(PAGE)) == 0
+        with pytest.raises(OSError, match="not all is writable memory"):
+            pin(base, 8 * PAGE, "nobody")
+        assert (accounting.process().charged, pinned(), locked()) == before
+        assert tenant("nobody").charged == 0
+        assert not kept_from_children(base, base + 8 * PAGE)
+
+
+def test_more_regions_than_a_ring_has_places_for() -> None:
+    count = 5000
+    before = pinned()
+    with memory(2 * count * PAGE) as base:
+        held = [pin(base + 2 * i * PAGE, 16) for i in range(count)]
+        assert pinned() == before + count * PAGE
+        assert {one.how for one in held} == {"pinned"}
+        for one in held[::2] + held[1::2]:
+            one.release()
+        assert pinned() == before
+
+
+def test_a_range_longer_than_the_kernel_pins_at_once() -> None:
+    size = (1 << 30) + 4 * PAGE
+    before = pinned()
+    with long_memory(size) as base:
+        with pin(base, size) as held:
+            assert (held.how, pinned()) == ("pinned", before + size)
+            end = pin(base + size - 6 * PAGE, 6 * PAGE)
+        assert (end.how, pinned()) == ("pinned", before + 6 * PAGE)
+        end.release()
+    assert pinned() == before
+
+
+def test_a_mapped_file_is_locked_since_it_cannot_be_pinned(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4 * PAGE))
+    before = pinned(), locked()
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as area:
+        view = ctypes.c_char.from_buffer(area)
+        address = ctypes.addressof(view)
+        with pin(address, 3 * PAGE) as held, pin(address + 2 * PAGE, 2 * PAGE) as more:
+            needs(held.how == "locked", f"files in {tmp_path} can be pinned: tmpfs?")
+            assert held.why == more.why == "the kernel pins no memory of a mapped file for long"
+            assert (pinned(), locked()) == (before[0], before[1] + 4 * PAGE)
+            held.release()
+            assert (more.how, locked()) == ("locked", before[1] + 2 * PAGE)
+        assert locked() == before[1]
+        del view
+
+
+def without_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    kept = []
+    try:
+        while True:
+            kept.append(os.dup(0))
+    except OSError:
+        pass
+    with memory(MIB) as base, pin(base, MIB) as held, pin(base, 5) as part:
+        freed = [os.close(fd) for fd in kept]
+        assert freed and (held.how, part.how) == ("locked", "locked")
+        assert (pinned(), locked()) == (0, MIB)
+        held.release()
+        print(locked() == PAGE, held.why, part.why, sep="\n")
+
+
+def without_io_uring() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    io_uring_setup, eperm = 425, 1
+    program = b"".join(
+        struct.pack("HBBI", *line)
+        for line in (
+            (0x20, 0, 0, 0),  # the number of the call
+            (0x15, 0, 1, io_uring_setup),
+            (0x06, 0, 0, 0x00050000 | eperm),
+            (0x06, 0, 0, 0x7FFF0000),
+        )
+    )
+    held = ctypes.create_string_buffer(program)
+    filters = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(held)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+    assert libc.prctl(22, 2, filters, 0, 0) == 0, ctypes.get_errno()
+    with memory(MIB) as base, pin(base, MIB) as one:
+        print(
+            one.how, locked() == MIB, len(kept_from_children(base, base + MIB)), one.why, sep="\n"
+        )
+
+
+def test_without_io_uring_memory_is_locked() -> None:
+    how, is_counted, private, why = in_a_process(without_io_uring).splitlines()
+    assert (how, is_counted, private) == ("locked", "True", str(MIB // PAGE))
+    assert "io_uring_disabled, or a seccomp filter" in why
+
+
+def test_without_a_descriptor_memory_is_locked() -> None:
+    is_counted, why, why_the_part = in_a_process(without_descriptors).splitlines()
+    assert is_counted == "True"
+    assert "it was released" in why and "as many as it may" in why_the_part
+
+
+def at_the_limit() -> None:
+    become_a_user(memlock=MIB)
+    with memory(2 * MIB) as base:
+        with pin(base, MIB // 2) as mine:
+            try:
+                pin(base, MIB + PAGE)
+            except LimitError as error:
+                print(error)
+            assert accounting.process().charged == pinned() == MIB // 2
+            assert locked() == 0
+            assert mine.how == "pinned"
+        # Not all: the kernel charges for the ring, too.
+        with pin(base, MIB - 8 * PAGE) as most:
+            print(most.how, pinned() == MIB - 8 * PAGE)
+
+
+def test_the_limit_says_what_was_asked_what_is_pinned_and_how_to_raise_it() -> None:
+    needs(os.geteuid() == 0, "becoming another user needs root")
+    message, most = in_a_process(at_the_limit).splitlines()
+    assert message.startswith(
+        "cannot pin 1028 KiB: 512 KiB are pinned already, 516 KiB more would be, and "
+        "RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid "
+    )
+    for remedy in ("--memlock=1052672", "LimitMEMLOCK=", "limits.conf", "setcap cap_ipc_lock+ep /"):
+        assert remedy in message
+    assert most == "pinned True"
+
+
+def with_a_little_left() -> None:
+    become_a_user(memlock=MIB, hard=4 * MIB)
+    with memory(2 * MIB) as base:
+        try:
+            pin(base, 2 * MIB)
+        except LimitError as error:
+            print(error)
+
+
+def test_below_the_hard_limit_a_shell_can_raise_it() -> None:
+    needs(os.geteuid() == 0, "becoming another user needs root")
+    assert "raise it with `ulimit -l 2048`," in in_a_process(with_a_little_left)
+
+
+def where_others_pinned_all() -> None:
+    """The kernel counts what is pinned by user, what is locked by process."""
+    become_a_user(memlock=MIB)
+    with memory(MIB) as base:
+        ready, done = os.pipe(), os.pipe()
+        other = os.fork()
+        if not other:
+            with pin(base, MIB - 16 * PAGE) as held:
+                os.write(ready[1], held.how.encode())
+                os.read(done[0], 1)
+            os._exit(0)
+        assert os.read(ready[0], 100) == b"pinned"
+        with pin(base, MIB // 2) as mine:
+            print(mine.how, mine.why, locked() == MIB // 2, sep="\n")
+        os.write(done[1], b"x")
+        os.waitpid(other, 0)
+
+
+def test_what_others_of_the_user_pinned_leaves_locking() -> None:
+    needs(os.geteuid() == 0, "becoming another user needs root")
+    how, why, is_counted = in_a_process(where_others_pinned_all).splitlines()
+    assert (how, is_counted) == ("locked", "True")
+    assert "user's processes together" in why
+
+
+def parted_at_the_limit() -> None:
+    """The kernel counts twice what is pinned anew before the old pin goes: here it cannot."""
+    become_a_user(memlock=MIB)
+    with memory(MIB) as base:
+        whole = pin(base, MIB - 16 * PAGE)
+        part = pin(base + 16 * PAGE, MIB - 64 * PAGE)
+        whole.release()
+        print(part.how, pinned() == MIB - 64 * PAGE)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        piece = pin(base + 20 * PAGE, PAGE)
+        part.release()
+        print(piece.how, piece.why)
+        piece.release()
+        print(pinned(), locked(), accounting.process().charged)
+
+
+def test_parting_a_pin_at_the_limit() -> None:
+    needs(os.geteuid() == 0, "becoming another user needs root")
+    parted, lowered, nothing = in_a_process(parted_at_the_limit).splitlines()
+    assert parted == "pinned True"
+    assert lowered.startswith("unlocked the kernel would not lock it again")
+    assert nothing == "0 0 0"
+
+
+def forking() -> None:
+    with memory(MIB) as base:
+        ctypes.memset(base, 7, MIB)
+        held = pin(base + 1, MIB - 1)
+        child = os.fork()
+        if not child:
+            assert accounting.process().charged == pinned() == 0
+            assert held.how == "unlocked" and "parent's" in held.why
+            rings = [fd for fd in os.listdir("/proc/self/fd") if "io_uring" in _link(fd)]
+            assert not rings, rings
+            held.release()
+            with memory(PAGE) as own, pin(own, PAGE) as mine:
+                assert (mine.how, pinned()) == ("pinned", PAGE)
+            ctypes.memset(base, 8, PAGE)  # the edge is a copy
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        assert pinned() == MIB and held.how == "pinned"
+        assert ctypes.string_at(base, MIB) == b"\7" * MIB
+        toucher = os.fork()
+        if not toucher:
+            ctypes.memset(base + PAGE, 8, 1)
+            os._exit(0)
+        print(status, os.waitpid(toucher, 0)[1])
+        held.release()
+        assert pinned() == 0
+
+
+def _link(fd: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except FileNotFoundError:  # that of the listing itself
+        return ""
+
+
+def test_a_child_has_no_pins_and_takes_none_away() -> None:
+    left, touched = map(int, in_a_process(forking).split())
+    assert left == 0
+    assert os.WIFSIGNALED(touched) and os.WTERMSIG(touched) == signal.SIGSEGV
+
+
+def holding_64_mib() -> None:
+    with memory(64 * MIB) as base, pin(base, 64 * MIB) as held:
+        child = os.fork()  # outlives it, and must not keep the ring
+        if not child:
+            signal.pause()
+        print(held.how, child, flush=True)
+        signal.pause()
+
+
+def test_a_killed_process_leaves_nothing_pinned() -> None:
+    """Looked at from outside. Others may pin meanwhile, but not half of 64 MiB."""
+    half = 32 * MIB // PAGE
+    before = pins_of_the_host()
+    with subprocess.Popen(command_for(holding_64_mib), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        how, child = process.stdout.readline().split()
+        try:
+            assert (how, pinned(process.pid)) == (b"pinned", 64 * MIB)
+            assert pinned(int(child)) == 0
+            assert pins_of_the_host() > before + half
+            process.kill()
+            process.wait()
+            assert os.path.exists(f"/proc/{int(child)}")
+            until(lambda: pins_of_the_host() < before + half)
+        finally:
+            process.kill()
+            os.kill(int(child), signal.SIGKILL)
