@@ -242,6 +242,7 @@ def test_the_object_has_its_fields() -> None:
     assert set(one) == {
         "pid",
         "name",
+        "command",
         "uid",
         "pinned",
         "locked",

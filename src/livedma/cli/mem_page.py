@@ -11,6 +11,7 @@ from livedma.cli.output import amount
 from livedma.memory.host import Advice, Host, Motion, Process, Snapshot
 from livedma.memory.host.advice import LARGE_GRANULE, SMALL_GRANULE, descriptors
 from livedma.memory.host.buddy import Zone, together
+from livedma.memory.host.cgroup import CgroupMemory
 from livedma.memory.host.huge import HugePool
 from livedma.memory.host.text import printable, size_text
 from livedma.memory.ledger import Entry
@@ -19,6 +20,7 @@ __all__ = ["clipped", "line", "page"]
 
 _WIDTH = 112
 _LABEL = 16
+_COMMAND = 50
 
 
 def page(
@@ -224,12 +226,14 @@ def _processes(snapshot: Snapshot) -> Iterator[str]:
         yield "no process pins or locks memory or has any mapped for a device"
         return
     sizes = f"{'pinned':>9} {'locked':>9} {'resident':>9}"
-    yield f"{'pid':>8}  {'command':16} {sizes}  {'memlock limit':18}  memory limit of its cgroup"
+    yield f"{'pid':>8}  {sizes}  {'memlock limit':18}  command"
     for one in snapshot.processes:
         yield (
-            f"{one.pid:>8}  {one.name:16} {size_text(one.pinned):>9} {size_text(one.locked):>9} "
-            f"{size_text(one.resident):>9}  {_limit(one):18}  {_cgroup(one)}"
+            f"{one.pid:>8}  {size_text(one.pinned):>9} {size_text(one.locked):>9} "
+            f"{size_text(one.resident):>9}  {_limit(one):18}  {one.command[:_COMMAND]}"
         )
+        if one.cgroup is not None and one.cgroup.limit is not None:
+            yield f"{'':10}{_cgroup(one.cgroup)}"
         if one.huge:
             yield f"{'':10}{size_text(one.huge)} in reserved huge pages"
         for entry in _grouped(one.entries):
@@ -244,13 +248,9 @@ def _limit(one: Process) -> str:
     return "none" if one.memlock.soft is None else size_text(one.memlock.soft)
 
 
-def _cgroup(one: Process) -> str:
-    if one.cgroup is None:
-        return "unknown"
-    if one.cgroup.limit is None:
-        return "none"
-    used, limit = size_text(one.cgroup.used), size_text(one.cgroup.limit)
-    return f"{used} of {limit} ({printable(one.cgroup.path)})"
+def _cgroup(cgroup: CgroupMemory) -> str:
+    used, limit = size_text(cgroup.used), size_text(cgroup.limit or 0)
+    return f"cgroup {printable(cgroup.path)}: {used} of {limit} used"
 
 
 def _grouped(entries: list[Entry]) -> list[Entry]:

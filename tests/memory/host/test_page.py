@@ -48,7 +48,7 @@ def test_an_old_kernel(tmp_path: Path) -> None:
     assert "this kernel has no pools of them" in said
     assert "transparent     none in this kernel" in said
     assert "not measured by this kernel (boot with psi=1)" in said
-    assert "142 MiB of 1 GiB (/docker/abc)" in said
+    assert "cgroup /docker/abc: 142 MiB of 1 GiB used" in said
     assert "an unknown number of pages moved" in said
 
 
