@@ -12,7 +12,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from kept import (
+    MIB,
     PAGE,
     become_a_user,
     command_for,
@@ -25,12 +27,9 @@ from kept import (
     pins_of_the_host,
     until,
 )
-
 from livedma.errors import LimitError
 from livedma.memory import accounting, pin, tenant
 from needs import needs
-
-MIB = 1 << 20
 
 
 def test_pinned_memory_is_counted_by_the_kernel() -> None:
@@ -181,9 +180,14 @@ def test_the_limit_says_what_was_asked_what_is_pinned_and_how_to_raise_it() -> N
     message, most = in_a_process(at_the_limit).splitlines()
     assert message.startswith(
         "cannot pin 1028 KiB: 512 KiB are pinned already, 516 KiB more would be, and "
-        "RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid "
+        "RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid $$ "
     )
-    for remedy in ("--memlock=1052672", "LimitMEMLOCK=", "limits.conf", "setcap cap_ipc_lock+ep /"):
+    for remedy in (
+        "--memlock=4194304` in the shell, for good by",
+        "LimitMEMLOCK=",
+        "limits.conf",
+        "setcap cap_ipc_lock+ep /",
+    ):
         assert remedy in message
     assert most == "pinned True"
 
@@ -199,7 +203,7 @@ def with_a_little_left() -> None:
 
 def test_below_the_hard_limit_a_shell_can_raise_it() -> None:
     needs(os.geteuid() == 0, "becoming another user needs root")
-    assert "raise it with `ulimit -l 2048`," in in_a_process(with_a_little_left)
+    assert "raise it with `ulimit -l 4096`," in in_a_process(with_a_little_left)
 
 
 def where_others_pinned_all() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PAGE = mmap.PAGESIZE
+PAGE, MIB = mmap.PAGESIZE, 1 << 20
 PATIENCE_S = 60.0
 
 
