@@ -167,8 +167,8 @@ static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
 		data = (const uint8_t *)&packet->original;
 		length = sizeof(packet->original);
 	}
-	if (!ldma_sgl_scatter(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count,
-			      (psn - wqe->first_psn) * qp->attr.mtu, length, data)) {
+	if (ldma_sgl_scatter(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count,
+			     (psn - wqe->first_psn) * qp->attr.mtu, length, data) != LDMA_IOVA_OK) {
 		ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
 		return;
 	}

@@ -24,7 +24,8 @@ bool ldma_congestion_halve(struct ldma_congestion *window, uint64_t una, uint64_
 void ldma_congestion_collapse(struct ldma_congestion *window, uint64_t end);
 
 /* count PSNs of in_flight were acknowledged. A window that was not used has proven nothing, and stays. */
-static inline void ldma_congestion_grow(struct ldma_congestion *window, uint64_t count, uint64_t in_flight)
+static inline void ldma_congestion_grow(struct ldma_congestion *window, uint64_t count,
+					uint64_t in_flight)
 {
 	if (window->packets == window->limit || in_flight < window->packets / 2)
 		return;

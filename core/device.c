@@ -29,6 +29,8 @@ static void set_config(struct ldma_device_config *config, const struct ldma_devi
 	config->read_packets = read_packets;
 	if (!config->burst_packets)
 		config->burst_packets = 16;
+	if (!config->iova_space || config->iova_space > LDMA_IOVA_FIRST)
+		config->iova_space = LDMA_IOVA_FIRST;
 	if (config->first_qp < FIRST_QP)
 		config->first_qp = FIRST_QP;
 	if (!config->last_qp || config->last_qp > LAST_QP)
@@ -50,7 +52,8 @@ struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 	device->qp_mask = size - 1;
 	device->next_qp = device->config.next_qp;
 	device->qps = calloc(size, sizeof(struct ldma_qp *));
-	if (!device->qps || ldma_iova_init(&device->iova, config->max_region) ||
+	if (!device->qps ||
+	    ldma_iova_init(&device->iova, config->max_region, device->config.iova_space) ||
 	    ldma_timers_init(&device->timers, size + 1) ||
 	    ldma_events_init(&device->events, EVENTS_MIN + 2 * size)) {
 		ldma_device_destroy(device);

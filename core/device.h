@@ -14,6 +14,7 @@ struct ldma_device_config {
 	/* Numbers of queue pairs, for who shares an address with others; 0: all there are. next_qp: which to begin with,
 	 * so that late packets for who had the numbers before find nobody; 0: the first. */
 	uint32_t first_qp, last_qp, next_qp;
+	uint64_t iova_space; /* bytes of addresses for windows; 0: 256 TiB */
 };
 
 struct ldma_device {

@@ -2,19 +2,27 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "guarded.h"
+#include "window.h"
 
 #define NONE UINT32_MAX
+#define LINE_SHIFT 4 /* a line of the cache covers up to 16 granules */
+#define LINE_GRANULES (UINT64_C(1) << LINE_SHIFT)
 
-int ldma_iova_init(struct ldma_iova *iova, uint32_t capacity)
+int ldma_iova_init(struct ldma_iova *iova, uint32_t capacity, uint64_t space)
 {
 	uint32_t size = 1;
 
 	while (size < capacity && size < 1u << 24)
 		size *= 2;
-	*iova = (struct ldma_iova){.capacity = size};
+	*iova = (struct ldma_iova){
+		.capacity = size, .end = LDMA_IOVA_FIRST + space, .generation = 1};
 	iova->regions = calloc(size, sizeof(*iova->regions));
 	iova->buckets = calloc(size, sizeof(*iova->buckets));
-	if (!iova->regions || !iova->buckets) {
+	iova->lines = calloc(LDMA_IOVA_LINES, sizeof(*iova->lines));
+	if (!iova->regions || !iova->buckets || !iova->lines) {
 		ldma_iova_destroy(iova);
 		return -ENOMEM;
 	}
@@ -32,6 +40,7 @@ void ldma_iova_destroy(struct ldma_iova *iova)
 			ldma_pd_put(iova->regions[i].pd);
 	free(iova->regions);
 	free(iova->buckets);
+	free(iova->lines);
 	*iova = (struct ldma_iova){0};
 }
 
@@ -49,38 +58,57 @@ static struct ldma_region *find(const struct ldma_iova *iova, uint32_t key)
 	return NULL;
 }
 
+static int add(struct ldma_iova *iova, const struct ldma_region *wanted)
+{
+	uint32_t writes = LDMA_ACCESS_REMOTE_WRITE | LDMA_ACCESS_REMOTE_ATOMIC;
+	uint32_t index = iova->free, *head = bucket(iova, wanted->key);
+
+	if (wanted->access & ~(uint32_t)LDMA_ACCESS_ALL || !wanted->pd ||
+	    wanted->length > UINT64_MAX - wanted->va)
+		return -EINVAL;
+	if ((wanted->access & writes) && !(wanted->access & LDMA_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	if (!wanted->key || find(iova, wanted->key))
+		return -EEXIST;
+	if (index == NONE)
+		return -ENOMEM;
+	iova->free = iova->regions[index].next;
+	iova->regions[index] = *wanted;
+	iova->regions[index].next = *head;
+	iova->regions[index].is_valid = true;
+	*head = index;
+	iova->count++;
+	ldma_pd_get(wanted->pd);
+	return 0;
+}
+
 int ldma_iova_register(struct ldma_iova *iova, struct ldma_pd *pd, void *memory, uint64_t va,
 		       uint64_t length, uint32_t access, uint32_t random_key)
 {
-	uint32_t writes = LDMA_ACCESS_REMOTE_WRITE | LDMA_ACCESS_REMOTE_ATOMIC;
-	struct ldma_region *region;
-	uint32_t index;
+	struct ldma_region region = {.va = va,
+				     .length = length,
+				     .memory = memory,
+				     .pd = pd,
+				     .key = random_key,
+				     .access = access};
 
-	if (access & ~(uint32_t)LDMA_ACCESS_ALL || length > UINT64_MAX - va || !memory || !pd)
-		return -EINVAL;
-	if ((access & writes) && !(access & LDMA_ACCESS_LOCAL_WRITE))
-		return -EINVAL;
-	if (!random_key || find(iova, random_key))
-		return -EEXIST;
-	if (iova->free == NONE)
-		return -ENOMEM;
-	index = iova->free;
-	region = &iova->regions[index];
-	iova->free = region->next;
-	*region = (struct ldma_region){
-		.va = va,
-		.length = length,
-		.memory = memory,
-		.key = random_key,
-		.pd = pd,
-		.access = access,
-		.next = *bucket(iova, random_key),
-		.is_valid = true,
-	};
-	*bucket(iova, random_key) = index;
-	iova->count++;
-	ldma_pd_get(pd);
-	return 0;
+	return memory ? add(iova, &region) : -EINVAL;
+}
+
+int ldma_iova_register_window(struct ldma_iova *iova, struct ldma_pd *pd,
+			      struct ldma_window *window, uint32_t access, uint32_t random_key)
+{
+	struct ldma_region region = {.va = window->va,
+				     .length = window->size,
+				     .window = window,
+				     .pd = pd,
+				     .key = random_key,
+				     .access = access};
+	int result = add(iova, &region);
+
+	if (!result)
+		window->users++;
+	return result;
 }
 
 int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key)
@@ -92,7 +120,10 @@ int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key)
 		if (region->key != key)
 			continue;
 		*link = region->next;
+		if (region->window)
+			region->window->users--;
 		ldma_pd_put(region->pd);
+		ldma_iova_forget(iova); /* another region may get the key */
 		*region = (struct ldma_region){.next = iova->free};
 		iova->free = index;
 		iova->count--;
@@ -117,8 +148,10 @@ void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key)
 		region->is_valid = false;
 }
 
-void *ldma_iova_translate(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
-			  uint64_t va, uint64_t length, uint32_t access)
+/* The region, if it allows this access to the range; nothing is said about what is mapped there. */
+static const struct ldma_region *find_allowed(const struct ldma_iova *iova,
+					      const struct ldma_pd *pd, uint32_t key, uint64_t va,
+					      uint64_t length, uint32_t access)
 {
 	const struct ldma_region *region = find(iova, key);
 
@@ -129,5 +162,168 @@ void *ldma_iova_translate(const struct ldma_iova *iova, const struct ldma_pd *pd
 	if (va < region->va || va - region->va > region->length ||
 	    length > region->length - (va - region->va))
 		return NULL;
-	return region->memory + (va - region->va);
+	return region;
+}
+
+static bool is_mapped(const struct ldma_region *region, uint64_t va, uint64_t length,
+		      uint32_t flags)
+{
+	const struct ldma_window *window = region->window;
+	uint64_t offset = va - region->va, first, last;
+
+	if (!length)
+		return true;
+	if (offset + length > window->end)
+		return false;
+	first = (window->pad + offset) >> window->table.shift;
+	last = (window->pad + offset + length - 1) >> window->table.shift;
+	return ldma_table_has(&window->table, first, last - first + 1, flags);
+}
+
+enum ldma_iova_result ldma_iova_check(const struct ldma_iova *iova, const struct ldma_pd *pd,
+				      uint32_t key, uint64_t va, uint64_t length, uint32_t access)
+{
+	const struct ldma_region *region = find_allowed(iova, pd, key, va, length, access);
+
+	if (!region || (region->window &&
+			!is_mapped(region, va, length, LDMA_ENTRY_PRESENT | LDMA_ENTRY_OPEN)))
+		return LDMA_IOVA_DENIED;
+	return LDMA_IOVA_OK;
+}
+
+/* Reads the tables into the cache's line: the entry of va with those of its neighbours that are in one piece with it. */
+static bool fill_line(const struct ldma_region *region, uint64_t va, uint64_t generation,
+		      struct ldma_iova_line *line)
+{
+	const struct ldma_window *window = region->window;
+	const struct ldma_table *table = &window->table;
+	uint64_t index = (window->pad + (va - region->va)) >> table->shift;
+	uint64_t first = index, last = index, unit = UINT64_C(1) << table->shift;
+	uint64_t base = window->va - window->pad, block_end = (index | (LINE_GRANULES - 1));
+
+	if (!(table->entries[index] & LDMA_ENTRY_PRESENT))
+		return false;
+	while (first & (LINE_GRANULES - 1) &&
+	       table->entries[first - 1] + unit == table->entries[first])
+		first--;
+	while (last < block_end && last + 1 < table->count &&
+	       table->entries[last] + unit == table->entries[last + 1])
+		last++;
+	*line = (struct ldma_iova_line){
+		.start = base + (first << table->shift),
+		.end = base + ((last + 1) << table->shift),
+		.memory = ldma_entry_memory(table->entries[first]),
+		.key = region->key,
+		.flags = table->entries[index] & LDMA_ENTRY_FLAGS,
+		.generation = generation,
+	};
+	if (line->end > window->va + window->end)
+		line->end = window->va + window->end;
+	return va < line->end;
+}
+
+/* Where the byte at va is, and how many follow it in one piece. NULL if nothing is mapped there. */
+static uint8_t *translate(struct ldma_iova *iova, const struct ldma_region *region, uint64_t va,
+			  uint64_t *ret_length)
+{
+	struct ldma_iova_line *line;
+	uint32_t shift;
+
+	if (!region->window) {
+		*ret_length = region->length - (va - region->va);
+		return region->memory + (va - region->va);
+	}
+	shift = region->window->table.shift + LINE_SHIFT;
+	line = &iova->lines[((va >> shift) ^ region->key) & (LDMA_IOVA_LINES - 1)];
+	if (line->key == region->key && line->generation == iova->generation && va >= line->start &&
+	    va < line->end) {
+		iova->hits++;
+	} else {
+		iova->misses++;
+		if (!fill_line(region, va, iova->generation, line))
+			return NULL;
+	}
+	*ret_length = line->end - va;
+	return line->memory + (va - line->start);
+}
+
+static bool is_guarded(const struct ldma_region *region)
+{
+	return region->window && region->window->is_guarded;
+}
+
+static bool move(const struct ldma_region *region, void *to, const void *from, uint64_t length)
+{
+	if (is_guarded(region))
+		return ldma_guarded_copy(to, from, length);
+	memcpy(to, from, length);
+	return true;
+}
+
+static enum ldma_iova_result copy(struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
+				  uint64_t va, const uint8_t *in, uint8_t *out, uint32_t length,
+				  uint32_t access)
+{
+	const struct ldma_region *region = find_allowed(iova, pd, key, va, length, access);
+	bool is_checked = false;
+
+	if (!region)
+		return LDMA_IOVA_DENIED;
+	while (length) {
+		uint64_t piece;
+		uint8_t *memory = translate(iova, region, va, &piece);
+
+		if (!memory)
+			return LDMA_IOVA_DENIED;
+		if (piece < length && !is_checked) {
+			if (!is_mapped(region, va, length, LDMA_ENTRY_PRESENT))
+				return LDMA_IOVA_DENIED;
+			is_checked = true;
+		}
+		if (piece > length)
+			piece = length;
+		if (!(in ? move(region, memory, in, piece) : move(region, out, memory, piece)))
+			return LDMA_IOVA_DENIED;
+		if (in)
+			in += piece;
+		else
+			out += piece;
+		va += piece;
+		length -= (uint32_t)piece;
+	}
+	return LDMA_IOVA_OK;
+}
+
+enum ldma_iova_result ldma_iova_write(struct ldma_iova *iova, const struct ldma_pd *pd,
+				      uint32_t key, uint64_t va, const void *data, uint32_t length,
+				      uint32_t access)
+{
+	return copy(iova, pd, key, va, data, NULL, length, access);
+}
+
+enum ldma_iova_result ldma_iova_read(struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
+				     uint64_t va, void *buf, uint32_t length, uint32_t access)
+{
+	return copy(iova, pd, key, va, NULL, buf, length, access);
+}
+
+enum ldma_iova_result ldma_iova_atomic(struct ldma_iova *iova, const struct ldma_pd *pd,
+				       uint32_t key, uint64_t va,
+				       uint64_t (*change)(uint64_t old, const void *context),
+				       const void *context, uint64_t *ret_old)
+{
+	const struct ldma_region *region =
+		find_allowed(iova, pd, key, va, sizeof(uint64_t), LDMA_ACCESS_REMOTE_ATOMIC);
+	uint64_t piece = 0, old, new;
+	uint64_t *memory = region ? (uint64_t *)translate(iova, region, va, &piece) : NULL;
+
+	if (!memory || is_guarded(region) || (uintptr_t)memory & 7 || piece < sizeof(uint64_t))
+		return LDMA_IOVA_DENIED;
+	old = __atomic_load_n(memory, __ATOMIC_SEQ_CST);
+	do {
+		new = change(old, context);
+	} while (!__atomic_compare_exchange_n(memory, &old, new, false, __ATOMIC_SEQ_CST,
+					      __ATOMIC_SEQ_CST));
+	*ret_old = old;
+	return LDMA_IOVA_OK;
 }

@@ -6,12 +6,12 @@
 #include <stddef.h>
 
 #include "cnp.h"
+#include "congestion.h"
 #include "cq.h"
 #include "event.h"
 #include "packet.h"
 #include "sgl.h"
 #include "timer.h"
-#include "congestion.h"
 
 #define LDMA_PSN_MASK 0xffffffu
 #define LDMA_PSN_HALF 0x800000u
@@ -262,6 +262,11 @@ bool ldma_qp_is_drained(const struct ldma_qp *qp);
 static inline struct ldma_send_wqe *ldma_qp_wqe(const struct ldma_qp *qp, uint32_t index)
 {
 	return (struct ldma_send_wqe *)(qp->req.ring + qp->req.stride * (index & qp->req.mask));
+}
+
+static inline struct ldma_recv_wqe *ldma_rq_wqe(const struct ldma_rq *rq, uint32_t index)
+{
+	return (struct ldma_recv_wqe *)(rq->ring + rq->stride * (index & rq->mask));
 }
 
 static inline bool ldma_qp_is_datagram(const struct ldma_qp *qp)

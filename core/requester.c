@@ -71,8 +71,8 @@ static const uint8_t *gather(const struct ldma_qp *qp, const struct ldma_send_wq
 
 	if (wqe->flags & LDMA_SEND_INLINE)
 		return (const uint8_t *)wqe->sge + offset;
-	if (!ldma_sgl_gather(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset, length,
-			     payload))
+	if (ldma_sgl_gather(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset, length,
+			    payload) != LDMA_IOVA_OK)
 		return NULL;
 	return payload;
 }

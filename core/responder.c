@@ -145,8 +145,8 @@ static enum step check_rights(struct request *r)
 	if (needed && (r->info->headers & (LDMA_HAS_RETH | LDMA_HAS_ATOMICETH))) {
 		uint32_t length = is_atomic(r) ? 8 : r->packet->dma_length;
 
-		if (length && !ldma_iova_allows(iova, r->qp->pd, r->packet->rkey, r->packet->va,
-						length, needed))
+		if (length && ldma_iova_check(iova, r->qp->pd, r->packet->rkey, r->packet->va,
+					      length, needed) != LDMA_IOVA_OK)
 			return REFUSE_ACCESS;
 	}
 	if ((r->info->headers & LDMA_HAS_IETH) &&
@@ -182,7 +182,7 @@ static enum step fail_receive(struct request *r, enum ldma_wc_status status, enu
 static enum step execute_send(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
-	const struct ldma_iova *iova = &r->qp->device->iova;
+	struct ldma_iova *iova = &r->qp->device->iova;
 	uint32_t length = r->packet->payload_length;
 
 	if (ldma_qp_is_datagram(r->qp)) {
@@ -197,15 +197,15 @@ static enum step execute_send(struct request *r)
 			memcpy(grh + 20, l3, 20);
 		else
 			memcpy(grh, l3, 40);
-		if (!ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count, 0,
-				      LDMA_GRH_BYTES, grh))
+		if (ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count, 0,
+				     LDMA_GRH_BYTES, grh) != LDMA_IOVA_OK)
 			return fail_receive(r, LDMA_WC_LOC_PROT_ERR, REFUSE_OPERATION);
 		resp->recv_offset = LDMA_GRH_BYTES;
 	}
 	if (length > resp->recv.length - resp->recv_offset) /* IBA 9.7.4.1.6 */
 		return fail_receive(r, LDMA_WC_LOC_LEN_ERR, REFUSE_INVALID);
-	if (!ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count,
-			      resp->recv_offset, length, r->payload))
+	if (ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count,
+			     resp->recv_offset, length, r->payload) != LDMA_IOVA_OK)
 		return fail_receive(r, LDMA_WC_LOC_PROT_ERR, REFUSE_OPERATION);
 	resp->recv_offset += length;
 	resp->operation = LDMA_OP_SEND;
@@ -216,20 +216,17 @@ static enum step execute_write(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	uint32_t length = r->packet->payload_length;
-	void *memory;
 
 	if (r->info->role & LDMA_ROLE_FIRST) {
 		resp->write_va = r->packet->va;
 		resp->write_rkey = r->packet->rkey;
 		resp->write_left = resp->write_length = r->packet->dma_length;
 	}
-	if (length) {
-		memory = ldma_iova_translate(&r->qp->device->iova, r->qp->pd, resp->write_rkey,
-					     resp->write_va, length, LDMA_ACCESS_REMOTE_WRITE);
-		if (!memory)
-			return REFUSE_ACCESS; /* the region has gone since the first packet */
-		memcpy(memory, r->payload, length);
-	}
+	/* The region may have gone since the first packet. */
+	if (length &&
+	    ldma_iova_write(&r->qp->device->iova, r->qp->pd, resp->write_rkey, resp->write_va,
+			    r->payload, length, LDMA_ACCESS_REMOTE_WRITE) != LDMA_IOVA_OK)
+		return REFUSE_ACCESS;
 	resp->write_va += length;
 	resp->write_left -= length;
 	resp->operation = LDMA_OP_WRITE;
@@ -246,8 +243,10 @@ static enum step execute_read(struct request *r)
 										: REFUSE_INVALID;
 }
 
-static uint64_t apply(const struct request *r, uint64_t old)
+static uint64_t change(uint64_t old, const void *context)
 {
+	const struct request *r = context;
+
 	if (r->info->operation == LDMA_OP_FETCH_ADD)
 		return old + r->packet->swap_add;
 	return old == r->packet->compare ? r->packet->swap_add : old;
@@ -255,23 +254,16 @@ static uint64_t apply(const struct request *r, uint64_t old)
 
 static enum step execute_atomic(struct request *r)
 {
-	uint64_t *memory = ldma_iova_translate(&r->qp->device->iova, r->qp->pd, r->packet->rkey,
-					       r->packet->va, 8, LDMA_ACCESS_REMOTE_ATOMIC);
-	struct ldma_resource *resource;
-	uint64_t old, new;
+	struct ldma_resource *resource =
+		ldma_responder_reserve(r->qp, r->packet, r->info->operation, 1);
 
-	/* The address is aligned, the memory behind it need not be: it would not be atomic. */
-	if (!memory || (uintptr_t)memory & 7)
-		return REFUSE_ACCESS;
-	resource = ldma_responder_reserve(r->qp, r->packet, r->info->operation, 1);
 	if (!resource)
 		return REFUSE_INVALID;
-	old = __atomic_load_n(memory, __ATOMIC_SEQ_CST);
-	do {
-		new = apply(r, old);
-	} while (!__atomic_compare_exchange_n(memory, &old, new, false, __ATOMIC_SEQ_CST,
-					      __ATOMIC_SEQ_CST));
-	resource->original = old;
+	if (ldma_iova_atomic(&r->qp->device->iova, r->qp->pd, r->packet->rkey, r->packet->va,
+			     change, r, &resource->original) != LDMA_IOVA_OK) {
+		ldma_responder_withdraw(r->qp, resource);
+		return REFUSE_ACCESS;
+	}
 	return COMPLETE;
 }
 

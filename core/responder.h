@@ -37,4 +37,7 @@ void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ldma_packet *packet,
 					     uint8_t operation, uint32_t count);
 
+/* There will be no response: what was to be done could not be. */
+void ldma_responder_withdraw(struct ldma_qp *qp, struct ldma_resource *resource);
+
 #endif

@@ -62,6 +62,12 @@ struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ld
 	return resource;
 }
 
+void ldma_responder_withdraw(struct ldma_qp *qp, struct ldma_resource *resource)
+{
+	qp->resp.pending -= resource->is_pending;
+	*resource = (struct ldma_resource){0};
+}
+
 /* The newest request of that kind that took the PSN. */
 static struct ldma_resource *find(struct ldma_qp *qp, uint32_t psn, uint8_t operation)
 {
@@ -183,21 +189,20 @@ static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, 
 	uint32_t left = resource->from_length - offset, length = left < mtu ? left : mtu;
 	bool is_first = !resource->sent, is_last = left <= mtu;
 	uint32_t psn = (resource->psn + resource->sent) & LDMA_PSN_MASK;
-	const void *memory = NULL;
 	struct ldma_packet packet;
+	uint8_t *payload;
 
-	if (length) {
-		memory = ldma_iova_translate(&qp->device->iova, qp->pd, resource->rkey,
-					     resource->from_va + offset, length,
-					     LDMA_ACCESS_REMOTE_READ);
-		if (!memory) { /* the region has gone since the request */
-			LDMA_COUNT(qp, remote_access_err);
-			qp->resp.pending = 0;
-			ldma_responder_refuse(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
-			return 0;
-		}
-	}
 	ldma_qp_start_packet(qp, &qp->attr.path, opcodes[is_last + 2 * is_first], psn, &packet);
+	payload = buf + ldma_packet_payload_offset(&packet);
+	/* The region may have gone since the request. */
+	if (length &&
+	    ldma_iova_read(&qp->device->iova, qp->pd, resource->rkey, resource->from_va + offset,
+			   payload, length, LDMA_ACCESS_REMOTE_READ) != LDMA_IOVA_OK) {
+		LDMA_COUNT(qp, remote_access_err);
+		qp->resp.pending = 0;
+		ldma_responder_refuse(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
+		return 0;
+	}
 	packet.syndrome = LDMA_SYNDROME_ACK;
 	packet.msn = qp->resp.msn;
 	LDMA_COUNT_BY(qp, sent_bytes, length);
@@ -205,7 +210,7 @@ static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, 
 	resource->sent++;
 	if (is_last)
 		finish(qp, resource);
-	return ldma_packet_encode(&packet, memory, length, buf, LDMA_PACKET_MAX);
+	return ldma_packet_encode(&packet, payload, length, buf, LDMA_PACKET_MAX);
 }
 
 static size_t transmit_acknowledge(struct ldma_qp *qp, uint8_t *buf)

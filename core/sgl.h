@@ -12,15 +12,15 @@ struct ldma_sge {
 /* The list's bytes together; UINT64_MAX is never reached. */
 uint64_t ldma_sgl_length(const struct ldma_sge *sge, uint32_t count);
 
-/* Copies length bytes at offset of the list to buf. False if a piece may not be read; buf is then unspecified. */
-bool ldma_sgl_gather(const struct ldma_iova *iova, const struct ldma_pd *pd,
-		     const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint32_t length,
-		     uint8_t *buf);
+/* Copies length bytes at offset of the list to buf. buf is unspecified unless it is LDMA_IOVA_OK. */
+enum ldma_iova_result ldma_sgl_gather(struct ldma_iova *iova, const struct ldma_pd *pd,
+				      const struct ldma_sge *sge, uint32_t count, uint64_t offset,
+				      uint32_t length, uint8_t *buf);
 
-/* Copies length bytes of buf to offset of the list. False if a piece may not be written, or if the list ends
- * before; pieces before that one are written. */
-bool ldma_sgl_scatter(const struct ldma_iova *iova, const struct ldma_pd *pd,
-		      const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint32_t length,
-		      const uint8_t *buf);
+/* Copies length bytes of buf to offset of the list. Denied also if the list ends before; pieces before the one that was
+ * denied are written. */
+enum ldma_iova_result ldma_sgl_scatter(struct ldma_iova *iova, const struct ldma_pd *pd,
+				       const struct ldma_sge *sge, uint32_t count, uint64_t offset,
+				       uint32_t length, const uint8_t *buf);
 
 #endif

@@ -45,7 +45,7 @@ int ldma_rq_post(struct ldma_rq *rq, const struct ldma_recv_wr *wr)
 		return -EINVAL;
 	if (rq->tail - rq->head > rq->mask)
 		return -ENOMEM;
-	wqe = (struct ldma_recv_wqe *)(rq->ring + rq->stride * (rq->tail & rq->mask));
+	wqe = ldma_rq_wqe(rq, rq->tail);
 	wqe->wr_id = wr->wr_id;
 	wqe->sge_count = wr->sge_count;
 	wqe->length = length < LDMA_MAX_MESSAGE ? (uint32_t)length : LDMA_MAX_MESSAGE;
@@ -66,7 +66,7 @@ bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret)
 
 	if (rq->head == rq->tail)
 		return false;
-	wqe = (const struct ldma_recv_wqe *)(rq->ring + rq->stride * (rq->head & rq->mask));
+	wqe = ldma_rq_wqe(rq, rq->head);
 	memcpy(ret, wqe, recv_bytes(wqe->sge_count));
 	rq->head++;
 	return true;

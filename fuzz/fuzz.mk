@@ -28,5 +28,7 @@ build-threads/build.ninja:
 sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
-	ninja --quiet -C build-threads tests/port/test_port_threads tests/port/test_port_hostile
-	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads' 'port hostile'
+	ninja --quiet -C build-threads tests/port/test_port_threads tests/port/test_port_hostile \
+	  tests/core/test_pool_threads
+	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads' 'port hostile' \
+	  'core pool_threads'

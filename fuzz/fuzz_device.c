@@ -1,16 +1,21 @@
 /* A device with live queue pairs, driven by any bytes: packets with a good ICRC and any numbers in them, posts, time,
- * errors, regions that go. Memory is allocated exactly, so that a byte too far is seen; what may not be written has
- * to stay as it was. */
+ * errors, regions that go, a window whose memory comes and goes. Memory is allocated exactly and freed when it is unlinked,
+ * so that a byte too far or too late is seen; what may not be written has to stay as it was. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "bytes.h"
 #include "check.h"
 #include "device.h"
+#include "in_use.h"
+#include "window.h"
 
 #define REGION_BYTES 3000
 #define REGION_VA 0x10000
 #define QPS 3
+#define GRANULES 8
+#define GRANULE 4096u
+#define WINDOW_KEY 3
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,7 +42,9 @@ struct world {
 	struct ldma_pd *pd;
 	struct ldma_cq *cq;
 	struct ldma_qp *qps[QPS];
-	uint8_t *memory[2]; /* of keys 1 (all rights) and 2 (to be read only) */
+	uint8_t *memory[2];        /* of keys 1 (all rights) and 2 (to be read only) */
+	struct ldma_window window; /* of key 3 */
+	void *granules[GRANULES];
 	uint64_t now_ns;
 };
 
@@ -84,6 +91,10 @@ static void create(struct world *world)
 					  REGION_VA, REGION_BYTES,
 					  i ? LDMA_ACCESS_REMOTE_READ : all, (uint32_t)i + 1));
 	}
+	CHECK(!ldma_window_reserve(&world->window, &world->device->iova, GRANULES * GRANULE, 12,
+				   0));
+	CHECK(!ldma_iova_register_window(&world->device->iova, world->pd, &world->window, all,
+					 WINDOW_KEY));
 	for (int i = 0; i < QPS; i++) {
 		struct ldma_qp_init init = {
 			.type = types[i],
@@ -104,6 +115,8 @@ static void create(struct world *world)
 
 static void destroy(struct world *world)
 {
+	ldma_iova_deregister(&world->device->iova, WINDOW_KEY);
+	CHECK(!ldma_window_close(&world->window));
 	ldma_device_destroy(world->device);
 	CHECK(!ldma_cq_destroy(world->cq));
 	CHECK(!ldma_pd_destroy(world->pd));
@@ -111,6 +124,49 @@ static void destroy(struct world *world)
 		CHECK(!world->memory[1][i]);
 	free(world->memory[0]);
 	free(world->memory[1]);
+	for (int i = 0; i < GRANULES; i++)
+		free(world->granules[i]);
+}
+
+/* Where a packet or a request goes: about the regions, or into the window. */
+static uint64_t address(const struct world *world, uint32_t key, uint32_t any)
+{
+	if (key == WINDOW_KEY)
+		return world->window.va + any % (GRANULES * GRANULE + 64) - 32;
+	return REGION_VA + (uint64_t)(int64_t)(int16_t)any;
+}
+
+static void change_window(struct world *world, struct input *input)
+{
+	struct ldma_window *window = &world->window;
+	uint8_t what = next(input);
+	unsigned i = what & 7;
+	uint64_t offset = i * GRANULE, linked = 0;
+
+	switch (what >> 3 & 3) {
+	case 0:
+		if (!world->granules[i])
+			world->granules[i] = aligned_alloc(GRANULE, GRANULE);
+		memset(world->granules[i], 0, GRANULE);
+		ldma_window_link(window, offset, world->granules[i], GRANULE);
+		break;
+	case 1:
+		ldma_window_sync(window, offset, (uint64_t)(what >> 5) * GRANULE);
+		break;
+	case 2:
+		ldma_window_drain(window, offset, GRANULE);
+		break;
+	case 3:
+		if (ldma_window_unlink(window, offset, GRANULE))
+			break;
+		free(world->granules[i]);
+		world->granules[i] = NULL;
+		break;
+	}
+	ldma_device_uses(world->device, WINDOW_KEY, window->va + offset, GRANULE);
+	for (i = 0; i < GRANULES; i++)
+		linked += world->granules[i] != NULL;
+	CHECK(window->linked == linked && window->pieces <= linked);
 }
 
 static void receive(struct world *world, struct input *input)
@@ -130,8 +186,9 @@ static void receive(struct world *world, struct input *input)
 	packet.dest_qp = qp->number;
 	packet.ack_req = choice >> 1 & 1;
 	packet.syndrome = next(input);
-	packet.va = REGION_VA + (uint64_t)(int64_t)(int16_t)next32(input);
+	packet.va = next32(input);
 	packet.rkey = packet.inv_rkey = next(input) & 3;
+	packet.va = address(world, packet.rkey, (uint32_t)packet.va);
 	packet.dma_length = choice & 4 ? (uint32_t)payload : next32(input);
 	packet.swap_add = packet.compare = next(input);
 	packet.qkey = 7;
@@ -164,9 +221,12 @@ static void post(struct world *world, struct input *input)
 	struct ldma_recv_wr recv = {.sge = sge, .sge_count = send.sge_count};
 
 	for (int i = 0; i < 2; i++) {
-		sge[i].va = REGION_VA + next(input) * 16u;
+		uint32_t any = next(input) * 16u;
+
 		sge[i].length = next(input) * 8u;
 		sge[i].lkey = next(input) & 3;
+		sge[i].va =
+			sge[i].lkey == WINDOW_KEY ? world->window.va + any * 8 : REGION_VA + any;
 	}
 	if (next(input) & 1)
 		ldma_qp_post_send(qp, &send);
@@ -274,6 +334,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 7:
 			if (what == 255)
 				ldma_iova_deregister(&world.device->iova, 1);
+			else if (what & 16)
+				change_window(&world, &input);
 			else if (what & 8)
 				modify(&world, &input);
 			else

@@ -61,6 +61,14 @@ static int await_and_take(struct ldma_perf *perf, struct ldma_wc *wcs)
 	return error ? error : take(perf, wcs);
 }
 
+/* Where the request with this number goes: scattered evenly, the first one to the start. */
+static uint64_t place(const struct ldma_perf *perf, uint64_t number)
+{
+	return perf->places > 1
+		       ? number * UINT64_C(0x9e3779b97f4a7c15) % perf->places * perf->stride
+		       : 0;
+}
+
 /* Every connection up to its depth, under one lock: messages share trains. */
 static int post(struct ldma_perf *perf, uint32_t *idle, uint64_t *posted)
 {
@@ -74,6 +82,7 @@ static int post(struct ldma_perf *perf, uint32_t *idle, uint64_t *posted)
 		for (; idle[i] && *posted < perf->iterations && !error; idle[i]--, ++*posted) {
 			if (perf->posted_ns)
 				perf->posted_ns[*posted] = now_ns;
+			wr.remote_va = perf->peers[i].remote_va + place(perf, *posted);
 			error = ldma_qp_post_send(perf->peers[i].qp, &wr);
 		}
 	}

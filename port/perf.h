@@ -16,13 +16,15 @@ struct ldma_perf {
 	struct ldma_cq *cq; /* of all connections, for sends and Receives */
 	struct ldma_perf_peer *peers;
 	uint32_t peer_count;
-	uint8_t opcode;                  /* LDMA_WR_SEND, LDMA_WR_RDMA_WRITE or LDMA_WR_RDMA_READ */
-	uint32_t depth;                  /* requests under way on a connection */
-	uint32_t receives;               /* posted on a connection */
-	uint64_t iterations;             /* of all connections together */
-	struct ldma_sge local;           /* what is sent, or read into */
-	struct ldma_sge received;        /* where messages of the other side go, of any size */
-	uint8_t *departing;              /* last byte of a WRITE of ours */
+	uint8_t opcode;           /* LDMA_WR_SEND, LDMA_WR_RDMA_WRITE or LDMA_WR_RDMA_READ */
+	uint32_t depth;           /* requests under way on a connection */
+	uint32_t receives;        /* posted on a connection */
+	uint64_t iterations;      /* of all connections together */
+	uint64_t places, stride;  /* requests go round the other side's memory, as if at random;
+					  * 0 or 1: all to the same place */
+	struct ldma_sge local;    /* what is sent, or read into */
+	struct ldma_sge received; /* where messages of the other side go, of any size */
+	uint8_t *departing;       /* last byte of a WRITE of ours */
 	const volatile uint8_t *landing; /* and of the other side's */
 	uint64_t spin_ns;
 	volatile int is_cancelled; /* set by another thread: the loop ends */

@@ -27,7 +27,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith(("livedma ", "make "))
 ]
-DEVICE = [c for c in COMMANDS if re.match(r"livedma (doctor|rping|perf)", c)]
+DEVICE = [c for c in COMMANDS if re.match(r"livedma (doctor|mem|rping|perf)", c)]
 LIVE = [command for command in COMMANDS if re.match(r"livedma (capture|guard)", command)]
 OFFLINE = [command for command in COMMANDS if command.startswith("livedma decode")]
 
@@ -42,7 +42,7 @@ def beside_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_there_is_something_to_run() -> None:
     assert len(OFFLINE) >= 5
     assert len(LIVE) >= 5
-    assert len(DEVICE) == 5
+    assert len(DEVICE) == 6
     others = set(COMMANDS) - set(OFFLINE) - set(LIVE) - set(DEVICE)
     assert others == {"make demo", "make test"}
 
@@ -102,8 +102,10 @@ def test_tools_of_the_device(tool: str) -> None:
         assert ask_until_served(*client)
 
 
-def test_doctor() -> None:
-    subprocess.run(["livedma", "doctor"], check=True, capture_output=True)
+@pytest.mark.parametrize("command", ["doctor", "mem"])
+def test_what_looks_at_the_host(command: str) -> None:
+    assert f"livedma {command}" in DEVICE
+    subprocess.run(["livedma", command], check=True, capture_output=True)
 
 
 @pytest.mark.slow

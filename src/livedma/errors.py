@@ -29,6 +29,10 @@ class NoRoomError(LivedmaError):
     """A window, a pool or the address space for DMA has no room left."""
 
 
+class InUseError(LivedmaError, TimeoutError):
+    """Memory was to be given back, and somebody of this process still used it when time was up."""
+
+
 class BudgetError(LivedmaError):
     """A budget for DMA memory would be exceeded; nothing was charged."""
 

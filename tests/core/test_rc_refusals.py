@@ -1,8 +1,10 @@
 """RC, when it goes wrong: each way to fail, and with which status."""
 
 import pytest
+
 from engines import (
     ADDRESSES,
+    ATOMIC_ACK,
     NAK_ACCESS,
     NAK_INVALID,
     NAK_SEQUENCE,
@@ -13,7 +15,6 @@ from engines import (
     syndromes,
     to_b,
 )
-
 from livedma._native.rdma import ProtectionDomain
 from livedma._native.wire import encode
 
@@ -232,3 +233,17 @@ def test_ghosts_acknowledge_nothing():
         pair.a.engine.receive(packet, 0)
     assert pair.a.qp.counters["dropped_response"] == 3
     assert pair.a.statuses() == []
+
+
+def test_an_atomic_that_memory_cannot_do_is_refused_and_not_answered():
+    """The address is aligned, the memory behind it is not: found out when it is to be done."""
+    pair = connect()
+    memory = memoryview(bytearray(64))[1:33]
+    region = pair.b.engine.register(memory, ("local_write", "remote_atomic"), va=0x40000)
+    pair.a.qp.post_send(
+        1, "FETCH_ADD", [pair.a.at(0, 8)], remote_va=region.va, rkey=region.key, swap_add=1
+    )
+    pair.run()
+    assert pair.a.statuses() == [(1, "REM_ACCESS_ERR")]
+    assert syndromes(pair)[-1] == NAK_ACCESS and ATOMIC_ACK not in map(opcode, pair.sent)
+    assert bytes(memory) == bytes(32)

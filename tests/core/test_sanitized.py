@@ -41,7 +41,7 @@ def test_replay_corpus(build: Path, target: str) -> None:
     assert done.stdout == f"{len(list(corpus.iterdir()))} inputs replayed\n"
 
 
-@pytest.mark.parametrize("name", ["capfile", "icrc", "icrc_id"])
+@pytest.mark.parametrize("name", ["capfile", "icrc", "icrc_id", "pool", "pool_threads"])
 def test_core(build: Path, name: str) -> None:
     done = run(build / "tests" / "core" / f"test_{name}")
     assert done.returncode == 0, done.stderr

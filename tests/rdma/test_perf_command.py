@@ -48,6 +48,16 @@ def measure(test: str, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def test_messages_may_go_round_the_server_s_memory() -> None:
+    for test in ("write-bw", "read-bw"):
+        options = ("--size", "4KiB", "--iters", "200", "--span", "1MiB")
+        (result,) = measure(test, *options)
+        assert result["iterations"] == 200
+    done = run("livedma", "perf", "send-bw", "127.0.0.1", "--span", "1MiB")
+    assert done.returncode == 2
+    assert "only write-bw and read-bw" in done.stderr
+
+
 @pytest.mark.parametrize("test", TESTS)
 def test_every_test_has_its_results(test: str) -> None:
     (result,) = measure(test, "--size", "4KiB", "--iters", "200")

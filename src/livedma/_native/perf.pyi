@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from livedma._native.port import Port
 from livedma._native.rdma import OPERATIONS as OPERATIONS
 from livedma._native.rdma import STATUSES as STATUSES
-from livedma._native.rdma import CompletionQueue, QueuePair, Region
+from livedma._native.rdma import CompletionQueue, QueuePair
 
 class CompletionError(Exception): ...
 
@@ -15,15 +15,18 @@ class Measurement:
         cq: CompletionQueue,
         peers: Sequence[tuple[QueuePair, int, int]],
         operation: str,
-        region: Region,
+        memory: tuple[int, int, memoryview],
         size: int,
         *,
         iterations: int,
         depth: int = 1,
         receives: int = 1,
+        span: int = 0,
         spin: float = 0.0,
         keeps_times: bool = False,
     ) -> None: ...
+    @staticmethod
+    def stride(size: int) -> int: ...
     def cancel(self) -> None: ...
     @property
     def done(self) -> int: ...

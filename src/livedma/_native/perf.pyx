@@ -27,6 +27,8 @@ cdef extern from "perf.h" nogil:
         uint32_t depth
         uint32_t receives
         uint64_t iterations
+        uint64_t places
+        uint64_t stride
         ldma_sge local
         ldma_sge received
         uint8_t *departing
@@ -56,7 +58,7 @@ class CompletionError(Exception):
 cdef class Measurement:
     """One size of a measurement, and one side of it.
 
-    What is sent is at the start of the region, what is received at its middle. The methods run without the
+    What is sent is at the start of the memory, what is received at its middle. The methods run without the
     interpreter's lock and may be used by one thread at a time; cancel ends them, from another one.
     """
 
@@ -65,27 +67,31 @@ cdef class Measurement:
     cdef object held
 
     def __init__(self, Port port not None, CompletionQueue cq not None, peers, str operation,
-                 Region region not None, uint32_t size, *, uint64_t iterations, uint32_t depth=1,
-                 uint32_t receives=1, double spin=0.0, bint keeps_times=False):
-        """peers: (queue pair, remote va, rkey) of each connection. spin: seconds."""
-        cdef uint64_t middle = region.length // 2
+                 memory, uint32_t size, *, uint64_t iterations, uint32_t depth=1,
+                 uint32_t receives=1, uint64_t span=0, double spin=0.0, bint keeps_times=False):
+        """peers: (queue pair, remote va, rkey) of each connection. memory: its key, its address for the device, and a
+        buffer. span: of the other side's memory, which requests go round. spin: seconds."""
+        cdef uint8_t[::1] view = memory[2]
+        cdef uint64_t middle = view.shape[0] // 2
         cdef uint32_t i
         cdef QueuePair qp
         if self.held is not None:
             raise ValueError("the measurement is set up already")
-        if not 0 < size <= middle <= 0x80000000:
-            raise ValueError("the region has no room for two messages of this size, or far too much")
+        if not 0 < size <= middle:
+            raise ValueError("the memory has no room for two messages of this size")
         if not peers or not iterations or not depth:
             raise ValueError("nothing to measure")
-        self.held = (cq, region, [qp for qp, _, _ in peers])
+        self.held = (cq, view, [qp for qp, _, _ in peers])
         self.port = port
         self.c.port, self.c.cq, self.c.opcode = port.port, cq.live(), native.OPERATIONS[operation]
         self.c.depth, self.c.receives, self.c.iterations = depth, receives, iterations
-        self.c.local.va, self.c.local.length, self.c.local.lkey = region.va, size, region.key
-        self.c.received.va = region.va + middle
-        self.c.received.length, self.c.received.lkey = middle, region.key
-        self.c.departing = <uint8_t *>region.view.buf + size - 1
-        self.c.landing = <uint8_t *>region.view.buf + middle + size - 1
+        self.c.stride = self.stride(size)
+        self.c.places = span // self.c.stride
+        self.c.local.lkey, self.c.local.va, self.c.local.length = memory[0], memory[1], size
+        self.c.received.va = self.c.local.va + middle
+        self.c.received.length, self.c.received.lkey = min(middle, 0x80000000), memory[0]
+        self.c.departing = &view[size - 1]
+        self.c.landing = &view[middle + size - 1]
         self.c.spin_ns = <uint64_t>(min(max(spin, 0.0), 1e6) * 1e9)
         self.c.peers = <ldma_perf_peer *>PyMem_Calloc(len(peers), sizeof(ldma_perf_peer))
         if keeps_times:
@@ -96,6 +102,11 @@ cdef class Measurement:
         for i, (qp, va, rkey) in enumerate(peers):
             self.c.peers[i].qp, self.c.peers[i].remote_va, self.c.peers[i].rkey = qp.live(), va, rkey
         self.c.peer_count = len(peers)
+
+    @staticmethod
+    def stride(uint32_t size):
+        """How far apart the places are that requests of this size go round."""
+        return (size + 63) // 64 * 64
 
     def __dealloc__(self):
         PyMem_Free(self.c.peers)

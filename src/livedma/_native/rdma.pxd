@@ -62,7 +62,8 @@ cdef extern from "device.h" nogil:
     struct ldma_counters:
         pass
     struct ldma_iova:
-        pass
+        uint64_t hits
+        uint64_t misses
     struct ldma_pd:
         uint32_t users
     ldma_pd *ldma_pd_create()
@@ -177,6 +178,7 @@ cdef extern from "device.h" nogil:
         uint32_t first_qp
         uint32_t last_qp
         uint32_t next_qp
+        uint64_t iova_space
     struct ldma_device:
         pass
     ldma_device *ldma_device_create(const ldma_device_config *config)
@@ -258,4 +260,6 @@ cdef class QueuePair:
 
 
 cdef int check(int result) except -1
+cdef uint32_t rights(access) except? 0xffffffff
+cdef uint32_t random_key() except 0
 cdef dict counters(const ldma_counters *c)

@@ -61,6 +61,11 @@ cdef uint32_t rights(access) except? 0xffffffff:
     return mask
 
 
+cdef uint32_t random_key() except 0:
+    """A key that no peer can guess; 0 is none."""
+    return int.from_bytes(os.urandom(4), "little") or 1
+
+
 cdef dict counters(const ldma_counters *c):
     cdef const char *base = <const char *>c
     return {
@@ -200,7 +205,7 @@ cdef class Region:
         """At va, or where the buffer is; of the engine's own domain, if no other is given. key: chosen at random if 0."""
         cdef ProtectionDomain domain = engine.domain if pd is None else pd
         cdef ldma_pd *c = domain.live()
-        cdef uint32_t random_key = key
+        cdef uint32_t tried = key
         cdef int result = -EEXIST
         cdef uint32_t mask = rights(access)
         if self.engine is not None:
@@ -210,17 +215,17 @@ cdef class Region:
         self.length = self.view.len
         while result == -EEXIST:
             if not key:
-                random_key = int.from_bytes(os.urandom(4), "little")
+                tried = random_key()
             engine.acquire()
             result = ldma_iova_register(ldma_device_iova(engine.c), c, self.view.buf, self.va,
-                                        self.length, mask, random_key)
+                                        self.length, mask, tried)
             engine.release()
             if key:
                 break
         if result < 0:
             PyBuffer_Release(&self.view)
             check(result)
-        self.key = random_key
+        self.key = tried
         self.engine, self.domain = engine, domain
         engine.children.add(self)
 
@@ -483,12 +488,13 @@ cdef class Engine:
 
     def __init__(self, uint32_t max_qp=64, uint32_t max_region=256, uint32_t window_packets=0,
                  uint32_t read_packets=0, uint32_t burst_packets=0, uint32_t first_qp=0,
-                 uint32_t last_qp=0, uint32_t next_qp=0):
+                 uint32_t last_qp=0, uint32_t next_qp=0, uint64_t iova_space=0):
         cdef ldma_device_config config
         config.max_qp, config.max_region = max_qp, max_region
         config.window_packets, config.read_packets = window_packets, read_packets
         config.burst_packets = burst_packets
         config.first_qp, config.last_qp, config.next_qp = first_qp, last_qp, next_qp
+        config.iova_space = iova_space
         self.c = ldma_device_create(&config)
         if self.c == NULL:
             raise MemoryError
@@ -519,6 +525,15 @@ cdef class Engine:
         self.acquire()
         try:
             return counters(ldma_device_counters(self.c))
+        finally:
+            self.release()
+
+    @property
+    def translations(self):
+        """(hits, misses) of the translation cache, through which windows are used."""
+        self.acquire()
+        try:
+            return ldma_device_iova(self.c).hits, ldma_device_iova(self.c).misses
         finally:
             self.release()
 

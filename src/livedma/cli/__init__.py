@@ -8,11 +8,22 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import capture, decode, demo, doctor, guard, lab, perf, rping
+from livedma.cli import (
+    capture,
+    decode,
+    demo,
+    doctor,
+    experiment,
+    guard,
+    lab,
+    mem,
+    perf,
+    rping,
+)
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError, PrivilegeError
 
-_COMMANDS = (demo, doctor, capture, decode, guard, perf, rping, lab)
+_COMMANDS = (demo, doctor, mem, capture, decode, guard, perf, rping, experiment, lab)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Any
 
 from livedma.cli import units
 from livedma.errors import LivedmaError
-from livedma.tools.perf_plan import ALL_SIZES, Plan, PlanError
+from livedma.tools.perf_plan import ALL_SIZES, MEMORY_KINDS, Plan, PlanError
 from livedma.wire.words import amount
 
 _TESTS = tuple(
@@ -80,6 +80,18 @@ def register(commands: Any) -> None:
         action="store_true",
         help="share the address with no other process, which spares a look at every packet",
     )
+    add(
+        "--memory",
+        choices=MEMORY_KINDS,
+        default="pinned",
+        help="of this side: " + ", ".join(MEMORY_KINDS) + " (pinned)",
+    )
+    add(
+        "--span",
+        type=units.size,
+        default=0,
+        help="bw: go round so much of the server's memory (all to one place)",
+    )
     add("--gbits", action="store_true", help="Gb/sec instead of MB/sec")
     add("--json", action="store_true", help="one object a line, in bytes, seconds and microseconds")
     parser.set_defaults(run=run, wrong_use=parser.error)
@@ -129,6 +141,7 @@ def _plan(args: argparse.Namespace) -> Plan:
             iterations=args.iters or (5000 if args.test == "write-bw" else 1000),
             qps=args.qps,
             depth=args.depth or (128 if kind == "bw" else 1),
+            span=args.span,
         )
     except PlanError as error:
         args.wrong_use(str(error))
@@ -164,7 +177,14 @@ def _measure(args: argparse.Namespace) -> int:
     with (
         device_towards(peer, min(spin, _THREAD_S), source, args.via, share=_share(args)) as device,
         Client(
-            device, peer, args.port, plan, mtu=args.mtu, spin=spin, tick=progress.update
+            device,
+            peer,
+            args.port,
+            plan,
+            mtu=args.mtu,
+            spin=spin,
+            memory=args.memory,
+            tick=progress.update,
         ) as client,
     ):
         about = {
@@ -214,7 +234,7 @@ def _serve(args: argparse.Namespace) -> int:
         _say(f"waiting at {address}: livedma perf {args.test} {address}{again}")
         while True:
             try:
-                serve_one(device, listener, spin, tell)
+                serve_one(device, listener, spin, tell, args.memory)
             except LivedmaError as error:
                 if not args.forever:
                     raise

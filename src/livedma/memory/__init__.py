@@ -1,6 +1,29 @@
-"""Memory for DMA: what is kept in its place, who is charged for it, and what limits it."""
+"""DMA memory: what a device may reach, where it comes from and what it costs the host."""
 
 from livedma.memory.accounting import Budget, budget, tenant
+from livedma.memory.backing import Anonymous, Backing, Block, File, Huge
+from livedma.memory.lease import Lease, Source
+from livedma.memory.parts import Part, Statistics
 from livedma.memory.pinning import Pin, pin
+from livedma.memory.registrar import Registrar
+from livedma.memory.window import Mapper, Window
 
-__all__ = ["Budget", "Pin", "budget", "pin", "tenant"]
+__all__ = [
+    "Anonymous",
+    "Backing",
+    "Block",
+    "Budget",
+    "File",
+    "Huge",
+    "Lease",
+    "Mapper",
+    "Part",
+    "Pin",
+    "Registrar",
+    "Source",
+    "Statistics",
+    "Window",
+    "budget",
+    "pin",
+    "tenant",
+]

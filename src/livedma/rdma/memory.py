@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from livedma._native import rdma as native
 from livedma._native.pinning import place_of
-from livedma.memory import pin
+from livedma.memory import Backing, Window, pin
+from livedma.memory.numa import node_of
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 if TYPE_CHECKING:
@@ -98,6 +99,31 @@ class ProtectionDomain(native.ProtectionDomain):
         tenant: who is charged for it, besides the process. Raises BudgetError and LimitError.
         """
         return MemoryRegion(self, buffer, *access, va=va, mode=mode, tenant=tenant)
+
+    def window(
+        self,
+        size: int,
+        *access: str,
+        granule: int = 4096,
+        mapped: int = 0,
+        part: int | None = None,
+        backing: Backing | None = None,
+    ) -> Window:
+        """Addresses for size bytes, and memory for the first `mapped` of them; see Window.
+
+        Memory comes from the interface's node. NoRoomError: refused; register buffers instead.
+        """
+        return Window(
+            self.device,
+            size,
+            granule,
+            *access,
+            pd=self,
+            mapped=mapped,
+            part=part,
+            backing=backing,
+            node=node_of(self.device.interface.name),
+        )
 
     def queue_pair(
         self,

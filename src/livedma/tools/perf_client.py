@@ -29,13 +29,14 @@ class Client:
         *,
         mtu: int | None = None,
         spin: float,
+        memory: str = "pinned",
         tick: Callable[[int, int], None],
     ) -> None:
         """tick is told, now and then, the size and how many iterations are done."""
         self._device, self._peer, self._port = device, peer, port
         self._plan, self._wanted_mtu, self._spin, self._tick = plan, mtu, spin, tick
         self._run = secrets.randbits(64)
-        self._side = Side(device, plan)
+        self._side = Side(device, plan, memory)
         self._control = Control(device)
         try:
             self._remote = self._meet()

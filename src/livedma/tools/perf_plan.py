@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-__all__ = ["ALL_SIZES", "Hello", "Plan", "PlanError", "Remote"]
+__all__ = ["ALL_SIZES", "MEMORY_KINDS", "Hello", "Plan", "PlanError", "Remote"]
 
 ALL_SIZES = tuple(1 << n for n in range(1, 24))  #: as perftest's -a: 2 B to 8 MiB
+MEMORY_KINDS = ("pinned",)  #: what perf_memory can allocate
 
 _OPERATIONS = ("send", "write", "read")
 _KINDS = ("bw", "lat")
@@ -17,6 +18,7 @@ _MAX_SIZE = 1 << 30
 _MAX_ITERATIONS = {"bw": 1 << 40, "lat": 10_000_000}  # the times of the latter are kept
 _MAX_DEPTH = 8192
 _MAX_QPS = 1024
+_MAX_SPAN = 16 << 30
 _MAX_UNDER_WAY = 1 << 20  # of all connections together
 
 
@@ -32,6 +34,7 @@ class Plan:
     iterations: int  #: of each connection
     qps: int
     depth: int  #: requests under way on a connection
+    span: int = 0  #: bytes of the server's memory that messages go round; 0: all to one place
 
     def __post_init__(self) -> None:
         if self.operation not in _OPERATIONS or self.kind not in _KINDS:
@@ -47,6 +50,10 @@ class Plan:
         for what, value, largest, unit in limits:
             if type(value) is not int or not 1 <= value <= largest:
                 raise PlanError(f"{what} can have 1 to {largest} {unit}, not {value}")
+        if type(self.span) is not int or not 0 <= self.span <= _MAX_SPAN:
+            raise PlanError(f"messages can go round up to {_MAX_SPAN} bytes, not {self.span}")
+        if self.span and (self.kind == "lat" or self.operation == "send"):
+            raise PlanError("only write-bw and read-bw can go round the server's memory")
         if self.kind == "lat" and self.qps != 1:
             raise PlanError("a latency is that of one queue pair")
 
@@ -82,6 +89,7 @@ class Plan:
                 iterations=message["iterations"],
                 qps=message["qps"],
                 depth=message["depth"],
+                span=message.get("span", 0),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"this is no measurement: {error}") from None
@@ -101,7 +109,7 @@ class Remote:
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         values = [message.get(name) for name in ("va", "rkey", "length")]
-        for value, bits in zip(values, (64, 32, 32), strict=True):
+        for value, bits in zip(values, (64, 32, 36), strict=True):
             if type(value) is not int or not 0 <= value < 1 << bits:
                 raise PlanError(f"this is no memory: {values}")
         return cls(*values)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ def serve_one(
     listener: cm.Listener,
     spin: float,
     on_plan: Callable[[str, Plan, int], None],
+    memory: str = "pinned",
 ) -> None:
     """Waits for a client and serves its run. Tells who wants what, and the MTU."""
     request, hello = _next_run(listener)
@@ -32,7 +33,7 @@ def serve_one(
         except PlanError as error:
             control.send("failed", why=str(error))
             raise PeerError(f"{connection.peer}: {error}") from None
-        with Side(device, plan) as side:
+        with Side(device, plan, memory, plan.span) as side:
             _meet(control, side, listener, hello)
             on_plan(connection.peer, plan, side.connections[0].path_mtu)
             for index, size in enumerate(plan.sizes):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import mmap
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from livedma._native.perf import CompletionError, Measurement
 from livedma.errors import LivedmaError
 from livedma.rdma import Device, cm
 from livedma.tools.perf_control import PeerError, why
+from livedma.tools.perf_memory import allocate
 from livedma.tools.perf_plan import Plan, Remote
 
 __all__ = ["Side", "supervised"]
@@ -24,16 +24,18 @@ _TIMES_MAX = 20_000  # beyond, perftest knows no peak either
 
 
 class Side:
-    """A region (what is sent at its start, what is received at its middle) and its connections."""
+    """Memory (what is sent at its start, what is received at its middle) and connections.
 
-    def __init__(self, device: Device, plan: Plan) -> None:
+    span: of what the other side uses, at least.
+    """
+
+    def __init__(self, device: Device, plan: Plan, memory: str, span: int = 0) -> None:
         self.device, self.plan = device, plan
         self._connections = ExitStack()
         self.connections: list[cm.Connection] = []
-        self._middle = max(plan.sizes)
-        self._memory = mmap.mmap(-1, 2 * self._middle)
+        self._middle = max(*plan.sizes, span)
         pd = device.protection_domain()
-        self.region = pd.register(self._memory, "remote_read", "remote_write")
+        self._memory = allocate(pd, memory, 2 * self._middle)
         self._cq = device.completion_queue(plan.qps * (plan.depth + plan.receives))
         self.setup: cm.Setup = {
             "pd": pd,
@@ -50,7 +52,6 @@ class Side:
     def close(self) -> None:
         self._connections.close()
         self._cq.close()
-        self.region.close()
         self._memory.close()
 
     def __enter__(self) -> Side:
@@ -61,7 +62,7 @@ class Side:
 
     @property
     def remote(self) -> Remote:
-        return Remote(self.region.va, self.region.rkey, len(self.region))
+        return Remote(self._memory.va, self._memory.key, len(self._memory.view))
 
     def measurement(self, size: int, remote: Remote, spin: float) -> Measurement:
         plan = self.plan
@@ -72,11 +73,12 @@ class Side:
             self._cq,
             [(connection.qp, remote.va + offset, remote.rkey) for connection in self.connections],
             plan.operation.upper(),
-            self.region,
+            self._memory.handle,
             size,
             iterations=plan.total,
             depth=plan.depth,
             receives=plan.receives,
+            span=plan.span,
             spin=spin,
             keeps_times=plan.kind == "bw" and plan.total <= _TIMES_MAX,
         )
@@ -85,14 +87,18 @@ class Side:
         """Puts something new at the end of what is sent, for the other side to look for."""
         start, end = self._tail(size)
         tail = os.urandom(end - start)
-        self._memory[start:end] = tail
+        stride = Measurement.stride(size)
+        # A READ may take it from any place that READs go round, as wide as this side's memory is.
+        room = self._middle if self.plan.operation == "read" else size
+        for place in range(0, room - size + 1, stride):
+            self._memory.view[place + start : place + end] = tail
         return tail.hex()
 
     def sees(self, size: int, tail: str) -> bool:
         """Whether the end of what arrived is as the other side marked it."""
         start, end = self._tail(size)
         offset = 0 if self.plan.operation == "read" else self._middle
-        return self._memory[start + offset : end + offset].hex() == tail
+        return self._memory.view[start + offset : end + offset].hex() == tail
 
     def _tail(self, size: int) -> tuple[int, int]:
         # The last byte of a WRITE that is answered counts.

@@ -19,7 +19,7 @@ class Side:
     """An engine with one queue pair and one region over all its memory."""
 
     def __init__(self, kind: str, *, access: Iterable[str] = ALL, size: int = MEMORY, **init: Any):
-        sizes = ("window_packets", "read_packets", "burst_packets")
+        sizes = ("window_packets", "read_packets", "burst_packets", "iova_space")
         device = {k: init.pop(k) for k in sizes if k in init}
         self.engine = Engine(**device)
         self.cq = CompletionQueue(init.pop("completions", 4096))
@@ -108,6 +108,30 @@ def connect(
 ) -> Pair:
     """Two connected sides in RTS. psns: the first of each side's requests."""
     sides = [Side(kind, access=region_access, **(init or {})) for _ in range(2)]
+    join(sides, mtu=mtu, psns=psns, access=access, addresses=addresses, **attributes)
+    return Pair(sides[0], sides[1], fate=fate)
+
+
+def reconnect(pair: Pair) -> None:
+    """New queue pairs, of the RC kind: the old ones may have failed."""
+    for side in (pair.a, pair.b):
+        side.qp.close()
+        side.qp = side.engine.create_qp("RC", side.cq, side.cq)
+        side.cq.poll(4096)
+    pair.arriving.clear()
+    join([pair.a, pair.b])
+
+
+def join(
+    sides: list[Side],
+    *,
+    mtu: int = 256,
+    psns: tuple[int, int] = (0, 0),
+    access: Iterable[str] = ALL,
+    addresses: tuple[str, str] = ADDRESSES,
+    **attributes: Any,
+) -> None:
+    """Takes both queue pairs to RTS, connected with each other."""
     for i, side in enumerate(sides):
         side.qp.modify("INIT", access=access, qkey=0x11111111)
         side.qp.modify(
@@ -120,7 +144,6 @@ def connect(
             **attributes,
         )
         side.qp.modify("RTS", sq_psn=psns[i], **attributes)
-    return Pair(sides[0], sides[1], fate=fate)
 
 
 def lose(*numbers: int, count: Callable[[bytes], bool] = lambda packet: True) -> Fate:

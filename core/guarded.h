@@ -1,0 +1,12 @@
+/* Copying from or to memory that may be gone: pages of a file which somebody has cut short. To touch those would end the
+ * process with SIGBUS; the system copies them or says that it cannot. */
+#ifndef LDMA_GUARDED_H
+#define LDMA_GUARDED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether all was copied; if not, some may have been. About half a microsecond more than memcpy. */
+bool ldma_guarded_copy(void *to, const void *from, size_t length);
+
+#endif

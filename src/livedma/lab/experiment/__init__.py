@@ -1,0 +1,1 @@
+"""Experiments: a question, the points it is measured at, and an answer computed from the data."""

@@ -1,0 +1,100 @@
+"""What an experiment consists of."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from livedma.errors import LivedmaError
+from livedma.lab.experiment.quantities import UNITS, Value, quantity
+
+if TYPE_CHECKING:
+    from livedma.lab.experiment.runs import Runs
+
+__all__ = ["Column", "Experiment", "Form", "LeftOut", "Measures", "Panel", "Point", "grid"]
+
+Form = Literal["quick", "full"]
+Point = Mapping[str, Value]  #: a level of every factor
+Measures = Mapping[str, Value]
+
+
+class LeftOut(LivedmaError):
+    """A point that this machine cannot measure; the text says why and what would help."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A factor or a measure: its name in the data, what people call it, and its unit."""
+
+    name: str
+    label: str
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(f"{self.name}: {self.unit!r} is no unit")
+        if self.unit not in ("", "count", "ratio") and not self.name.endswith(f"_{self.unit}"):
+            raise ValueError(f"{self.name}: the name has to end in _{self.unit}")
+
+    def text(self, value: Value) -> str:
+        return quantity(value, self.unit)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot: a measure over a factor, a line for each level of another; `where` fixes others."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    series: str
+    where: Point = field(default_factory=dict)
+    is_log: bool = True  #: the measure's axis; a factor that is a number always has a log axis
+
+
+class Experiment(ABC):
+    """A question, and how it is answered. `run` has a process of its own for every point."""
+
+    name: ClassVar[str]
+    question: ClassVar[str]  #: one sentence
+    factors: ClassVar[tuple[Column, ...]]
+    measures: ClassVar[tuple[Column, ...]]
+    method: ClassVar[tuple[str, ...]]  #: paragraphs: what is done at a point, and what counts
+    point_limit_s: ClassVar[float] = 60.0
+
+    @abstractmethod
+    def points(self, form: Form) -> list[Point]: ...
+
+    def repetitions(self, form: Form) -> int:
+        return 3 if form == "quick" else 7
+
+    @abstractmethod
+    def run(self, point: Point) -> Measures:
+        """Raises LeftOut if this machine cannot do it."""
+
+    @abstractmethod
+    def answer(self, runs: Runs) -> list[str]:
+        """The findings, as sentences; the first answers the question."""
+
+    @abstractmethod
+    def panels(self, runs: Runs) -> Sequence[Panel]: ...
+
+    def column(self, name: str) -> Column:
+        return next(c for c in (*self.factors, *self.measures) if c.name == name)
+
+    def describe(self, point: Point) -> str:
+        return ", ".join(
+            f"{factor.label} {factor.text(point[factor.name])}"
+            for factor in self.factors
+            if point.get(factor.name) is not None
+        )
+
+
+def grid(**levels: Sequence[Value]) -> Iterator[Point]:
+    """All combinations of the levels."""
+    for values in itertools.product(*levels.values()):
+        yield dict(zip(levels, values, strict=True))

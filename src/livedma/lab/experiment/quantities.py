@@ -1,0 +1,49 @@
+"""Values with their units, as people read them."""
+
+from __future__ import annotations
+
+__all__ = ["UNITS", "Value", "quantity", "times"]
+
+Value = int | float | str | bool | None
+
+#: What a column may hold; its name ends so, unless it is a plain number ("count") or a word ("").
+UNITS = ("", "count", "ns", "bytes", "bytes_per_s", "ratio")
+
+_SCALES = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
+    "bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")),
+    "bytes_per_s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "B/s")),
+}
+
+
+def quantity(value: Value, unit: str) -> str:
+    """`1.5 ms`, `64 KiB`, `1,024`; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    if isinstance(value, str | bool):
+        return str(value)
+    if unit == "ratio":
+        return times(value)
+    if unit not in _SCALES:
+        return _digits(value)
+    size = abs(value)
+    scale, name = next(
+        # 999.6 KiB would be written as 1,000 KiB
+        (pair for pair in _SCALES[unit] if size >= pair[0] * 0.9995),
+        _SCALES[unit][-1],
+    )
+    return f"{_digits(value / scale)} {name}"
+
+
+def times(ratio: float) -> str:
+    """`1.04x`, `23x`: how often one fits into the other."""
+    return f"{_digits(ratio)}x"
+
+
+def _digits(value: float) -> str:
+    """Three digits that count; whole numbers in full."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

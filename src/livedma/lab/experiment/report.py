@@ -1,0 +1,45 @@
+"""An experiment that was made, and what there is to say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from livedma.lab.experiment.design import Experiment, Form
+from livedma.lab.experiment.runs import Runs
+
+__all__ = ["Report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    experiment: Experiment
+    form: Form
+    seed: int
+    runs: Runs
+    seconds: float
+    host: Mapping[str, str]
+
+    @property
+    def answer(self) -> list[str]:
+        return self.experiment.answer(self.runs)
+
+    @property
+    def repetitions(self) -> int:
+        return self.experiment.repetitions(self.form)
+
+    @property
+    def command(self) -> str:
+        full = " --full" if self.form == "full" else ""
+        return f"livedma experiment {self.experiment.name}{full} --seed {self.seed} --out DIR"
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about points that have no figures."""
+        describe = self.experiment.describe
+        found = [
+            f"Left out ({'; '.join(describe(point) for point in points)}): {reason}"
+            for reason, points in self.runs.left_out.items()
+        ]
+        failed = (f"Failed ({describe(row.point)}): {row.problem}" for row in self.runs.failures)
+        return [*found, *dict.fromkeys(failed)]

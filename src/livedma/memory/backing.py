@@ -1,0 +1,232 @@
+"""Blocks of memory for the parts of windows: anonymous, in huge pages, of a file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from livedma._native.mapping import Mapping, can_guard
+from livedma.errors import LivedmaError, NoRoomError
+from livedma.memory.headroom import headroom
+
+PAGE = 4096
+HUGE_PAGE = 2 << 20
+
+_NAME = "livedma-window"
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_FREE_HUGE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+_MFD_HUGE_2MB = 21 << 26  # Python has no name for it
+
+
+@dataclass(frozen=True)
+class Block:
+    """Memory that is there: no access waits for it."""
+
+    mapping: Mapping
+    offset: int  #: in the window that it was made for
+    kind: str  #: "memfd", "hugetlb", "THP", "4 KiB pages" or "file"
+    reason: str  #: why it is no better, if it could be
+    descriptors: int  #: that a device needs for its pages
+
+    def close(self) -> None:
+        """Gives it back; if somebody has a view of it, when the last one is gone."""
+        self.mapping.close()
+
+
+class Backing(ABC):
+    """Where a window's memory comes from. Belongs to one window and is closed with it.
+
+    kind and reason are those of the latest block.
+    """
+
+    is_guarded = False  #: the memory may vanish: the device copies with care
+    kind = ""
+    reason = ""
+
+    def allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
+        """For the window's bytes from offset on. NoRoomError: there is none, nothing changed."""
+        block = self._allocate(offset, length, granule, node)
+        self.kind, self.reason = block.kind, block.reason
+        return block
+
+    @abstractmethod
+    def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block: ...
+
+    def flush(self, block: Block, start: int, length: int) -> None:
+        """Makes what was written to the block's bytes durable."""
+        raise ValueError(f"memory ({block.kind}) is never durable: a window on a File is")
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        pass
+
+
+def _check_headroom(length: int) -> None:
+    room = headroom()
+    if length > room.free:
+        raise NoRoomError(
+            f"{length >> 10} KiB of memory are wanted and {room.free >> 10} KiB can be had: "
+            f"{room.limit} sets the limit; free or allow more"
+        )
+
+
+def _no_memory(length: int, error: OSError) -> NoRoomError:
+    return NoRoomError(f"{length >> 10} KiB of memory cannot be had: {error.strerror}")
+
+
+def _prefer(mapping: Mapping, node: int | None) -> str:
+    """Why memory may come from another node, or nothing."""
+    if node is None:
+        return ""
+    try:
+        mapping.prefer_node(node)
+    except OSError as error:  # containers often forbid it
+        return f"the interface's node {node} could not be asked for: {error.strerror}"
+    return ""
+
+
+def _memfd(length: int, align: int, flags: int = 0) -> Mapping:
+    """Sealed, and without a descriptor: nobody can cut it short, and no child keeps it alive."""
+    fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags)
+    try:
+        os.truncate(fd, length)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        return Mapping(length, align, fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _populated_memfd(length: int, align: int, node: int | None, flags: int) -> tuple[Mapping, str]:
+    mapping = _memfd(length, align, flags)
+    reason = _prefer(mapping, node)
+    mapping.populate()
+    return mapping, reason
+
+
+class Anonymous(Backing):
+    """Pages of 4 KiB, in a memfd of their own for each part."""
+
+    def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
+        _check_headroom(length)
+        try:
+            mapping, reason = _populated_memfd(length, granule, node, 0)
+        except OSError as error:
+            raise _no_memory(length, error) from None
+        return Block(mapping, offset, "memfd", reason, length // PAGE)
+
+
+class Huge(Backing):
+    """Pages of 2 MiB: those that are set aside (hugetlb), else transparent ones, else 4 KiB."""
+
+    def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
+        align = max(granule, HUGE_PAGE)
+        try:
+            mapping, reason = _populated_memfd(length, align, node, os.MFD_HUGETLB | _MFD_HUGE_2MB)
+            return Block(mapping, offset, "hugetlb", reason, length // HUGE_PAGE)
+        except OSError as error:
+            why = _why_no_hugetlb(length, error)
+        _check_headroom(length)
+        try:
+            mapping = Mapping(length, align)
+            reason = _prefer(mapping, node)
+            why_small = _want_huge(mapping)
+            mapping.populate()
+        except OSError as error:
+            raise _no_memory(length, error) from None
+        return _judged(mapping, offset, "; ".join(filter(None, (why, why_small, reason))))
+
+
+def _why_no_hugetlb(length: int, error: OSError) -> str:
+    try:
+        free = int(_FREE_HUGE.read_text())
+    except (OSError, ValueError):
+        return f"no huge pages are set aside: {error.strerror}"
+    if length % HUGE_PAGE:
+        return "no huge pages that are set aside: the length is no multiple of 2 MiB"
+    needed = length // HUGE_PAGE
+    return f"{free} of {needed} huge pages are set aside (sysctl vm.nr_hugepages)"
+
+
+def _want_huge(mapping: Mapping) -> str:
+    try:
+        mapping.want_huge()
+    except OSError as error:
+        return f"no transparent ones: {error.strerror}"
+    return ""
+
+
+def _judged(mapping: Mapping, offset: int, why: str) -> Block:
+    """What the system gave when it was asked for transparent huge pages."""
+    length, huge = mapping.length, mapping.huge_bytes()
+    if huge is None:
+        why = f"{why}; Linux before 6.7 does not tell whether it came"
+        return Block(mapping, offset, "THP", why, length // HUGE_PAGE)
+    descriptors = huge // HUGE_PAGE + (length - huge) // PAGE
+    if huge == length:
+        return Block(mapping, offset, "THP", why, descriptors)
+    less = f"{huge >> 10} of {length >> 10} KiB came in huge pages"
+    hint = "transparent_hugepage/enabled, or memory is in small pieces"
+    return Block(mapping, offset, "4 KiB pages", f"{why}; {less} ({hint})", descriptors)
+
+
+class File(Backing):
+    """A file: what a peer writes at an offset of the window is at that offset of the file.
+
+    It is made if need be, grows to what is mapped, and keeps all when the window shrinks. Somebody
+    else may cut it short: who accesses what is gone, gets the protocol's access error. (Views of
+    this process are plain memory: to touch what is gone ends the process, as with any mmap.)
+    """
+
+    is_guarded = True
+
+    def __init__(self, path: str | os.PathLike[str], offset: int = 0) -> None:
+        if offset % PAGE:
+            raise ValueError("a window begins on a page of its file")
+        if not can_guard():
+            raise LivedmaError(
+                "windows on files need process_vm_readv, which is forbidden here: "
+                "allow it in the container's seccomp profile"
+            )
+        self.path, self.offset = Path(path), offset
+        try:
+            self._fd = _open(self.path)
+        except OSError as error:
+            raise LivedmaError(f"{path} cannot back a window: {error.strerror}") from None
+
+    def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
+        start = self.offset + offset
+        try:
+            os.posix_fallocate(self._fd, start, length)  # a full disk is found out here, not later
+            mapping = Mapping(length, granule, fd=self._fd, offset=start)
+            reason = _prefer(mapping, node)
+            mapping.load()
+        except OSError as error:
+            raise NoRoomError(
+                f"{self.path} cannot grow to {start + length} bytes: {error.strerror}"
+            ) from None
+        return Block(mapping, offset, "file", reason, length // PAGE)
+
+    def flush(self, block: Block, start: int, length: int) -> None:
+        block.mapping.flush(start, length)
+        if os.fstat(self._fd).st_size < self.offset + block.offset + start + length:
+            raise LivedmaError(f"{self.path} has been cut short: what was behind is lost")
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)  # else a crash may lose the name of what was flushed
+    finally:
+        os.close(directory)
+    return fd

@@ -1,0 +1,146 @@
+"""One process: what it pins and locks, what it may, and what its devices have mapped."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from livedma.memory import ledger
+from livedma.memory.host.cgroup import CgroupMemory, memory_of, place_of
+from livedma.memory.host.files import Files
+from livedma.memory.host.text import number, pairs, printable
+from livedma.privilege import CAP_IPC_LOCK
+
+__all__ = ["MemlockLimit", "Process", "Status", "limits", "maps_all_users", "read", "status"]
+
+_LOCKED = re.compile(r"^Max locked memory +(\S+) +(\S+) +bytes", re.MULTILINE)
+_FIELD = re.compile(r"^(Name|Uid|CapEff):[ \t]+([^\t\n]*)", re.MULTILINE)
+_VFIO = ("/dev/vfio/", "/dev/iommu", "anon_inode:[vfio")
+_EVERY_USER = 4294967295
+
+
+@dataclass(frozen=True)
+class MemlockLimit:
+    """RLIMIT_MEMLOCK in bytes; None: no limit."""
+
+    soft: int | None
+    hard: int | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """/proc/PID/status, as far as it matters here. All None: it has no memory of its own."""
+
+    name: str
+    uid: int | None
+    pinned: int | None  #: VmPin: cannot be moved
+    locked: int | None  #: VmLck: stays in memory, but not in its place
+    resident: int | None
+    huge: int | None  #: reserved huge pages in use
+    capabilities: int  #: in effect
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    name: str
+    uid: int | None
+    pinned: int
+    locked: int
+    resident: int
+    huge: int
+    memlock: MemlockLimit | None  #: None: unknown
+    has_ipc_lock: bool  #: CAP_IPC_LOCK: no limit applies
+    uses_vfio: bool | None  #: whose pins are counted as locked; None: unknown
+    cgroup: CgroupMemory | None
+    entries: list[ledger.Entry] = field(default_factory=list)
+    ledger_trouble: str = ""
+    is_ledger_hidden: bool = False
+
+    @property
+    def mapped(self) -> int:
+        return sum(entry.mapped for entry in self.entries)
+
+    @property
+    def is_of_interest(self) -> bool:
+        return bool(self.pinned or self.locked or self.entries or self.ledger_trouble)
+
+
+def status(text: str) -> Status:
+    sizes, fields = pairs(text), dict(_FIELD.findall(text))
+    capabilities = fields.get("CapEff", "")
+    is_hex = re.fullmatch(r"[0-9a-f]{1,16}", capabilities)
+    return Status(
+        name=printable(fields.get("Name", "")),
+        uid=number(fields.get("Uid", "")),
+        pinned=sizes.get("VmPin"),
+        locked=sizes.get("VmLck"),
+        resident=sizes.get("VmRSS"),
+        huge=sizes.get("HugetlbPages"),
+        capabilities=int(capabilities, 16) if is_hex else 0,
+    )
+
+
+def limits(text: str) -> MemlockLimit | None:
+    found = _LOCKED.search(text)
+    return MemlockLimit(number(found[1]), number(found[2])) if found else None
+
+
+def maps_all_users(text: str) -> bool:
+    """/proc/PID/uid_map: capabilities count for the host only outside of user namespaces."""
+    return not text or text.split() == ["0", "0", str(_EVERY_USER)]
+
+
+def read(files: Files, pid: int, mounted: dict[int, tuple[str, str]]) -> Process | None:
+    """None: a kernel's thread, or one that has ended. PermissionError: it may not be seen;
+    FileNotFoundError or ProcessLookupError: it is gone.
+    """
+    directory = f"proc/{pid}"
+    said = status(files.must(f"{directory}/status"))
+    if said.resident is None:
+        return None
+    reading, is_hidden = _ledger(files, pid)
+    place = place_of(files.text(f"{directory}/cgroup"))
+    is_able = bool(said.capabilities >> CAP_IPC_LOCK & 1)
+    return Process(
+        pid=pid,
+        name=said.name,
+        uid=said.uid,
+        pinned=said.pinned or 0,
+        locked=said.locked or 0,
+        resident=said.resident,
+        huge=said.huge or 0,
+        memlock=limits(files.text(f"{directory}/limits")),
+        has_ipc_lock=is_able and maps_all_users(files.text(f"{directory}/uid_map")),
+        uses_vfio=_uses_vfio(files, pid) if said.locked else False,
+        cgroup=memory_of(files, place, mounted) if place else None,
+        entries=reading.entries if reading else [],
+        ledger_trouble=reading.trouble if reading else "",
+        is_ledger_hidden=is_hidden,
+    )
+
+
+def _ledger(files: Files, pid: int) -> tuple[ledger.Reading | None, bool]:
+    """And whether it is hidden."""
+    try:
+        return ledger.examine(pid, files.root / "proc"), False
+    except PermissionError:
+        return None, True
+    except OSError:  # it ends at this moment
+        return None, False
+
+
+def _uses_vfio(files: Files, pid: int) -> bool | None:
+    directory = files.root / "proc" / str(pid) / "fd"
+    try:
+        for name in os.listdir(directory):
+            try:
+                target = os.readlink(directory / name)
+            except FileNotFoundError:  # closed meanwhile
+                continue
+            if target.startswith(_VFIO):
+                return True
+    except OSError:
+        return None
+    return False

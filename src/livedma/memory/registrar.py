@@ -1,0 +1,46 @@
+"""Memory without a window: each lease is a region of its own."""
+
+from __future__ import annotations
+
+from livedma._native.rdma import Engine, ProtectionDomain, Region
+from livedma.memory import ledger
+from livedma.memory.backing import PAGE, Anonymous, Backing
+from livedma.memory.lease import Lease
+
+
+class Registrar:
+    """The way out when a window was refused: memory is mapped and registered buffer by buffer.
+
+    access: what peers may do, as for a window. node: where memory should come from.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *access: str,
+        pd: ProtectionDomain | None = None,
+        backing: Backing | None = None,
+        node: int | None = None,
+    ) -> None:
+        self._engine, self._pd, self._node = engine, pd, node
+        self._access = tuple(dict.fromkeys(("local_write", *access)))
+        self.backing = backing or Anonymous()
+        if self.backing.is_guarded:
+            raise ValueError("memory that may vanish needs a window")
+
+    def take(self, size: int) -> Lease:
+        """At least size bytes, in whole pages. NoRoomError if there is no memory."""
+        if size <= 0:
+            raise ValueError("a lease has at least one byte")
+        length = -(-size // PAGE) * PAGE
+        block = self.backing.allocate(0, length, PAGE, self._node)
+        region = Region(self._engine, block.mapping, self._access, pd=self._pd)
+        record = ledger.record("flat")
+        record.update(mapped=length, descriptors=block.descriptors, links=1)
+
+        def give_back() -> None:
+            region.close()
+            block.close()
+            record.remove()
+
+        return Lease(region.key, region.va, length, block.mapping, 0, give_back)

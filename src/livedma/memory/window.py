@@ -1,0 +1,420 @@
+"""Windows: DMA addresses for the worst case, memory for what is needed now."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+import weakref
+from typing import Any, Self
+
+from livedma._native import window as native
+from livedma._native.rdma import Engine, ProtectionDomain
+from livedma.errors import InUseError, NoRoomError
+from livedma.memory import ledger
+from livedma.memory.backing import HUGE_PAGE, PAGE, Anonymous, Backing, Huge
+from livedma.memory.holes import Holes
+from livedma.memory.lease import Lease
+from livedma.memory.parts import Part, Statistics
+
+PATIENCE_S = 5.0  #: for whoever uses memory that is to be given back
+_FIRST_LOOK_S, _LAST_LOOK_S = 100e-6, 5e-3
+
+
+class Window(native.Window):
+    """A range of a device's addresses, of which parts have memory: more or less, as time goes by.
+
+    Reserving it costs no memory. What is linked can be used when it is synced; extend() does both
+    with memory of the window's backing, and shrink() takes parts away again when nobody uses them.
+    Peers use the rest meanwhile; where nothing is mapped they get the access error. All calls may
+    be made by any thread.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        size: int,
+        granule: int = PAGE,
+        *access: str,
+        pd: ProtectionDomain | None = None,
+        mapped: int = 0,
+        part: int | None = None,
+        backing: Backing | None = None,
+        node: int | None = None,
+        pad: int = 0,
+    ) -> None:
+        """size: rounded up to granules, unless there is a pad: where in its granule link 0 begins.
+
+        access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
+        mapped: bytes to begin with. part: bytes of a step, a quarter of the window if not given.
+        node: where memory should come from. NoRoomError: no such range is free; a Registrar works
+        buffer by buffer instead.
+        """
+        if granule < PAGE:
+            raise ValueError("a granule is a page or more")
+        self.backing = backing or (Huge() if granule >= HUGE_PAGE else Anonymous())
+        if self.backing.is_guarded and "remote_atomic" in access:
+            raise ValueError("memory that may vanish has no atomics")
+        whole = _up(pad + size, granule)
+        self._device, self._node = engine, node
+        self.part = _up(part or -(-whole // 4), granule)
+        # For what is written down here; never held while memory is made, or used by somebody.
+        self._changed = threading.Condition()
+        self._room = Holes(whole)  # neither linked nor about to be; from the first granule on
+        self._parts: list[Part] = []
+        self._extends = self._shrinks = self._cut = 0
+        self._last_extend_s = 0.0
+        rights, guarded = dict.fromkeys(("local_write", *access)), self.backing.is_guarded
+        self._record = ledger.record("window", granule, reserved=whole)
+        weakref.finalize(self, self._record.remove)
+        try:
+            super().__init__(
+                engine, size if pad else whole, granule, rights, pd=pd, pad=pad, guarded=guarded
+            )
+        except BaseException as error:
+            self._end()
+            raise _refusal(error, size, granule) from None
+        if mapped:
+            try:
+                self.extend(mapped)
+            except BaseException:
+                self.close()
+                raise
+
+    # Step two, by hand
+
+    def link(self, offset: int, memory: Any, length: int | None = None) -> None:
+        """Memory (a writable buffer, held until it is unlinked; or an address) to the offset.
+
+        It cannot be used before sync().
+        """
+        size = length if length is not None else memoryview(memory).nbytes
+        start, end = self._granules(offset, size)
+        is_inside = 0 < size <= self.size and 0 <= offset <= self.size - size
+        with self._changed:
+            if is_inside and not self._room.claim(start, end - start):
+                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+        try:
+            super().link(offset, memory, length)
+        except BaseException:
+            if is_inside:
+                with self._changed:
+                    self._room.give(start, end - start)
+            raise
+        self._tell()
+
+    def unlink(self, offset: int, length: int) -> None:
+        """Takes away at once what was linked by hand, whoever uses it: drain() first."""
+        start, end = self._granules(offset, length)
+        with self._changed:
+            if any(part.offset < offset + length and offset < part.end for part in self._parts):
+                raise ValueError("a part of the window's own memory goes by shrink()")
+        super().unlink(offset, length)
+        with self._changed:
+            self._room.give(start, end - start)
+        self._tell()
+
+    def free(self) -> None:
+        """Gives the addresses back; EBUSY while anything is mapped."""
+        super().free()
+        self._end()
+
+    def destroy(self, length: int) -> None:
+        """Unlinks the length bytes at the start, all that is linked, and frees."""
+        super().destroy(length)
+        self._end()
+
+    def close(self) -> None:
+        """Takes everything away at once, whoever uses it."""
+        super().close()
+        self._end()
+
+    def _end(self) -> None:
+        with self._changed:
+            parts, self._parts = self._parts, []
+            self._changed.notify_all()
+        for part in parts:
+            part.block.close()
+        self.backing.close()
+        self._record.remove()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the window is freed")
+
+    def _granules(self, offset: int, length: int) -> tuple[int, int]:
+        """From where to where a range takes granules."""
+        start = self.pad + offset
+        return start // self.granule * self.granule, _up(start + length, self.granule)
+
+    # Growing and shrinking by parts
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        with self._changed:
+            return tuple(self._parts)
+
+    def extend(self, length: int | None = None) -> Part:
+        """Maps more: a part, or length bytes in whole granules.
+
+        Packets pass meanwhile: the device waits for the tables alone, never for memory.
+        NoRoomError: the window is full or there is no memory; nothing changed.
+        """
+        began_s = time.monotonic()
+        part = self._map(length)
+        with self._changed:
+            self._extends += 1
+            self._last_extend_s = time.monotonic() - began_s
+        return part
+
+    def _map(self, length: int | None, *, is_lent_whole: bool = False) -> Part:
+        if self.pad:
+            raise ValueError("a window that begins within a granule is linked by hand")
+        self._check_open()
+        with self._changed:
+            wanted = min(self.part, self._room.largest) if length is None else length
+            wanted = _up(wanted, self.granule)
+            offset = self._room.take(wanted) if wanted > 0 else None
+        if offset is None:
+            raise NoRoomError(
+                f"the window has no {(length or self.part) >> 10} KiB of addresses left in a "
+                f"piece: {self.linked >> 10} of {self.size >> 10} KiB are mapped"
+            )
+        try:
+            part = self._backed(offset, wanted, is_lent_whole)
+        except BaseException:
+            with self._changed:
+                self._room.give(offset, wanted)
+            raise
+        self._tell()
+        return part
+
+    def _backed(self, offset: int, length: int, is_lent_whole: bool) -> Part:
+        block = self.backing.allocate(offset, length, self.granule, self._node)
+        try:
+            super().link(offset, block.mapping)
+            super().sync(offset, length)
+        except BaseException:
+            block.close()
+            raise
+        part = Part(offset, block, is_lent_whole=is_lent_whole)
+        with self._changed:
+            if not self.closed:
+                self._parts.append(part)
+                self._parts.sort(key=lambda part: part.offset)
+        if self.closed:
+            block.close()
+        self._check_open()
+        return part
+
+    def shrink(self, length: int | None = None, timeout: float = PATIENCE_S) -> int:
+        """Gives back whole parts, as many as length bytes take (one, if not given); says how much.
+
+        The emptiest goes first, of those the last. Nothing new is lent of it; when all leases are
+        back and what is posted is done, no new message may begin there; when those that have begun
+        are done, its memory goes. InUseError: leases, views or posted work were still there after
+        timeout seconds, and that part stays. A peer that has not ended its message by then gets the
+        access error, now or when it goes on: nobody holds memory for ever.
+        """
+        end_s = time.monotonic() + timeout
+        given = 0
+        while given < (length or 1):
+            with self._changed:
+                part = self._emptiest()
+                if part is None:
+                    break
+                part.is_leaving = True
+            self._unmap(part, end_s)
+            given += part.length
+        return given
+
+    def _emptiest(self) -> Part | None:
+        leavable = [p for p in self._parts if not p.is_leaving and not p.is_lent_whole]
+        return min(leavable, key=lambda p: (p.leased, -p.offset), default=None)
+
+    def _unmap(self, part: Part, end_s: float) -> None:
+        """A part that is marked as leaving, or lent as a whole."""
+        try:
+            self._await_leases(part, end_s)
+            self._await_messages(part, end_s)
+        except BaseException:
+            with self._changed:
+                part.is_leaving = False
+            raise
+        super().unlink(part.offset, part.length)
+        with self._changed:
+            if part in self._parts:  # else it was closed meanwhile
+                self._parts.remove(part)
+                self._room.give(part.offset, part.length)
+            self._shrinks += 1
+        part.block.close()
+        self._tell()
+
+    def _await_leases(self, part: Part, end_s: float) -> None:
+        look_s = _FIRST_LOOK_S
+        with self._changed:
+            while part.leases or part.views:
+                self._check_open()
+                left_s = end_s - time.monotonic()
+                if left_s <= 0:
+                    held = f"{part.leases} leases and {part.views} views"
+                    raise InUseError(f"the {part!r} stays: {held} were not given back in time")
+                self._changed.wait(min(left_s, look_s))  # views go without a word
+                look_s = min(2 * look_s, _LAST_LOOK_S)
+
+    def _await_messages(self, part: Part, end_s: float) -> None:
+        """First those of this process, with all their rights; then those of peers."""
+        users = self._await_no(("host",), part, end_s)
+        if "host" not in users:
+            self.drain(part.offset, part.length)
+            users = self._await_no(("host", "peer"), part, end_s)
+        if "host" in users:
+            self.reopen(part.offset, part.length)
+            raise InUseError(f"the {part!r} stays: what was posted there was not done in time")
+        if users:
+            with self._changed:
+                self._cut += 1
+
+    def _await_no(self, unwanted: tuple[str, ...], part: Part, end_s: float) -> frozenset[str]:
+        """Who is still there when none of the unwanted is, or time is up."""
+        look_s = _FIRST_LOOK_S
+        while True:
+            users = self.users(part.offset, part.length)
+            if users.isdisjoint(unwanted) or time.monotonic() >= end_s:
+                return users
+            time.sleep(look_s)
+            look_s = min(2 * look_s, _LAST_LOOK_S)
+
+    # Lending
+
+    def take(self, size: int) -> Lease:
+        """Lends size bytes of what is mapped, on a page if they are a page or more.
+
+        NoRoomError: nothing that large is free in a part; extend().
+        """
+        if size <= 0:
+            raise ValueError("a lease has at least one byte")
+        with self._changed:
+            for part in self._parts:
+                offset = part.take(size)
+                if offset is not None:
+                    return self._lease(part, offset, size)
+        raise NoRoomError(f"no part has {size} bytes free in a piece: extend() the window")
+
+    def _lease(self, part: Part, offset: int, size: int) -> Lease:
+        def give_back() -> None:
+            with self._changed:
+                part.give(offset, size)
+                self._changed.notify_all()
+
+        start = offset - part.offset
+        return Lease(self.key, self.va + offset, size, part.block.mapping, start, give_back)
+
+    def mapper(self, timeout: float = PATIENCE_S) -> Mapper:
+        """A source that gives each lease a mapping of its own."""
+        return Mapper(self, timeout)
+
+    def _lend_whole(self, size: int, timeout: float) -> Lease:
+        part = self._map(size, is_lent_whole=True)
+
+        def give_back() -> None:
+            if not self.closed:
+                self._unmap(part, time.monotonic() + timeout)
+
+        va, mapping = self.va + part.offset, part.block.mapping
+        return Lease(self.key, va, part.length, mapping, 0, give_back)
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """The program's own look at a range within one part; while it exists, the part stays."""
+        with self._changed:
+            for part in self._parts:
+                if part.offset <= offset <= part.end - length and length >= 0:
+                    if part.is_leaving:
+                        break
+                    start = offset - part.offset
+                    return memoryview(part.block.mapping)[start : start + length]
+        raise ValueError("a view lies within one part that is mapped and stays")
+
+    def flush(self, offset: int = 0, length: int | None = None) -> None:
+        """Of a window on a file: what was written to the range is on disk when this returns.
+
+        Without a length, to all that is mapped from the offset on.
+        """
+        end = self.size if length is None else offset + length
+        done = 0
+        for part in self.parts:
+            first, last = max(offset, part.offset), min(end, part.end)
+            if first < last:
+                self.backing.flush(part.block, first - part.offset, last - first)
+                done += last - first
+        if length is not None and done < length:
+            raise ValueError("not all of the range is mapped")
+
+    def statistics(self) -> Statistics:
+        hits, misses = self._device.translations
+        with self._changed:
+            other = PAGE if self.granule >= HUGE_PAGE else HUGE_PAGE
+            return Statistics(
+                reserved=self.size,
+                mapped=self.linked,
+                leased=sum(part.leased for part in self._parts),
+                leases=sum(part.leases + part.is_lent_whole for part in self._parts),
+                parts=len(self._parts),
+                pieces=self.pieces,
+                descriptors=self._descriptors(),
+                descriptors_otherwise=-(-self.linked // other),
+                hits=hits,
+                misses=misses,
+                extends=self._extends,
+                shrinks=self._shrinks,
+                cut=self._cut,
+                last_extend_s=self._last_extend_s,
+            )
+
+    def _descriptors(self) -> int:
+        own = sum(part.length for part in self._parts)
+        by_hand = max(self.linked - own, 0) // self.granule  # none while a part comes or goes
+        return by_hand + sum(part.block.descriptors for part in self._parts)
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._record.update(
+                mapped=self.linked, descriptors=self._descriptors(), links=self.pieces
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Mapper:
+    """Each lease is memory of its own, mapped into the window when it is taken."""
+
+    def __init__(self, window: Window, timeout: float) -> None:
+        self.window, self.timeout = window, timeout
+
+    def take(self, size: int) -> Lease:
+        """At least size bytes, in whole granules. NoRoomError: no addresses or no memory left."""
+        if size <= 0:
+            raise ValueError("a lease has at least one byte")
+        return self.window._lend_whole(size, self.timeout)
+
+
+def _up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def _refusal(error: BaseException, size: int, granule: int) -> BaseException:
+    if not isinstance(error, OSError):
+        return error
+    if error.errno == errno.ENOSPC:
+        return NoRoomError(
+            f"the device has no {size} bytes of DMA addresses in a piece: "
+            "close windows, or register buffer by buffer instead (livedma.memory.Registrar)"
+        )
+    if error.errno == errno.EINVAL:
+        return ValueError(f"there is no window of {size} bytes with granules of {granule}")
+    return error

@@ -1,0 +1,46 @@
+"""The memory of a measurement, of a kind that is chosen: each does something else per packet."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from livedma.rdma import ProtectionDomain
+
+__all__ = ["Memory", "allocate"]
+
+_ACCESS = ("remote_read", "remote_write")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where it is for the device and for us. The stack gives it back."""
+
+    key: int
+    va: int
+    view: memoryview
+    stack: ExitStack
+
+    @property
+    def handle(self) -> tuple[int, int, memoryview]:
+        return (self.key, self.va, self.view)
+
+    def close(self) -> None:
+        self.stack.close()
+
+
+def _pinned(pd: ProtectionDomain, size: int) -> Memory:
+    stack = ExitStack()
+    buffer = mmap.mmap(-1, size)
+    region = stack.enter_context(pd.register(buffer, *_ACCESS))
+    return Memory(region.key, region.va, memoryview(buffer), stack)
+
+
+_KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {"pinned": _pinned}
+
+
+def allocate(pd: ProtectionDomain, kind: str, size: int) -> Memory:
+    """size bytes that peers may read and write."""
+    return _KINDS[kind](pd, size)
