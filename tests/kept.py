@@ -59,8 +59,10 @@ def memory(size: int) -> Iterator[int]:
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as area:
         area.madvise(mmap.MADV_NOHUGEPAGE)
         held = ctypes.c_char.from_buffer(area)
-        yield ctypes.addressof(held)
-        del held
+        try:
+            yield ctypes.addressof(held)
+        finally:
+            del held
 
 
 @contextmanager

@@ -50,9 +50,9 @@ def refused(asked: int, charged: int, problem: str) -> LimitError:
     """The kernel's own refusal, which may count what this process cannot know of."""
     allowed = limit()
     return LimitError(
-        f"cannot pin {amount(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned here "
-        f"already, and RLIMIT_MEMLOCK is {'unlimited' if allowed is None else amount(allowed)}; "
-        f"{_remedy(charged + asked)}"
+        f"cannot pin {amount(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned by "
+        f"this process, and RLIMIT_MEMLOCK is {'none' if allowed is None else amount(allowed)}; "
+        f"{_remedy((allowed or charged) + asked)}"
     )
 
 
