@@ -29,6 +29,6 @@ sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests 
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
 	ninja --quiet -C build-threads tests/port/test_port_threads tests/port/test_port_hostile \
-	  tests/core/test_pool_threads
-	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads' 'port hostile' \
+	  tests/port/test_port_pins tests/core/test_pool_threads
+	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads' 'port hostile' 'port pins' \
 	  'core pool_threads'
