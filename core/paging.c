@@ -252,7 +252,8 @@ uint64_t ldma_paged_claim(struct ldma_paged *paged, uint64_t offset, uint64_t le
 	*ret = (struct ldma_fault){.paged = paged,
 				   .first = run.first,
 				   .count = (uint32_t)(run.end - run.first),
-				   .is_write = is_write};
+				   .is_write = is_write,
+				   .is_claimed = true};
 	if (run.end)
 		pages.end = run.end;
 	return pages.end ? (pages.end << LDMA_PAGE_SHIFT) - pad(paged) : paged->length;
@@ -283,9 +284,10 @@ void ldma_paged_resolve(const struct ldma_fault *fault, uint32_t filled)
 		flags &= ~(uint32_t)LDMA_ENTRY_FAULTING;
 		if (i < filled) {
 			flags |= right;
-			paged->counters.resolved++;
-			paged->counters.read_ahead += i > 0;
-		} else if (!i) {
+			paged->counters.resolved += !fault->is_claimed;
+			paged->counters.prefetched += fault->is_claimed;
+			paged->counters.read_ahead += i > 0 && !fault->is_claimed;
+		} else if (!i && !fault->is_claimed) {
 			flags |= refusal;
 			paged->counters.failed++;
 		}
@@ -300,6 +302,10 @@ void ldma_paged_release(struct ldma_paged *paged)
 	for (uint32_t i = paging->head; i != paging->tail; i++)
 		if (paging->faults[i % LDMA_FAULTS].paged == paged)
 			paging->faults[i % LDMA_FAULTS].paged = NULL;
+}
+
+void ldma_paged_destroy(struct ldma_paged *paged)
+{
 	ldma_table_destroy(&paged->table);
 }
 

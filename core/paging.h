@@ -41,6 +41,7 @@ struct ldma_fault {
 	uint64_t first;
 	uint32_t count;
 	bool is_write;
+	bool is_claimed; /* by ldma_paged_claim */
 };
 
 /* What paged regions have in common: the gate and who fills pages. */
@@ -100,15 +101,17 @@ bool ldma_paging_take_fault(struct ldma_paging *paging, struct ldma_fault *ret);
 uint64_t ldma_paged_claim(struct ldma_paged *paged, uint64_t offset, uint64_t length, bool is_write,
 			  struct ldma_fault *ret);
 
-/* The first pages of the fault were filled, as many as filled says; none: the page that is needed cannot be. Those that
- * were invalidated meanwhile stay absent. */
+/* The first pages of the fault were filled, as many as filled says; none: the page that is needed cannot be, which its
+ * next user will hear. Those that were invalidated meanwhile stay absent. */
 void ldma_paged_resolve(const struct ldma_fault *fault, uint32_t filled);
 
 /* What happened to the program's memory, in the gate; offsets and lengths in bytes, cut to the region and widened to whole
  * pages. */
 
-/* The region goes: its faults are forgotten, the table is freed. */
+/* The region goes: its faults are forgotten. Then, outside of the gate, since freeing memory may have to wait for who keeps
+ * tables in step: its table. */
 void ldma_paged_release(struct ldma_paged *paged);
+void ldma_paged_destroy(struct ldma_paged *paged);
 
 /* The content went, or what may be done there changed: the device has to ask again. */
 void ldma_paged_invalidate_range(struct ldma_paged *paged, uint64_t offset, uint64_t length);

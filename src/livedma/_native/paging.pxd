@@ -43,6 +43,7 @@ cdef extern from "paging.h" nogil:
     int ldma_paged_init(ldma_paged *paged, ldma_paging *paging, void *memory, uint64_t length)
     void ldma_paged_resolve(const ldma_fault *fault, uint32_t filled)
     void ldma_paged_release(ldma_paged *paged)
+    void ldma_paged_destroy(ldma_paged *paged)
     void ldma_paged_invalidate_range(ldma_paged *paged, uint64_t offset, uint64_t length)
     void ldma_paged_change_protection(ldma_paged *paged, uint64_t offset, uint64_t length)
     void ldma_paged_unmap_range(ldma_paged *paged, uint64_t offset, uint64_t length)

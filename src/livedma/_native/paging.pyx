@@ -98,6 +98,7 @@ cdef class PagedRegion(Paged):
     cdef void give_up(self) noexcept:
         if self.c != NULL:
             ldma_paged_release(self.c)
+            ldma_paged_destroy(self.c)
         self.c = NULL
         free(self.paging)
         self.paging = NULL
