@@ -5,6 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -398,3 +402,42 @@ def test_needs_no_privilege() -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
+    path = f"import sys; sys.path[:0] = {sys.path!r}; from test_on_demand import *\n"
+    return subprocess.run(
+        [sys.executable, "-c", path + textwrap.dedent(code)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_program_may_take_the_signals_away() -> None:
+    """Whoever has SIGSEGV now: memory that vanishes is refused, and ends nobody."""
+    done = in_a_process("""
+        import faulthandler
+        with world() as w:
+            w.region.prefetch()
+            assert w.write(0, b"x" * PAGE) == "SUCCESS"
+            faulthandler.enable()
+            for page in range(64):
+                assert w.write(page * PAGE, b"x" * PAGE) == "SUCCESS"
+            protect(w.base, 64, NONE)
+            assert w.write(0, b"x") == "REM_ACCESS_ERR"
+            protect(w.base, 64, READ | WRITE)
+            assert w.write(0, b"y") == "SUCCESS"
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_crash_of_the_program_is_its_own() -> None:
+    done = in_a_process("""
+        import faulthandler
+        faulthandler.enable()
+        with world() as w:
+            assert w.write(0, b"x") == "SUCCESS"
+            get(1, 1)
+    """)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert "in get" in done.stderr
