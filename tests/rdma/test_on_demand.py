@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,6 +228,21 @@ def test_protection_is_honoured_though_nobody_reports_it(w: World) -> None:
     assert w.region.counters["failed"] >= 3
 
 
+@pytest.mark.slow
+def test_who_did_not_ask_is_not_refused(w: World) -> None:
+    """A peer asked for a page that could not be filled, and went; it can be filled now."""
+    protect(w.at(0), 1, NONE)
+    for end, other in ((w.a, w.b), (w.b, w.a)):  # it would come back in half a second
+        end.qp.modify("RESET")
+        end.connect(other, min_rnr_timer=31)
+    w.a.qp.post_send(1, "WRITE", [w.a.region[:8]], remote_va=w.region.va, rkey=w.region.rkey)
+    wait_until(lambda: w.region.counters["failed"] == 1)
+    w.reconnect()
+    protect(w.at(0), 1, READ | WRITE)
+    time.sleep(3.1)  # as long as a refusal is remembered
+    assert w.write(0, b"me") == "SUCCESS"
+
+
 def test_what_was_written_since(w: World) -> None:
     w.region.prefetch()
     w.region.sync_range(0, PAGES * PAGE)
@@ -304,6 +320,24 @@ def test_the_last_region_leaves_nothing() -> None:
                 assert held() != before
         unmap(base, 4)  # waits for nobody
         wait_until(lambda: held() == before)
+
+
+def test_a_region_goes_with_its_device_or_its_last_user() -> None:
+    def watched() -> int:
+        return Path("/proc/self/smaps").read_text().count(" uw")
+
+    before = watched()
+    base = map_at(0, 4)
+    with Device(HERE) as device:
+        pd = device.protection_domain()
+        kept = pd.register(view(base, 2 * PAGE), mode="on demand")
+        dropped = pd.register(view(base + 2 * PAGE, 2 * PAGE), mode="on demand")
+        assert watched() > before
+        del dropped
+        kept.prefetch()
+    assert kept.closed
+    assert watched() == before
+    unmap(base, 4)
 
 
 def test_a_childs_memory_is_its_own(w: World) -> None:
