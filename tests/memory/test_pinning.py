@@ -23,6 +23,7 @@ from kept import (
     locked,
     long_memory,
     memory,
+    needs_pins,
     pinned,
     pins_of_the_host,
     until,
@@ -32,6 +33,11 @@ from livedma.memory import accounting, ledger, pin, tenant
 from needs import needs
 
 MAX_MAPPINGS = Path("/proc/sys/vm/max_map_count")
+
+
+@pytest.fixture(autouse=True)
+def _pins() -> None:
+    needs_pins()
 
 
 def recorded() -> list[ledger.Entry]:

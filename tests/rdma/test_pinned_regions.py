@@ -20,11 +20,25 @@ from commands import loopback_address, run, serving
 from pairs import RIGHTS, connected
 from writing_process import SIZE, pattern, writer
 
-from kept import MIB, PAGE, become_a_user, in_a_process, kept_from_children, pinned, until
+from kept import (
+    MIB,
+    PAGE,
+    become_a_user,
+    in_a_process,
+    kept_from_children,
+    needs_pins,
+    pinned,
+    until,
+)
 from livedma.errors import BudgetError, LimitError
 from livedma.memory import accounting, tenant
 from livedma.rdma import Device
 from needs import needs
+
+
+@pytest.fixture(autouse=True)
+def _pins() -> None:
+    needs_pins()
 
 
 def frames(address: int, length: int) -> list[int]:
