@@ -193,7 +193,7 @@ def test_the_limit_says_what_was_asked_what_is_pinned_and_how_to_raise_it() -> N
     needs(os.geteuid() == 0, "becoming another user needs root")
     message, most = in_a_process(at_the_limit).splitlines()
     assert message.startswith(
-        "cannot pin 1028 KiB: 512 KiB are pinned already, 516 KiB more would be, and "
+        "cannot pin 1028 KiB: 512 KiB are pinned so far, 516 KiB more would be, and "
         "RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid $$ "
     )
     for remedy in (
