@@ -5,6 +5,8 @@ from livedma.memory.backing import Anonymous, Backing, Block, File, Huge
 from livedma.memory.lease import Lease, Source
 from livedma.memory.parts import Part, Statistics
 from livedma.memory.pinning import Pin, pin
+from livedma.memory.pool import Buffer, Pool
+from livedma.memory.pool_events import PoolEvents
 from livedma.memory.registrar import Registrar
 from livedma.memory.window import Mapper, Window
 
@@ -13,12 +15,15 @@ __all__ = [
     "Backing",
     "Block",
     "Budget",
+    "Buffer",
     "File",
     "Huge",
     "Lease",
     "Mapper",
     "Part",
     "Pin",
+    "Pool",
+    "PoolEvents",
     "Registrar",
     "Source",
     "Statistics",
