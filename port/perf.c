@@ -136,6 +136,18 @@ int ldma_perf_stream(struct ldma_perf *perf)
 	return result;
 }
 
+uint64_t ldma_perf_longest_gap_ns(const struct ldma_perf *perf)
+{
+	uint64_t longest_ns = 0, before_ns = perf->started_ns;
+
+	for (uint64_t i = 0; perf->completed_ns && i < perf->done; i++) {
+		if (perf->completed_ns[i] - before_ns > longest_ns)
+			longest_ns = perf->completed_ns[i] - before_ns;
+		before_ns = perf->completed_ns[i];
+	}
+	return longest_ns;
+}
+
 double ldma_perf_best_ns(const struct ldma_perf *perf)
 {
 	double best = 0;

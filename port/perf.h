@@ -45,6 +45,9 @@ int ldma_perf_stream(struct ldma_perf *perf);
  * their number: how perftest defines the peak. Quadratic in the iterations; 0 if their times were not kept. */
 double ldma_perf_best_ns(const struct ldma_perf *perf);
 
+/* The longest time in which nothing completed; 0 if times were not kept. */
+uint64_t ldma_perf_longest_gap_ns(const struct ldma_perf *perf);
+
 /* Posts the Receives of every connection: once, before the other side begins to SEND. Each is replaced when it was used. */
 int ldma_perf_prepare(struct ldma_perf *perf);
 

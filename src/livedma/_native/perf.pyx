@@ -43,6 +43,7 @@ cdef extern from "perf.h" nogil:
         uint8_t status
     int ldma_perf_stream(ldma_perf *perf)
     double ldma_perf_best_ns(const ldma_perf *perf)
+    uint64_t ldma_perf_longest_gap_ns(const ldma_perf *perf)
     int ldma_perf_prepare(ldma_perf *perf)
     int ldma_perf_drain(ldma_perf *perf)
     int ldma_perf_ping(ldma_perf *perf, bint is_first, uint64_t *ret_ns)
@@ -124,6 +125,11 @@ cdef class Measurement:
     @property
     def elapsed_ns(self):
         return self.c.ended_ns - self.c.started_ns
+
+    @property
+    def longest_gap_ns(self):
+        """The longest time in which nothing completed; 0 unless times were kept."""
+        return ldma_perf_longest_gap_ns(&self.c)
 
     @property
     def best_ns(self):
