@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from engines import ALL, Pair, Side, connect
 
+from engines import ALL, Pair, Side, connect
 from livedma._native.rdma import Engine
 from livedma._native.window import Window
 
