@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, rdma
+from bench import capture_rate, decode, rdma, translation
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -34,6 +34,7 @@ def main() -> int:
             decode.memory(directory, captures),
             capture_rate.lines(),
             rdma.lines(directory),
+            translation.lines(),
         ):
             for line in lines:
                 print(line, flush=True)

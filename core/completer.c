@@ -59,6 +59,16 @@ static void go_back(struct ldma_qp *qp, uint64_t now_ns)
 	ldma_requester_restart_timer(qp, now_ns);
 }
 
+/* The page that a response should go to went after the request was sent: it is asked for again when there is one. */
+static void give_up_response(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint32_t offset,
+			     uint64_t now_ns)
+{
+	ldma_requester_rewind(qp);
+	qp->req.has_rewound = true; /* the responses behind it are not lost, they come in vain */
+	ldma_requester_restart_timer(qp, now_ns);
+	ldma_requester_wait_for_page(qp, wqe, offset, now_ns);
+}
+
 static void wait_for_receiver(struct ldma_qp *qp, uint8_t syndrome, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
@@ -152,6 +162,7 @@ static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
 	uint32_t length = packet->payload_length;
 	struct ldma_requester *req = &qp->req;
 	const struct ldma_send_wqe *wqe;
+	uint32_t offset;
 
 	acknowledge(qp, psn, now_ns);
 	if (req->una < psn) { /* responses before it are missing (IBA 9.7.5.2) */
@@ -167,9 +178,16 @@ static void take_response(struct ldma_qp *qp, const struct ldma_packet *packet,
 		data = (const uint8_t *)&packet->original;
 		length = sizeof(packet->original);
 	}
-	if (ldma_sgl_scatter(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count,
-			     (psn - wqe->first_psn) * qp->attr.mtu, length, data) != LDMA_IOVA_OK) {
+	offset = (uint32_t)(psn - wqe->first_psn) * qp->attr.mtu;
+	switch (ldma_sgl_scatter(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset,
+				 length, data)) {
+	case LDMA_IOVA_OK:
+		break;
+	case LDMA_IOVA_DENIED:
 		ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
+		return;
+	case LDMA_IOVA_ABSENT:
+		give_up_response(qp, wqe, offset, now_ns);
 		return;
 	}
 	req->una = psn + 1;

@@ -54,7 +54,7 @@ struct ldma_device *ldma_device_create(const struct ldma_device_config *config)
 	device->qps = calloc(size, sizeof(struct ldma_qp *));
 	if (!device->qps ||
 	    ldma_iova_init(&device->iova, config->max_region, device->config.iova_space) ||
-	    ldma_timers_init(&device->timers, size + 1) ||
+	    ldma_timers_init(&device->timers, 2 * (size + 1)) ||
 	    ldma_events_init(&device->events, EVENTS_MIN + 2 * size)) {
 		ldma_device_destroy(device);
 		return NULL;
@@ -198,6 +198,7 @@ void ldma_device_destroy_qp(struct ldma_qp *qp)
 	unschedule(qp);
 	forget_deferred(qp);
 	ldma_timer_remove(&device->timers, &qp->timer);
+	ldma_timer_remove(&device->timers, &qp->page_timer);
 	ldma_events_forget(&device->events, qp);
 	*place_of(device, qp->number) = NULL;
 	device->qp_count--;
@@ -300,7 +301,7 @@ static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 		if (qp->prefers_requests)
 			length = ldma_requester_transmit(qp, buf, now_ns);
 		else
-			length = ldma_responder_transmit(qp, buf);
+			length = ldma_responder_transmit(qp, buf, now_ns);
 		qp->prefers_requests = !qp->prefers_requests;
 	}
 	return length;
@@ -312,8 +313,7 @@ size_t ldma_device_transmit(struct ldma_device *device, uint8_t *buf, uint64_t n
 	struct ldma_timer *timer;
 
 	while ((timer = ldma_timers_pop(&device->timers, now_ns)))
-		ldma_requester_expire(
-			(struct ldma_qp *)((char *)timer - offsetof(struct ldma_qp, timer)));
+		timer->expire(timer);
 	while (device->ready) {
 		struct ldma_qp *qp = device->ready;
 		size_t length = transmit(qp, buf, now_ns);

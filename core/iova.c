@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "guarded.h"
+#include "paging.h"
 #include "window.h"
 
 #define NONE UINT32_MAX
@@ -109,6 +110,19 @@ int ldma_iova_register_window(struct ldma_iova *iova, struct ldma_pd *pd,
 	if (!result)
 		window->users++;
 	return result;
+}
+
+int ldma_iova_register_paged(struct ldma_iova *iova, struct ldma_pd *pd, struct ldma_paged *paged,
+			     uint64_t va, uint32_t access, uint32_t random_key)
+{
+	struct ldma_region region = {.va = va,
+				     .length = paged->length,
+				     .paged = paged,
+				     .pd = pd,
+				     .key = random_key,
+				     .access = access};
+
+	return add(iova, &region);
 }
 
 int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key)
@@ -260,6 +274,43 @@ static bool move(const struct ldma_region *region, void *to, const void *from, u
 	return true;
 }
 
+static enum ldma_iova_result from_paged(enum ldma_paged_result result)
+{
+	static const enum ldma_iova_result results[] = {
+		[LDMA_PAGED_OK] = LDMA_IOVA_OK,
+		[LDMA_PAGED_ABSENT] = LDMA_IOVA_ABSENT,
+		[LDMA_PAGED_DENIED] = LDMA_IOVA_DENIED,
+	};
+
+	return results[result];
+}
+
+static bool is_writing(uint32_t access)
+{
+	return access &
+	       (LDMA_ACCESS_LOCAL_WRITE | LDMA_ACCESS_REMOTE_WRITE | LDMA_ACCESS_REMOTE_ATOMIC);
+}
+
+enum ldma_iova_result ldma_iova_look(const struct ldma_iova *iova, const struct ldma_pd *pd,
+				     uint32_t key, uint64_t va, uint64_t length, uint32_t access)
+{
+	const struct ldma_region *region = find_allowed(iova, pd, key, va, length, access);
+
+	if (!region || !region->paged)
+		return LDMA_IOVA_OK;
+	return from_paged(
+		ldma_paged_look(region->paged, va - region->va, length, is_writing(access)));
+}
+
+void ldma_iova_fault(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
+		     uint64_t va, uint64_t length, uint32_t access)
+{
+	const struct ldma_region *region = find_allowed(iova, pd, key, va, length, access);
+
+	if (region && region->paged)
+		ldma_paged_fault(region->paged, va - region->va, length, is_writing(access));
+}
+
 static enum ldma_iova_result copy(struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
 				  uint64_t va, const uint8_t *in, uint8_t *out, uint32_t length,
 				  uint32_t access)
@@ -269,6 +320,10 @@ static enum ldma_iova_result copy(struct ldma_iova *iova, const struct ldma_pd *
 
 	if (!region)
 		return LDMA_IOVA_DENIED;
+	if (region->paged)
+		return from_paged(
+			in ? ldma_paged_store(region->paged, va - region->va, in, length)
+			   : ldma_paged_load(region->paged, va - region->va, out, length));
 	while (length) {
 		uint64_t piece;
 		uint8_t *memory = translate(iova, region, va, &piece);
@@ -314,9 +369,14 @@ enum ldma_iova_result ldma_iova_atomic(struct ldma_iova *iova, const struct ldma
 {
 	const struct ldma_region *region =
 		find_allowed(iova, pd, key, va, sizeof(uint64_t), LDMA_ACCESS_REMOTE_ATOMIC);
-	uint64_t piece = 0, old, new;
-	uint64_t *memory = region ? (uint64_t *)translate(iova, region, va, &piece) : NULL;
+	uint64_t piece = 0, old, new, *memory;
 
+	if (!region)
+		return LDMA_IOVA_DENIED;
+	if (region->paged)
+		return from_paged(ldma_paged_atomic(region->paged, va - region->va, change, context,
+						    ret_old));
+	memory = (uint64_t *)translate(iova, region, va, &piece);
 	if (!memory || is_guarded(region) || (uintptr_t)memory & 7 || piece < sizeof(uint64_t))
 		return LDMA_IOVA_DENIED;
 	old = __atomic_load_n(memory, __ATOMIC_SEQ_CST);

@@ -27,15 +27,18 @@ enum ldma_access {
 enum ldma_iova_result {
 	LDMA_IOVA_OK,
 	LDMA_IOVA_DENIED, /* by the key, the protection domain, the range, the rights, or since nothing is mapped there */
+	LDMA_IOVA_ABSENT, /* of a paged region: the page has to be asked for with ldma_iova_fault; come again */
 };
 
+struct ldma_paged;
 struct ldma_window;
 
-/* One region, over memory that is in one piece or over a window. The key serves as lkey and rkey. */
+/* One region, over memory that is in one piece, over a window or paged. The key serves as lkey and rkey. */
 struct ldma_region {
 	uint64_t va, length;
 	uint8_t *memory;
 	struct ldma_window *window;
+	struct ldma_paged *paged;
 	struct ldma_pd *pd;
 	uint32_t key, access;
 	uint32_t next; /* in the bucket or the list of free regions */
@@ -82,6 +85,10 @@ int ldma_iova_register(struct ldma_iova *iova, struct ldma_pd *pd, void *memory,
 int ldma_iova_register_window(struct ldma_iova *iova, struct ldma_pd *pd,
 			      struct ldma_window *window, uint32_t access, uint32_t random_key);
 
+/* The same over all of a paged region, which must stay as long. */
+int ldma_iova_register_paged(struct ldma_iova *iova, struct ldma_pd *pd, struct ldma_paged *paged,
+			     uint64_t va, uint32_t access, uint32_t random_key);
+
 /* Frees the key. 0, or -ENOENT. */
 int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key);
 
@@ -90,7 +97,8 @@ int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key);
 bool ldma_iova_may_invalidate(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key);
 void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key);
 
-/* Whether a message that begins now may use all of the range (IBA 9.7.4.1.5, 10.6.3). */
+/* Whether a message that begins now may use all of the range (IBA 9.7.4.1.5, 10.6.3). Of a paged region nothing is said
+ * about pages: those of a long message need not be there all at once. */
 enum ldma_iova_result ldma_iova_check(const struct ldma_iova *iova, const struct ldma_pd *pd,
 				      uint32_t key, uint64_t va, uint64_t length, uint32_t access);
 
@@ -108,6 +116,14 @@ enum ldma_iova_result ldma_iova_atomic(struct ldma_iova *iova, const struct ldma
 				       uint32_t key, uint64_t va,
 				       uint64_t (*change)(uint64_t old, const void *context),
 				       const void *context, uint64_t *ret_old);
+
+/* Whether the pages of the range are there, if they are a paged region's: else it is OK. */
+enum ldma_iova_result ldma_iova_look(const struct ldma_iova *iova, const struct ldma_pd *pd,
+				     uint32_t key, uint64_t va, uint64_t length, uint32_t access);
+
+/* Asks for the first page of the range that is absent, and for some of those that follow. */
+void ldma_iova_fault(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key,
+		     uint64_t va, uint64_t length, uint32_t access);
 
 /* A table has changed: nothing of the translation cache is true any more. */
 static inline void ldma_iova_forget(struct ldma_iova *iova)

@@ -5,6 +5,32 @@
 #include <string.h>
 
 #include "device.h"
+#include "paging.h"
+#include "requester.h"
+
+void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait who, uint64_t now_ns)
+{
+	LDMA_COUNT(qp, page_waits);
+	if (!qp->page_waits)
+		ldma_timer_set(&qp->device->timers, &qp->page_timer, now_ns + LDMA_FAULT_RETRY_NS);
+	qp->page_waits |= who;
+}
+
+void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t who)
+{
+	qp->page_waits &= (uint8_t)~who;
+	if (!qp->page_waits)
+		ldma_timer_set(&qp->device->timers, &qp->page_timer, LDMA_NEVER);
+}
+
+static void look_again(struct ldma_timer *timer)
+{
+	struct ldma_qp *qp =
+		(struct ldma_qp *)((char *)timer - offsetof(struct ldma_qp, page_timer));
+
+	qp->page_waits = 0;
+	ldma_device_schedule(qp);
+}
 
 int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number,
 		 const struct ldma_qp_init *init)
@@ -27,7 +53,8 @@ int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number
 		.send_cq = init->send_cq,
 		.recv_cq = init->recv_cq,
 		.rq = init->srq ? init->srq : &qp->own_rq,
-		.timer.deadline_ns = LDMA_NEVER,
+		.timer = {.deadline_ns = LDMA_NEVER, .expire = ldma_requester_expire},
+		.page_timer = {.deadline_ns = LDMA_NEVER, .expire = look_again},
 	};
 	while (size < init->max_send)
 		size *= 2;
@@ -150,6 +177,7 @@ static void flush_sends(struct ldma_qp *qp)
 	qp->req.una = qp->req.next = qp->req.sent_end = qp->req.post;
 	qp->req.rd_outstanding = 0;
 	qp->req.is_rnr_waiting = false;
+	ldma_qp_forget_waits(qp, LDMA_WAIT_REQUESTS);
 	ldma_timer_set(&qp->device->timers, &qp->timer, LDMA_NEVER);
 }
 

@@ -206,6 +206,12 @@ struct ldma_qp_init {
 	uint32_t max_send, max_recv, max_send_sge, max_recv_sge, max_inline;
 };
 
+/* Who waits for a page of a paged region. */
+enum ldma_page_wait {
+	LDMA_WAIT_REQUESTS = 1,
+	LDMA_WAIT_RESPONSES = 2,
+};
+
 struct ldma_device;
 
 struct ldma_qp {
@@ -216,6 +222,8 @@ struct ldma_qp {
 	bool has_overrun; /* a completion of it was lost: goes to ERR at its next turn */
 	struct ldma_qp *next_ready, *next_lazy;
 	struct ldma_timer timer;
+	struct ldma_timer page_timer; /* when those look again who wait for a page: */
+	uint8_t page_waits;           /* mask of enum ldma_page_wait */
 	struct ldma_pd *pd;
 	struct ldma_cq *send_cq, *recv_cq;
 	struct ldma_rq *rq, own_rq;
@@ -284,6 +292,11 @@ static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint3
 /* Counts for the queue pair and its device. */
 #define LDMA_COUNT_BY(qp, name, n) ((qp)->counters.name += (n), (qp)->device->counters.name += (n))
 #define LDMA_COUNT(qp, name) LDMA_COUNT_BY(qp, name, 1)
+
+/* A page is absent that was asked for: nothing of that kind goes until it has been looked at again, shortly. And nobody
+ * waits any more. */
+void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait who, uint64_t now_ns);
+void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t who);
 
 /* Completes the send request at the head and retires it; an entry is made if it failed or asked for one. */
 void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status);

@@ -170,6 +170,7 @@ static void reset(struct ldma_qp *qp)
 	qp->own_rq.head = qp->own_rq.tail = 0;
 	qp->has_overrun = qp->cnp.is_pending = false;
 	ldma_timer_set(&qp->device->timers, &qp->timer, LDMA_NEVER);
+	ldma_qp_forget_waits(qp, LDMA_WAIT_REQUESTS | LDMA_WAIT_RESPONSES);
 }
 
 int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr)
@@ -181,6 +182,7 @@ int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ld
 	} else if (state == LDMA_QP_ERR && qp->state != LDMA_QP_RESET) {
 		qp->resp.is_ack_pending = false;
 		qp->resp.pending = 0;
+		ldma_qp_forget_waits(qp, LDMA_WAIT_RESPONSES);
 		ldma_qp_enter_error(qp);
 	} else {
 		error = move(qp, state, attr);

@@ -39,7 +39,8 @@ static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 	if (qp->state != LDMA_QP_RTS &&
 	    !(qp->state == LDMA_QP_SQD && wqe->first_psn < req->sent_end))
 		return false;
-	if (req->is_rnr_waiting || wqe->status != LDMA_WC_SUCCESS)
+	if (req->is_rnr_waiting || wqe->status != LDMA_WC_SUCCESS ||
+	    (qp->page_waits & LDMA_WAIT_REQUESTS))
 		return false;
 	/* A fence waits for the READs and atomics before it (IBA 10.8.3.3). */
 	if ((wqe->flags & LDMA_SEND_FENCE) && req->rd_outstanding && req->next == wqe->first_psn)
@@ -62,19 +63,45 @@ static bool asks_for_ack(const struct ldma_qp *qp, uint64_t end, bool is_last)
 	       (is_last || unasked >= ACK_INTERVAL || unasked * 2 >= qp->req.congestion.packets);
 }
 
-/* Puts the packet's part of the message where the encoder expects it. NULL if it may not be read. */
-static const uint8_t *gather(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
-			     const struct ldma_packet *packet, uint32_t offset, uint32_t length,
-			     uint8_t *buf)
+/* Puts the packet's part of the message where the encoder expects it. */
+static enum ldma_iova_result gather(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
+				    const struct ldma_packet *packet, uint32_t offset,
+				    uint32_t length, uint8_t *buf, const uint8_t **ret)
 {
 	uint8_t *payload = buf + ldma_packet_payload_offset(packet);
 
-	if (wqe->flags & LDMA_SEND_INLINE)
-		return (const uint8_t *)wqe->sge + offset;
-	if (ldma_sgl_gather(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset, length,
-			    payload) != LDMA_IOVA_OK)
-		return NULL;
-	return payload;
+	if (wqe->flags & LDMA_SEND_INLINE) {
+		*ret = (const uint8_t *)wqe->sge + offset;
+		return LDMA_IOVA_OK;
+	}
+	*ret = payload;
+	return ldma_sgl_gather(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset, length,
+			       payload);
+}
+
+/* The packet cannot go, at least not now. */
+static void hold(struct ldma_qp *qp, struct ldma_send_wqe *wqe, enum ldma_iova_result result,
+		 uint32_t offset, uint64_t now_ns)
+{
+	if (result == LDMA_IOVA_ABSENT) {
+		ldma_requester_wait_for_page(qp, wqe, offset, now_ns);
+		return;
+	}
+	/* Requests complete in order: those before it first (IBA 10.8.3). */
+	wqe->status = LDMA_WC_LOC_PROT_ERR;
+	if (qp->req.cursor == qp->req.head)
+		ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
+}
+
+void ldma_requester_wait_for_page(struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
+				  uint32_t offset, uint64_t now_ns)
+{
+	uint32_t access =
+		ldma_wqe_needs_response(wqe) ? LDMA_ACCESS_LOCAL_WRITE : LDMA_ACCESS_LOCAL_READ;
+
+	ldma_sgl_fault(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset,
+		       wqe->length - offset, access);
+	ldma_qp_wait_for_page(qp, LDMA_WAIT_REQUESTS, now_ns);
 }
 
 /* end: of the packet's PSNs. */
@@ -135,6 +162,7 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 	struct ldma_packet packet;
 	const uint8_t *payload = NULL;
 	uint32_t offset, length = 0;
+	enum ldma_iova_result result;
 	uint64_t end;
 	size_t encoded;
 
@@ -151,15 +179,15 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 	fill_headers(qp, wqe, end, is_last, &packet);
 	if (has_payload) {
 		length = wqe->length - offset < qp->attr.mtu ? wqe->length - offset : qp->attr.mtu;
-		payload = gather(qp, wqe, &packet, offset, length, buf);
-		if (!payload) {
-			/* Requests complete in order: those before it first (IBA 10.8.3). */
-			wqe->status = LDMA_WC_LOC_PROT_ERR;
-			if (req->cursor == req->head)
-				ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
-			return 0;
-		}
+		result = gather(qp, wqe, &packet, offset, length, buf, &payload);
 		packet.ack_req = asks_for_ack(qp, end, is_last);
+	} else { /* there has to be room for the responses when they come */
+		result = ldma_sgl_look(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset,
+				       packet.dma_length);
+	}
+	if (result != LDMA_IOVA_OK) {
+		hold(qp, wqe, result, offset, now_ns);
+		return 0;
 	}
 	if (!has_payload || packet.ack_req)
 		req->asked = end;
@@ -196,8 +224,9 @@ void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns)
 	ldma_timer_set(&qp->device->timers, &qp->timer, deadline_ns);
 }
 
-void ldma_requester_expire(struct ldma_qp *qp)
+void ldma_requester_expire(struct ldma_timer *timer)
 {
+	struct ldma_qp *qp = (struct ldma_qp *)((char *)timer - offsetof(struct ldma_qp, timer));
 	struct ldma_requester *req = &qp->req;
 
 	if (req->is_rnr_waiting) {

@@ -6,17 +6,22 @@
 #include "device.h"
 
 /* Writes the next request packet to buf (LDMA_PACKET_MAX bytes). 0 if none may go now: nothing posted, window or
- * responder resources used up, a fence, an RNR wait, or a failed request that others must complete before. */
+ * responder resources used up, a fence, an RNR wait, an absent page, or a failed request that others must complete
+ * before. */
 size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns);
 
 /* Continues from the oldest unacknowledged PSN. */
 void ldma_requester_rewind(struct ldma_qp *qp);
 
+/* The request's bytes from offset on meet an absent page: asks for it, and waits. */
+void ldma_requester_wait_for_page(struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
+				  uint32_t offset, uint64_t now_ns);
+
 /* Starts the timer anew if anything is unacknowledged, else stops it (IBA 9.7.6.1.3). */
 void ldma_requester_restart_timer(struct ldma_qp *qp, uint64_t now_ns);
 
 /* The queue pair's timer has run out: the end of an RNR wait, or of waiting for an ACK. */
-void ldma_requester_expire(struct ldma_qp *qp);
+void ldma_requester_expire(struct ldma_timer *timer);
 
 static inline bool ldma_wqe_needs_response(const struct ldma_send_wqe *wqe)
 {

@@ -1,35 +1,9 @@
 #include "responder.h"
 
-#include <string.h>
-
 #include "device.h"
+#include "responder_request.h"
 
 #define LAZY_ACKS 8 /* messages received before one ACK of them all has to go */
-
-/* What to do next with a request. */
-enum step {
-	CHECK_PSN,
-	CHECK_OPCODE,
-	CHECK_LENGTH,
-	CHECK_RIGHTS,
-	TAKE_RECEIVE,
-	EXECUTE,
-	COMPLETE,
-	REFUSE_INVALID, /* the last words of a connection */
-	REFUSE_ACCESS,
-	REFUSE_OPERATION,
-	NOT_READY,
-	DROP,
-	DONE,
-};
-
-struct request {
-	struct ldma_qp *qp;
-	const struct ldma_packet *packet;
-	const struct ldma_opcode_info *info;
-	const uint8_t *payload;
-	uint32_t count; /* PSNs that it takes */
-};
 
 static bool is_atomic(const struct request *r)
 {
@@ -167,119 +141,6 @@ static enum step take_receive(struct request *r)
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
-/* The Receive cannot take the message: it completes with an error, and so does the connection. */
-static enum step fail_receive(struct request *r, enum ldma_wc_status status, enum step refusal)
-{
-	struct ldma_wc wc = {.status = (uint8_t)status, .opcode = LDMA_WC_RECV};
-
-	ldma_qp_complete_recv(r->qp, &wc);
-	if (r->qp->type == LDMA_QP_RC)
-		return refusal;
-	ldma_qp_enter_error(r->qp);
-	return DONE;
-}
-
-static enum step execute_send(struct request *r)
-{
-	struct ldma_responder *resp = &r->qp->resp;
-	struct ldma_iova *iova = &r->qp->device->iova;
-	uint32_t length = r->packet->payload_length;
-
-	if (ldma_qp_is_datagram(r->qp)) {
-		/* The network header comes first (IBA A17.4): IPv4's in the second half. */
-		const uint8_t *l3 = r->packet->frame + r->packet->l3_offset;
-		uint8_t grh[LDMA_GRH_BYTES] = {0};
-
-		if (resp->recv.length < LDMA_GRH_BYTES ||
-		    length > resp->recv.length - LDMA_GRH_BYTES)
-			return DROP;
-		if (r->packet->ip_version == 4)
-			memcpy(grh + 20, l3, 20);
-		else
-			memcpy(grh, l3, 40);
-		if (ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count, 0,
-				     LDMA_GRH_BYTES, grh) != LDMA_IOVA_OK)
-			return fail_receive(r, LDMA_WC_LOC_PROT_ERR, REFUSE_OPERATION);
-		resp->recv_offset = LDMA_GRH_BYTES;
-	}
-	if (length > resp->recv.length - resp->recv_offset) /* IBA 9.7.4.1.6 */
-		return fail_receive(r, LDMA_WC_LOC_LEN_ERR, REFUSE_INVALID);
-	if (ldma_sgl_scatter(iova, r->qp->rq->pd, resp->recv.sge, resp->recv.sge_count,
-			     resp->recv_offset, length, r->payload) != LDMA_IOVA_OK)
-		return fail_receive(r, LDMA_WC_LOC_PROT_ERR, REFUSE_OPERATION);
-	resp->recv_offset += length;
-	resp->operation = LDMA_OP_SEND;
-	return COMPLETE;
-}
-
-static enum step execute_write(struct request *r)
-{
-	struct ldma_responder *resp = &r->qp->resp;
-	uint32_t length = r->packet->payload_length;
-
-	if (r->info->role & LDMA_ROLE_FIRST) {
-		resp->write_va = r->packet->va;
-		resp->write_rkey = r->packet->rkey;
-		resp->write_left = resp->write_length = r->packet->dma_length;
-	}
-	/* The region may have gone since the first packet. */
-	if (length &&
-	    ldma_iova_write(&r->qp->device->iova, r->qp->pd, resp->write_rkey, resp->write_va,
-			    r->payload, length, LDMA_ACCESS_REMOTE_WRITE) != LDMA_IOVA_OK)
-		return REFUSE_ACCESS;
-	resp->write_va += length;
-	resp->write_left -= length;
-	resp->operation = LDMA_OP_WRITE;
-	return COMPLETE;
-}
-
-static enum step execute_read(struct request *r)
-{
-	uint32_t mtu = r->qp->attr.mtu;
-
-	if (r->packet->dma_length > mtu)
-		r->count = (r->packet->dma_length - 1) / mtu + 1;
-	return ldma_responder_reserve(r->qp, r->packet, LDMA_OP_READ, r->count) ? COMPLETE
-										: REFUSE_INVALID;
-}
-
-static uint64_t change(uint64_t old, const void *context)
-{
-	const struct request *r = context;
-
-	if (r->info->operation == LDMA_OP_FETCH_ADD)
-		return old + r->packet->swap_add;
-	return old == r->packet->compare ? r->packet->swap_add : old;
-}
-
-static enum step execute_atomic(struct request *r)
-{
-	struct ldma_resource *resource =
-		ldma_responder_reserve(r->qp, r->packet, r->info->operation, 1);
-
-	if (!resource)
-		return REFUSE_INVALID;
-	if (ldma_iova_atomic(&r->qp->device->iova, r->qp->pd, r->packet->rkey, r->packet->va,
-			     change, r, &resource->original) != LDMA_IOVA_OK) {
-		ldma_responder_withdraw(r->qp, resource);
-		return REFUSE_ACCESS;
-	}
-	return COMPLETE;
-}
-
-static enum step execute(struct request *r)
-{
-	switch (r->info->operation) {
-	case LDMA_OP_SEND:
-		return execute_send(r);
-	case LDMA_OP_WRITE:
-		return execute_write(r);
-	case LDMA_OP_READ:
-		return execute_read(r);
-	}
-	return execute_atomic(r);
-}
-
 static void complete_receive(struct request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
@@ -389,15 +250,32 @@ static enum step not_ready(struct request *r)
 	return DONE;
 }
 
+/* The peer comes back when the page has been filled, as it would for a Receive. */
+static enum step page_absent(struct request *r)
+{
+	if (r->qp->type == LDMA_QP_RC)
+		LDMA_COUNT(r->qp, page_naks);
+	else
+		LDMA_COUNT(r->qp, page_drops);
+	return NOT_READY;
+}
+
 void ldma_responder_receive(struct ldma_qp *qp, const struct ldma_packet *packet)
 {
 	static enum step (*const steps[])(struct request *) = {
-		[CHECK_PSN] = check_psn,         [CHECK_OPCODE] = check_opcode,
-		[CHECK_LENGTH] = check_length,   [CHECK_RIGHTS] = check_rights,
-		[TAKE_RECEIVE] = take_receive,   [EXECUTE] = execute,
-		[COMPLETE] = complete,           [REFUSE_INVALID] = refuse_invalid,
-		[REFUSE_ACCESS] = refuse_access, [REFUSE_OPERATION] = refuse_operation,
-		[NOT_READY] = not_ready,         [DROP] = drop,
+		[CHECK_PSN] = check_psn,
+		[CHECK_OPCODE] = check_opcode,
+		[CHECK_LENGTH] = check_length,
+		[CHECK_RIGHTS] = check_rights,
+		[TAKE_RECEIVE] = take_receive,
+		[EXECUTE] = ldma_responder_execute,
+		[COMPLETE] = complete,
+		[REFUSE_INVALID] = refuse_invalid,
+		[REFUSE_ACCESS] = refuse_access,
+		[REFUSE_OPERATION] = refuse_operation,
+		[NOT_READY] = not_ready,
+		[PAGE_ABSENT] = page_absent,
+		[DROP] = drop,
 	};
 	struct request r = {
 		.qp = qp,

@@ -18,8 +18,9 @@ enum ldma_syndrome {
 void ldma_responder_receive(struct ldma_qp *qp, const struct ldma_packet *packet);
 
 /* Writes the next response to buf (LDMA_PACKET_MAX bytes); 0 if there is none. Responses to READs and atomics go in
- * the order of the requests, an ACK after those it covers. A queue pair in ERR still says why. */
-size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf);
+ * the order of the requests, an ACK after those it covers; an absent page holds them all up. A queue pair in ERR still
+ * says why. */
+size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns);
 
 /* responder_reply.c: */
 
@@ -33,11 +34,11 @@ void ldma_responder_refuse(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome);
 void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 			   const struct ldma_opcode_info *info);
 
+/* Whether ldma_responder_reserve would succeed. */
+bool ldma_responder_has_room(const struct ldma_qp *qp);
+
 /* A resource for a READ or atomic with its first response pending; NULL if the requester exceeds what was agreed. */
 struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ldma_packet *packet,
 					     uint8_t operation, uint32_t count);
-
-/* There will be no response: what was to be done could not be. */
-void ldma_responder_withdraw(struct ldma_qp *qp, struct ldma_resource *resource);
 
 #endif

@@ -35,17 +35,21 @@ static void set_pending(struct ldma_qp *qp, struct ldma_resource *resource, uint
 	resource->from_length = length;
 }
 
+bool ldma_responder_has_room(const struct ldma_qp *qp)
+{
+	const struct ldma_resource *resource = &qp->resp.resources[qp->resp.newest];
+
+	/* More at a time than agreed (IBA 9.7.4.1). A second answer does not count: who asks for more has had the first. */
+	return qp->attr.max_dest_rd_atomic && (!resource->is_pending || resource->was_answered);
+}
+
 struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ldma_packet *packet,
 					     uint8_t operation, uint32_t count)
 {
 	struct ldma_responder *resp = &qp->resp;
-	struct ldma_resource *resource;
+	struct ldma_resource *resource = &resp->resources[resp->newest];
 
-	if (!qp->attr.max_dest_rd_atomic)
-		return NULL;
-	resource = &resp->resources[resp->newest];
-	/* More at a time than agreed (IBA 9.7.4.1). A second answer does not count: who asks for more has had the first. */
-	if (resource->is_pending && !resource->was_answered)
+	if (!ldma_responder_has_room(qp))
 		return NULL;
 	if (resource->is_pending)
 		resp->pending--;
@@ -60,12 +64,6 @@ struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ld
 	};
 	set_pending(qp, resource, packet->psn, packet->va, packet->dma_length);
 	return resource;
-}
-
-void ldma_responder_withdraw(struct ldma_qp *qp, struct ldma_resource *resource)
-{
-	qp->resp.pending -= resource->is_pending;
-	*resource = (struct ldma_resource){0};
 }
 
 /* The newest request of that kind that took the PSN. */
@@ -180,7 +178,8 @@ static size_t transmit_atomic(struct ldma_qp *qp, struct ldma_resource *resource
 	return ldma_packet_encode(&packet, NULL, 0, buf, LDMA_PACKET_MAX);
 }
 
-static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, uint8_t *buf)
+static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, uint8_t *buf,
+			    uint64_t now_ns)
 {
 	static const uint8_t opcodes[] = {
 		LDMA_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE, LDMA_OPCODE_RC_RDMA_READ_RESPONSE_LAST,
@@ -189,15 +188,23 @@ static size_t transmit_read(struct ldma_qp *qp, struct ldma_resource *resource, 
 	uint32_t left = resource->from_length - offset, length = left < mtu ? left : mtu;
 	bool is_first = !resource->sent, is_last = left <= mtu;
 	uint32_t psn = (resource->psn + resource->sent) & LDMA_PSN_MASK;
+	enum ldma_iova_result result = LDMA_IOVA_OK;
+	struct ldma_iova *iova = &qp->device->iova;
+	uint64_t va = resource->from_va + offset;
 	struct ldma_packet packet;
 	uint8_t *payload;
 
 	ldma_qp_start_packet(qp, &qp->attr.path, opcodes[is_last + 2 * is_first], psn, &packet);
 	payload = buf + ldma_packet_payload_offset(&packet);
-	/* The region may have gone since the request. */
-	if (length &&
-	    ldma_iova_read(&qp->device->iova, qp->pd, resource->rkey, resource->from_va + offset,
-			   payload, length, LDMA_ACCESS_REMOTE_READ) != LDMA_IOVA_OK) {
+	if (length)
+		result = ldma_iova_read(iova, qp->pd, resource->rkey, va, payload, length,
+					LDMA_ACCESS_REMOTE_READ);
+	if (result == LDMA_IOVA_ABSENT) {
+		ldma_iova_fault(iova, qp->pd, resource->rkey, va, left, LDMA_ACCESS_REMOTE_READ);
+		ldma_qp_wait_for_page(qp, LDMA_WAIT_RESPONSES, now_ns);
+		return 0;
+	}
+	if (result == LDMA_IOVA_DENIED) { /* the region has gone since the request */
 		LDMA_COUNT(qp, remote_access_err);
 		qp->resp.pending = 0;
 		ldma_responder_refuse(qp, psn, LDMA_SYNDROME_NAK_ACCESS);
@@ -226,20 +233,22 @@ static size_t transmit_acknowledge(struct ldma_qp *qp, uint8_t *buf)
 	return ldma_packet_encode(&packet, NULL, 0, buf, LDMA_PACKET_MAX);
 }
 
-size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf)
+size_t ldma_responder_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 {
 	struct ldma_responder *resp = &qp->resp;
 	uint32_t size = qp->attr.max_dest_rd_atomic;
 
+	if (qp->page_waits & LDMA_WAIT_RESPONSES)
+		return 0;
 	for (uint32_t i = 0; resp->pending && i < size; i++) { /* from the oldest on */
 		struct ldma_resource *resource = &resp->resources[(resp->newest + i) % size];
 		size_t length = 0;
 
 		if (resource->is_pending)
 			length = resource->operation == LDMA_OP_READ
-					 ? transmit_read(qp, resource, buf)
+					 ? transmit_read(qp, resource, buf, now_ns)
 					 : transmit_atomic(qp, resource, buf);
-		if (length)
+		if (length || (qp->page_waits & LDMA_WAIT_RESPONSES))
 			return length;
 	}
 	return resp->is_ack_pending && !resp->is_ack_lazy ? transmit_acknowledge(qp, buf) : 0;

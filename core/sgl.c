@@ -59,3 +59,49 @@ enum ldma_iova_result ldma_sgl_scatter(struct ldma_iova *iova, const struct ldma
 {
 	return copy(iova, pd, sge, count, offset, length, buf, NULL);
 }
+
+/* The part of a piece that is within offset .. offset + length - 1 of the list; moves both on. */
+static struct ldma_sge cut(const struct ldma_sge *sge, uint64_t *offset, uint64_t *length)
+{
+	struct ldma_sge part = {.lkey = sge->lkey};
+
+	if (*offset >= sge->length) {
+		*offset -= sge->length;
+		return part;
+	}
+	part.va = sge->va + *offset;
+	part.length = sge->length - (uint32_t)*offset;
+	if (part.length > *length)
+		part.length = (uint32_t)*length;
+	*length -= part.length;
+	*offset = 0;
+	return part;
+}
+
+enum ldma_iova_result ldma_sgl_look(const struct ldma_iova *iova, const struct ldma_pd *pd,
+				    const struct ldma_sge *sge, uint32_t count, uint64_t offset,
+				    uint64_t length)
+{
+	enum ldma_iova_result result = LDMA_IOVA_OK;
+
+	for (uint32_t i = 0; i < count && length && !result; i++) {
+		struct ldma_sge part = cut(&sge[i], &offset, &length);
+
+		if (part.length)
+			result = ldma_iova_look(iova, pd, part.lkey, part.va, part.length,
+						LDMA_ACCESS_LOCAL_WRITE);
+	}
+	return result;
+}
+
+void ldma_sgl_fault(const struct ldma_iova *iova, const struct ldma_pd *pd,
+		    const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint64_t length,
+		    uint32_t access)
+{
+	for (uint32_t i = 0; i < count && length; i++) {
+		struct ldma_sge part = cut(&sge[i], &offset, &length);
+
+		if (part.length)
+			ldma_iova_fault(iova, pd, part.lkey, part.va, part.length, access);
+	}
+}

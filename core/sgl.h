@@ -23,4 +23,14 @@ enum ldma_iova_result ldma_sgl_scatter(struct ldma_iova *iova, const struct ldma
 				       const struct ldma_sge *sge, uint32_t count, uint64_t offset,
 				       uint32_t length, const uint8_t *buf);
 
+/* Whether the list's bytes are there and may be written, as far as they are in paged regions. */
+enum ldma_iova_result ldma_sgl_look(const struct ldma_iova *iova, const struct ldma_pd *pd,
+				    const struct ldma_sge *sge, uint32_t count, uint64_t offset,
+				    uint64_t length);
+
+/* Asks for the pages that are absent (ldma_iova_fault). access: what is to be done there. */
+void ldma_sgl_fault(const struct ldma_iova *iova, const struct ldma_pd *pd,
+		    const struct ldma_sge *sge, uint32_t count, uint64_t offset, uint64_t length,
+		    uint32_t access);
+
 #endif

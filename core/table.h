@@ -15,6 +15,12 @@ enum ldma_entry {
 	LDMA_ENTRY_PRESENT = 1, /* messages that have begun may use it, */
 	LDMA_ENTRY_OPEN = 2,    /* and new ones may begin */
 	LDMA_ENTRY_WRITABLE = 4,
+	/* Of paged regions (paging.h): */
+	LDMA_ENTRY_FAULTING = 8, /* asked for */
+	LDMA_ENTRY_UNREADABLE =
+		16, /* could not be filled, for reading or for writing; the next access hears of it */
+	LDMA_ENTRY_UNWRITABLE = 32,
+	LDMA_ENTRY_DEAD = 64, /* unmapped: may be somebody else's by now */
 };
 #define LDMA_ENTRY_FLAGS 0xfffu
 

@@ -11,6 +11,7 @@ struct ldma_timer {
 	uint64_t deadline_ns; /* LDMA_NEVER: not running */
 	uint64_t key_ns;      /* where it is in the heap; never later than the deadline */
 	uint32_t position;    /* in the heap, from 1; 0: not in it */
+	void (*expire)(struct ldma_timer *timer);
 };
 
 struct ldma_timers {

@@ -3,6 +3,7 @@ FUZZ_SECONDS ?= 60
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device
+PORT_THREADS := threads hostile pins paging # tests/port, for TSan
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
@@ -28,7 +29,5 @@ build-threads/build.ninja:
 sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
-	ninja --quiet -C build-threads tests/port/test_port_threads tests/port/test_port_hostile \
-	  tests/core/test_pool_threads
-	meson test -C build-threads --no-rebuild --print-errorlogs 'port threads' 'port hostile' \
-	  'core pool_threads'
+	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads
+	meson test -C build-threads --no-rebuild --print-errorlogs $(PORT_THREADS:%='port %') 'core pool_threads'

@@ -144,13 +144,14 @@ def test_what_a_device_has_mapped() -> None:
         assert (demand["kind"], demand["descriptors_2m"]) == ("on demand", 48)
         text = text_of(pid)
         assert (
-            "window: 4 GiB of 8 GiB reserved mapped in 2 MiB granules: 2,048 descriptors "
+            "window: 4 GiB of 8 GiB reserved mapped, 4 links, 2 MiB granules: 2,048 descriptors "
             "(1,048,576 with 4 KiB)" in text
         )
         assert "24,576 descriptors (48 with 2 MiB)" in text
-        assert "3 x pinned: 24 KiB mapped in 4 KiB granules: 6 descriptors (1 with 2 MiB)" in text
+        assert "3 x pinned: 24 KiB mapped, 4 KiB granules: 6 descriptors (1 with 2 MiB)" in text
 
 
+@pytest.mark.slow
 def test_a_killed_process_has_nothing_any_more() -> None:
     for program in (PIN, MAP):
         with running(program) as pid:
@@ -158,6 +159,7 @@ def test_a_killed_process_has_nothing_any_more() -> None:
         assert pid not in [process["pid"] for process in mem()["processes"]]
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_nearly_reached() -> None:
     needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
     limited = ("prlimit", f"--memlock={SIZE + 4096}", *UNABLE)
@@ -225,6 +227,7 @@ def test_the_object_has_its_fields() -> None:
         "seen",
         "hidden",
         "hidden_ledgers",
+        "may_hide_others",
         "motion",
         "advice",
     }
@@ -239,6 +242,7 @@ def test_the_object_has_its_fields() -> None:
     assert set(one) == {
         "pid",
         "name",
+        "command",
         "uid",
         "pinned",
         "locked",
@@ -277,6 +281,7 @@ def test_every_point_has_a_row() -> None:
     assert "in blocks of" in said
 
 
+@pytest.mark.slow
 def test_without_root_it_says_what_it_cannot_see() -> None:
     needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
     with running(PIN) as pinned, running(MAP) as mapped, running(MAP, *AS_NOBODY) as own:
@@ -287,6 +292,23 @@ def test_without_root_it_says_what_it_cannot_see() -> None:
         assert only(found, own)["mapped"] == MAPPED
         said = text_of(before=AS_NOBODY)
         assert "may have mapped for devices cannot be seen: run it as root" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["noaccess", "invisible"])
+def test_a_proc_that_hides(mode: str) -> None:
+    needs(os.geteuid() == 0, "mounting /proc needs root")
+    cover = f'mount -t proc -o hidepid={mode} none /proc && exec "$0" "$@"'
+    before = ("unshare", "-m", "sh", "-c", cover, *AS_NOBODY)
+    with running(PIN) as pid:
+        found, said = mem(before=before), text_of(before=before)
+    assert pid not in [process["pid"] for process in found["processes"]]
+    if mode == "noaccess":
+        assert found["hidden"] >= 1
+        assert "cannot be seen at all: run it as root" in said
+    else:
+        assert found["may_hide_others"]
+        assert "/proc is mounted with hidepid" in said
 
 
 def test_watching_writes_an_object_a_line() -> None:
@@ -301,6 +323,7 @@ def test_watching_writes_an_object_a_line() -> None:
     assert all(line["motion"]["seconds"] > 0 for line in lines[1:])
 
 
+@pytest.mark.slow
 def test_watching_ends_with_the_process() -> None:
     with running(MAP) as pid:
         argv = ["livedma", "mem", str(pid), "--watch", "0.05"]
@@ -328,6 +351,7 @@ def test_watching_sees_compaction(bpf: None) -> None:
     assert (motion["source"], motion["attempts"] > 0) == ("bpf", True)
 
 
+@pytest.mark.slow
 def test_watching_without_root_says_what_is_missing() -> None:
     needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
     argv = [*AS_NOBODY, "livedma", "mem", "--watch", "0.05"]
@@ -343,6 +367,7 @@ def test_watching_without_root_says_what_is_missing() -> None:
     assert any("only where a task had to wait" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_terminal_is_drawn_again() -> None:
     ours, theirs = pty.openpty()
     watching = subprocess.Popen(["livedma", "mem", "--watch", "0.05"], stdout=theirs)

@@ -1,12 +1,16 @@
 """Whatever the wire does: each message is delivered exactly once and intact, or reported failed."""
 
+import mmap
 import os
 from dataclasses import dataclass
 
-from engines import Pair, Side, connect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines import ALL, MEMORY, Pair, Side, connect
+from livedma._native.paging import PagedRegion
+
+PAGE = 4096
 SLOT = 8192  # room for one operation on either side
 SCHEDULES = int(os.environ.get("LIVEDMA_SCHEDULES", "500"))
 OPERATIONS = ("SEND", "SEND_WITH_IMM", "WRITE", "WRITE_WITH_IMM", "READ", "FETCH_ADD")
@@ -199,6 +203,76 @@ def test_each_message_once_or_reported(
         check_sends(plan, sent, failed)
         check_receives(plan, sent, received)
     assert pair.a.cq.lost == pair.b.cq.lost == 0
+    assert pair.a.engine.next_timer is None and pair.b.engine.next_timer is None
+
+
+class PagedSide:
+    """A side whose memory is a paged region, in place of the flat one."""
+
+    def __init__(self, side: Side) -> None:
+        side.memory = mmap.mmap(-1, MEMORY)  # type: ignore[assignment]
+        side.region = PagedRegion(side.engine, side.memory, ALL, va=0x10000)  # type: ignore[assignment]
+        self.region: PagedRegion = side.region  # type: ignore[assignment]
+
+    def change(self, what: tuple[str, int, int]) -> None:
+        kind, page, count = what
+        if kind == "invalidate":
+            self.region.invalidate_range(page * PAGE, count * PAGE)
+        elif kind == "update":
+            self.region.update_range(page * PAGE, count * PAGE, writable=bool(count % 2))
+        elif kind == "resolve":
+            self.region.resolve()
+
+
+def run_paged(pair: Pair, sides: list[PagedSide], changes: list[tuple[str, int, int]]) -> None:
+    """Pages come and go while the wire does what it likes; in the end, every fault is answered."""
+    coming, quiet = iter(changes), 0
+    for i in range(100_000):
+        quiet = 0 if pair.step() else quiet + 1
+        change = next(coming, None)
+        if change is not None:
+            sides[i % 2].change(change)
+        elif any(side.region.resolve() for side in sides):
+            quiet = 0
+        if quiet >= 2 and change is None:
+            return
+    raise AssertionError("the engines never came to rest")
+
+
+@settings(max_examples=max(SCHEDULES // 5, 50))
+@given(
+    first=operations, second=operations, fates=fates, psns=st.tuples(psns, psns),
+    mtu=st.sampled_from([256, 1024]), rd_atomic=st.integers(1, 4),
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(["invalidate", "update", "resolve", "nothing"]),
+            st.integers(0, MEMORY // PAGE - 1), st.integers(1, MEMORY // PAGE),
+        ),
+        max_size=60,
+    ),
+)  # fmt: skip
+def test_pages_may_come_and_go(first, second, fates, psns, mtu, rd_atomic, changes):
+    pair = connect(
+        mtu=mtu, psns=psns, fate=wire(fates, False), max_rd_atomic=rd_atomic,
+        max_dest_rd_atomic=rd_atomic, timeout=9, min_rnr_timer=1, init={"read_packets": 4},
+    )  # fmt: skip
+    sides = [PagedSide(pair.a), PagedSide(pair.b)]
+    half = MEMORY // 2
+    plans = [
+        Plan(pair.a, pair.b, first, 0, half - 8),
+        Plan(pair.b, pair.a, second, half, 2 * half - 8),
+    ]
+    for plan in plans:
+        for wr_id, sges in plan.receives():
+            plan.target.qp.post_recv(wr_id, sges)
+        plan.post()
+    run_paged(pair, sides, changes)
+    at_a, at_b = pair.completions()
+    failed = {pair.a.qp.state, pair.b.qp.state} != {"RTS"}
+    assert not failed or len(fates) > 7
+    for plan, sent, received in ((plans[0], at_a, at_b), (plans[1], at_b, at_a)):
+        check_sends(plan, sent, failed)
+        check_receives(plan, sent, received)
     assert pair.a.engine.next_timer is None and pair.b.engine.next_timer is None
 
 

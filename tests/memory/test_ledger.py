@@ -243,7 +243,7 @@ def test_an_inherited_ledger_is_not_the_childs(clean: None) -> None:
 
 def test_no_entry_is_torn(start: Callable[[str], subprocess.Popen[str]]) -> None:
     pid, seen = start(RESTLESS).pid, set()
-    for _ in range(3000):
+    for _ in range(1000):
         reading = ledger.examine(pid)
         assert reading is not None
         for entry in reading.entries:
@@ -320,6 +320,23 @@ def test_a_name_is_not_enough(clean: None) -> None:
     finally:
         for fd in impostors:
             os.close(fd)
+
+
+@pytest.mark.slow
+def test_a_process_that_has_another_number_inside() -> None:
+    needs(os.geteuid() == 0, "this needs root: a PID namespace")
+    argv = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", WRITER]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        entries = ledger.read(int(child))
+        assert entries is not None
+        assert [entry.mapped for entry in entries] == [4 << 30]
+    finally:
+        process.kill()
+        process.communicate(timeout=WAIT_S)
 
 
 @pytest.mark.slow

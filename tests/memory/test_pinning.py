@@ -12,7 +12,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from kept import (
+    MIB,
     PAGE,
     become_a_user,
     command_for,
@@ -25,12 +27,15 @@ from kept import (
     pins_of_the_host,
     until,
 )
-
 from livedma.errors import LimitError
-from livedma.memory import accounting, pin, tenant
+from livedma.memory import accounting, ledger, pin, tenant
 from needs import needs
 
-MIB = 1 << 20
+MAX_MAPPINGS = Path("/proc/sys/vm/max_map_count")
+
+
+def recorded() -> list[ledger.Entry]:
+    return [entry for entry in ledger.read(os.getpid()) or [] if entry.kind == "pinned"]
 
 
 def test_pinned_memory_is_counted_by_the_kernel() -> None:
@@ -40,7 +45,9 @@ def test_pinned_memory_is_counted_by_the_kernel() -> None:
             assert (held.how, held.why) == ("pinned", "")
             assert pinned() == before + MIB
             assert len(kept_from_children(base, base + MIB)) == MIB // PAGE - 2
+            assert [(e.mapped, e.descriptors) for e in recorded()] == [(MIB, MIB // PAGE)]
         held.release()
+        assert not recorded()
         assert (held.how, held.why) == ("unlocked", "it was released")
         assert pinned() == before
 
@@ -181,9 +188,14 @@ def test_the_limit_says_what_was_asked_what_is_pinned_and_how_to_raise_it() -> N
     message, most = in_a_process(at_the_limit).splitlines()
     assert message.startswith(
         "cannot pin 1028 KiB: 512 KiB are pinned already, 516 KiB more would be, and "
-        "RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid "
+        "RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid $$ "
     )
-    for remedy in ("--memlock=1052672", "LimitMEMLOCK=", "limits.conf", "setcap cap_ipc_lock+ep /"):
+    for remedy in (
+        "--memlock=4194304` in the shell, for good by",
+        "LimitMEMLOCK=",
+        "limits.conf",
+        "setcap cap_ipc_lock+ep /",
+    ):
         assert remedy in message
     assert most == "pinned True"
 
@@ -199,7 +211,7 @@ def with_a_little_left() -> None:
 
 def test_below_the_hard_limit_a_shell_can_raise_it() -> None:
     needs(os.geteuid() == 0, "becoming another user needs root")
-    assert "raise it with `ulimit -l 2048`," in in_a_process(with_a_little_left)
+    assert "raise it with `ulimit -l 4096`," in in_a_process(with_a_little_left)
 
 
 def where_others_pinned_all() -> None:
@@ -209,6 +221,7 @@ def where_others_pinned_all() -> None:
         ready, done = os.pipe(), os.pipe()
         other = os.fork()
         if not other:
+            os.close(done[1])
             with pin(base, MIB - 16 * PAGE) as held:
                 os.write(ready[1], held.how.encode())
                 os.read(done[0], 1)
@@ -216,15 +229,47 @@ def where_others_pinned_all() -> None:
         assert os.read(ready[0], 100) == b"pinned"
         with pin(base, MIB // 2) as mine:
             print(mine.how, mine.why, locked() == MIB // 2, sep="\n")
+        assert ctypes.CDLL(None).mlock(ctypes.c_void_p(base), ctypes.c_size_t(MIB)) == 0
+        with memory(MIB) as more, pytest.raises(LimitError) as refused:
+            pin(more, MIB // 2)
+        print(refused.value)
+        assert (pinned(), locked(), accounting.process().charged) == (0, MIB, 0)
         os.write(done[1], b"x")
         os.waitpid(other, 0)
 
 
 def test_what_others_of_the_user_pinned_leaves_locking() -> None:
     needs(os.geteuid() == 0, "becoming another user needs root")
-    how, why, is_counted = in_a_process(where_others_pinned_all).splitlines()
+    how, why, is_counted, refused = in_a_process(where_others_pinned_all).splitlines()
     assert (how, is_counted) == ("locked", "True")
     assert "user's processes together" in why
+    assert refused.startswith(
+        "cannot pin 512 KiB: the kernel refuses (Cannot allocate memory), nothing is pinned by "
+        "this process, and RLIMIT_MEMLOCK is 1 MiB; raise it with `sudo prlimit --pid $$ --memlock="
+    )
+
+
+def with_as_many_mappings_as_may_be() -> None:
+    libc = ctypes.CDLL(None)
+    pages = 2 * int(MAX_MAPPINGS.read_text())
+    with memory(pages * PAGE) as base:
+        apart = (base + at * PAGE for at in range(0, pages - 16, 2))
+        while not libc.mprotect(ctypes.c_void_p(next(apart)), ctypes.c_size_t(PAGE), 1):
+            pass
+        with pytest.raises(LimitError) as refused:
+            pin(base + (pages - 8) * PAGE, 4 * PAGE, "nobody")
+        assert (pinned(), locked(), accounting.process().charged) == (0, 0, 0)
+        assert tenant("nobody").charged == 0
+        assert not libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(pages * PAGE), 3)
+        assert not kept_from_children(base, base + pages * PAGE)
+    print(refused.value)
+
+
+def test_what_cannot_be_kept_from_children_is_not_pinned() -> None:
+    """Its own pages apart from their neighbours make mappings, of which there may be too many."""
+    needs(int(MAX_MAPPINGS.read_text()) <= 100_000, "it takes long to make so many mappings")
+    message = in_a_process(with_as_many_mappings_as_may_be)
+    assert message.startswith("cannot keep 16 KiB from children") and "vm.max_map_count" in message
 
 
 def parted_at_the_limit() -> None:

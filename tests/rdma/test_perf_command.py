@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from livedma.rdma import cm
 from livedma.tools.endpoint import device_towards
 from livedma.tools.perf_client import Client
 from livedma.tools.perf_control import Control, PeerError
-from livedma.tools.perf_plan import ALL_SIZES, Hello, Plan, PlanError, Remote
+from livedma.tools.perf_plan import ALL_SIZES, MEMORY_KINDS, Hello, Plan, PlanError, Remote
 from livedma.tools.perf_report import Bandwidth, Latency, header
 from livedma.tools.perf_side import Side
 from needs import needs
@@ -36,23 +37,28 @@ TIMES = ("min_us", "typical_us", "p99_us", "p999_us", "max_us")
 PORT = 18515
 
 
-def measure(test: str, *options: str) -> list[dict[str, Any]]:
+def measure(test: str, *options: str, server: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The results of a run with a server of its own; both have to end well."""
     address = loopback_address()
-    with serving("livedma", "perf", test, "--listen", address) as server:
+    with serving("livedma", "perf", test, "--listen", address, *server) as serves:
         done = run("livedma", "perf", test, address, "--json", *options)
         assert done.returncode == 0, done.stderr
-        status, out, said = server.wait()
+        status, out, said = serves.wait()
         assert status == 0, said
         assert out.startswith(f"{test} for ")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_messages_may_go_round_the_server_s_memory() -> None:
+@pytest.mark.parametrize("memory", MEMORY_KINDS)
+def test_messages_may_go_round_the_server_s_memory(memory: str) -> None:
+    """On both sides, of every kind; what arrives is compared, as always."""
     for test in ("write-bw", "read-bw"):
-        options = ("--size", "4KiB", "--iters", "200", "--span", "1MiB")
-        (result,) = measure(test, *options)
+        options = ("--size", "4KiB", "--iters", "200", "--span", "1MiB", "--memory", memory)
+        (result,) = measure(test, *options, server=("--memory", memory))
         assert result["iterations"] == 200
+
+
+def test_sends_cannot_go_round() -> None:
     done = run("livedma", "perf", "send-bw", "127.0.0.1", "--span", "1MiB")
     assert done.returncode == 2
     assert "only write-bw and read-bw" in done.stderr

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from dataclasses import asdict
 from typing import Any
 
-from livedma.cli.mem_page import line, page
+from livedma.cli.mem_page import clipped, line, page
 from livedma.cli.units import positive
 from livedma.errors import LivedmaError
 from livedma.memory.host import Host, Motion, MotionCounter, Process, Snapshot, advise, look
@@ -93,7 +94,8 @@ def _watch(args: argparse.Namespace) -> int:
                 if args.json:
                     print(json.dumps(_object(snapshot, found, motion)), flush=True)
                 elif is_screen:
-                    print(_CLEAR + page(snapshot, found, motion, trouble), flush=True)
+                    said = page(snapshot, found, motion, trouble)
+                    print(_CLEAR + clipped(said, shutil.get_terminal_size()), end="", flush=True)
                 else:
                     print(line(snapshot, motion, _new(found, told)), flush=True)
                 time.sleep(args.watch)
@@ -122,6 +124,7 @@ def _object(snapshot: Snapshot, found: list[Advice], motion: Motion | None) -> d
         "seen": snapshot.seen,
         "hidden": snapshot.hidden,
         "hidden_ledgers": snapshot.hidden_ledgers,
+        "may_hide_others": snapshot.may_hide_others,
         "motion": motion and asdict(motion),
         "advice": [asdict(advice) for advice in found],
     }

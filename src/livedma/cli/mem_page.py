@@ -11,14 +11,16 @@ from livedma.cli.output import amount
 from livedma.memory.host import Advice, Host, Motion, Process, Snapshot
 from livedma.memory.host.advice import LARGE_GRANULE, SMALL_GRANULE, descriptors
 from livedma.memory.host.buddy import Zone, together
+from livedma.memory.host.cgroup import CgroupMemory
 from livedma.memory.host.huge import HugePool
 from livedma.memory.host.text import printable, size_text
 from livedma.memory.ledger import Entry
 
-__all__ = ["line", "page"]
+__all__ = ["clipped", "line", "page"]
 
 _WIDTH = 112
 _LABEL = 16
+_COMMAND = 50
 
 
 def page(
@@ -33,6 +35,15 @@ def page(
             *_advice(advice),
         ]
     )
+
+
+def clipped(text: str, size: os.terminal_size) -> str:
+    """What fits on the screen: anything else would scroll away what was drawn first."""
+    lines = [each[: size.columns] for each in text.splitlines()]
+    if len(lines) > size.lines:
+        more = len(lines) - size.lines + 1
+        lines[size.lines - 1 :] = [f"{amount(more, 'line')} more: a larger window shows them"]
+    return "\n".join(lines)
 
 
 def line(snapshot: Snapshot, motion: Motion | None, advice: list[Advice]) -> str:
@@ -215,12 +226,14 @@ def _processes(snapshot: Snapshot) -> Iterator[str]:
         yield "no process pins or locks memory or has any mapped for a device"
         return
     sizes = f"{'pinned':>9} {'locked':>9} {'resident':>9}"
-    yield f"{'pid':>8}  {'command':16} {sizes}  {'memlock limit':18}  memory limit of its cgroup"
+    yield f"{'pid':>8}  {sizes}  {'memlock limit':18}  command"
     for one in snapshot.processes:
         yield (
-            f"{one.pid:>8}  {one.name:16} {size_text(one.pinned):>9} {size_text(one.locked):>9} "
-            f"{size_text(one.resident):>9}  {_limit(one):18}  {_cgroup(one)}"
+            f"{one.pid:>8}  {size_text(one.pinned):>9} {size_text(one.locked):>9} "
+            f"{size_text(one.resident):>9}  {_limit(one):18}  {one.command[:_COMMAND]}"
         )
+        if one.cgroup is not None and one.cgroup.limit is not None:
+            yield f"{'':10}{_cgroup(one.cgroup)}"
         if one.huge:
             yield f"{'':10}{size_text(one.huge)} in reserved huge pages"
         for entry in _grouped(one.entries):
@@ -235,13 +248,9 @@ def _limit(one: Process) -> str:
     return "none" if one.memlock.soft is None else size_text(one.memlock.soft)
 
 
-def _cgroup(one: Process) -> str:
-    if one.cgroup is None:
-        return "unknown"
-    if one.cgroup.limit is None:
-        return "none"
-    used, limit = size_text(one.cgroup.used), size_text(one.cgroup.limit)
-    return f"{used} of {limit} ({printable(one.cgroup.path)})"
+def _cgroup(cgroup: CgroupMemory) -> str:
+    used, limit = size_text(cgroup.used), size_text(cgroup.limit or 0)
+    return f"cgroup {printable(cgroup.path)}: {used} of {limit} used"
 
 
 def _grouped(entries: list[Entry]) -> list[Entry]:
@@ -267,20 +276,24 @@ def _grouped(entries: list[Entry]) -> list[Entry]:
 def _entry(entry: Entry) -> str:
     kind = f"{entry.count:,} x {entry.kind}" if entry.count > 1 else entry.kind
     reserved = f" of {size_text(entry.reserved)} reserved" if entry.reserved else ""
-    granule = f"in {size_text(entry.granule)} granules" if entry.granule else "in any granules"
+    links = f", {amount(entry.links, 'link')}" if entry.links else ""
+    granule = size_text(entry.granule) if entry.granule else "mixed"
     others = ", ".join(
         f"{descriptors(entry.mapped, size):,} with {size_text(size)}"
         for size in (SMALL_GRANULE, LARGE_GRANULE)
         if (size, descriptors(entry.mapped, size)) != (entry.granule, entry.descriptors)
     )
     return (
-        f"{kind}: {size_text(entry.mapped)}{reserved} mapped {granule}: "
+        f"{kind}: {size_text(entry.mapped)}{reserved} mapped{links}, {granule} granules: "
         f"{amount(entry.descriptors, 'descriptor')} ({others})"
     )
 
 
 def _unseen(snapshot: Snapshot) -> Iterator[str]:
-    how = ", not even by root" if os.geteuid() == 0 else ": run it as root"
+    is_root = os.geteuid() == 0
+    how = ", not even by root" if is_root else ": run it as root"
+    if snapshot.may_hide_others and not is_root:
+        yield "  /proc is mounted with hidepid: other users' processes are not even counted"
     if snapshot.hidden:
         yield f"  {_processes_text(snapshot.hidden)} cannot be seen at all{how}"
     if snapshot.hidden_ledgers:

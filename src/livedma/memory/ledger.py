@@ -155,7 +155,7 @@ def _new_map() -> mmap.mmap | None:
     except OSError:
         return None
     try:
-        os.truncate(fd, _BYTES)
+        os.posix_fallocate(fd, 0, _BYTES)  # now, not at the first write, which could only crash
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         made = mmap.mmap(fd, _BYTES)  # which keeps a descriptor of its own
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 from pathlib import Path
@@ -32,9 +31,8 @@ def check(asked: int, more: int, charged: int) -> None:
     allowed = limit()
     if allowed is not None and charged + more > allowed and not holds(CAP_IPC_LOCK):
         raise LimitError(
-            f"cannot pin {amount(asked)}: {amount(charged)} {_are(charged)} pinned already, "
-            f"{amount(more)} more would be, and RLIMIT_MEMLOCK is {amount(allowed)}; "
-            + _remedy(charged + more)
+            f"cannot pin {amount(asked)}: {_taken(charged)} pinned already, {amount(more)} more "
+            f"would be, and RLIMIT_MEMLOCK is {amount(allowed)}; {_remedy(charged + more)}"
         )
 
 
@@ -52,23 +50,24 @@ def refused(asked: int, charged: int, problem: str) -> LimitError:
     """The kernel's own refusal, which may count what this process cannot know of."""
     allowed = limit()
     return LimitError(
-        f"cannot pin {amount(asked)}: the kernel refuses ({problem}) beyond {amount(charged)} that "
-        f"{_are(charged)} pinned here; RLIMIT_MEMLOCK is "
-        f"{'unlimited' if allowed is None else amount(allowed)}; " + _remedy(charged + asked)
+        f"cannot pin {amount(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned by "
+        f"this process, and RLIMIT_MEMLOCK is {'none' if allowed is None else amount(allowed)}; "
+        f"{_remedy((allowed or charged) + asked)}"
     )
 
 
-def _are(size: int) -> str:
-    return "is" if size == 1 else "are"
+def _taken(size: int) -> str:
+    return f"{amount(size)} are" if size else "nothing is"
 
 
 def _remedy(needed: int) -> str:
+    """Asks for twice as much: the kernel charges for more than it is told of here."""
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    kib = -(-needed // 1024)
-    if hard == resource.RLIM_INFINITY or needed <= hard:
-        now = f"raise it with `ulimit -l {kib}`"
+    ample = 1 << (2 * needed - 1).bit_length()
+    if hard == resource.RLIM_INFINITY or ample <= hard:
+        now = f"raise it with `ulimit -l {ample >> 10}`"
     else:
-        now = f"raise it with `sudo prlimit --pid {os.getpid()} --memlock={kib << 10}`"
+        now = f"raise it with `sudo prlimit --pid $$ --memlock={ample}` in the shell"
     return (
         f"{now}, for good by LimitMEMLOCK= of the systemd unit or memlock in "
         "/etc/security/limits.conf; or lift it with CAP_IPC_LOCK "

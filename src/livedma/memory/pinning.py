@@ -6,18 +6,28 @@ import errno
 import mmap
 import os
 from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from livedma._native import pinning as native
 from livedma.errors import LimitError
-from livedma.memory import accounting, memlock
+from livedma.memory import accounting, ledger, memlock
 from livedma.memory.accounting import Charge
 from livedma.memory.coverage import Coverage, Range
 from livedma.memory.extents import Extents, How
 from livedma.memory.guard import guard
 
 _PAGE = mmap.PAGESIZE
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What one pin has."""
+
+    charge: Charge
+    inner: Range
+    record: ledger.Record
 
 
 class _Holdings:
@@ -28,8 +38,9 @@ class _Holdings:
         self._private = Coverage()
         self.are_a_parents = False
 
-    def take(self, charge: Charge, inner: Range) -> None:
+    def take(self, start: int, end: int, inner: Range, tenant: Hashable) -> _Taken:
         """All of it, or nothing."""
+        charge = accounting.charge(start, end, tenant)
         held: list[Range] = []
         private: list[Range] = []
         try:
@@ -39,15 +50,23 @@ class _Holdings:
             for start, end in self._private.add(*inner):
                 private.append((start, end))
                 native.keep_from_children(start, end - start)
-        except BaseException:
+        except BaseException as error:
             if private:
                 self._private.remove(*inner)
             self._undo(held, private)
+            accounting.discharge(charge)
+            if isinstance(error, OSError):
+                raise _explained(error, charge) from None
             raise
+        size = charge.end - charge.start
+        record = ledger.record("pinned", _PAGE)
+        record.update(mapped=size, descriptors=size // _PAGE, links=1)
+        return _Taken(charge, inner, record)
 
-    def give_back(self, charge: Charge, inner: Range) -> None:
+    def give_back(self, taken: _Taken) -> None:
         if not self.are_a_parents:
-            self._undo(accounting.discharge(charge), self._private.remove(*inner))
+            self._undo(accounting.discharge(taken.charge), self._private.remove(*taken.inner))
+            taken.record.remove()
 
     def _undo(self, held: list[Range], private: list[Range]) -> None:
         for start, end in private:
@@ -73,27 +92,18 @@ class Pin:
 
     def __init__(self, address: int, length: int, tenant: Hashable = None) -> None:
         self.address, self.length, self.tenant = address, length, tenant
-        self._charge: Charge | None = None
+        self._taken: _Taken | None = None
         if address < 0 or length < 0 or address + length > 1 << 64:
             raise ValueError("that range is not in the address space")
-        start, end = address - address % _PAGE, -(-(address + length) // _PAGE) * _PAGE
+        start = address - address % _PAGE
+        end = -(-(address + length) // _PAGE) * _PAGE if length else start
         # Only whole pages are kept from children. At the edges there may be anything else, also
         # what every child needs, such as objects of the interpreter: it would crash without. They
         # are safe all the same: of a page that is pinned, fork gives the child a copy.
         inner = -(-address // _PAGE) * _PAGE, (address + length) // _PAGE * _PAGE
         with guard:
             self._holdings = _holdings
-            charge = accounting.charge(start, end if length else start, tenant)
-            try:
-                self._holdings.take(charge, inner)
-            except OSError as error:
-                accounting.discharge(charge)
-                raise _explained(error, charge) from None
-            except BaseException:
-                accounting.discharge(charge)
-                raise
-            self._inner = inner
-            self._charge = charge
+            self._taken = _holdings.take(start, end, inner, tenant)
 
     @property
     def how(self) -> How:
@@ -107,22 +117,23 @@ class Pin:
 
     def _state(self) -> tuple[How, str]:
         with guard:
-            if self._charge is None:
+            if self._taken is None:
                 return "unlocked", "it was released"
             if self._holdings.are_a_parents:
                 return "unlocked", "it is the parent's: nothing is pinned in a child of fork"
-            return self._holdings.extents.state(self._charge.start, self._charge.end)
+            charge = self._taken.charge
+            return self._holdings.extents.state(charge.start, charge.end)
 
     def release(self) -> None:
         """Gives back what no other pin needs; may be called again."""
         with guard:
-            charge, self._charge = self._charge, None
-            if charge is not None:
-                self._holdings.give_back(charge, self._inner)
+            taken, self._taken = self._taken, None
+            if taken is not None:
+                self._holdings.give_back(taken)
 
     def __del__(self) -> None:
-        if self._charge is not None:
-            guard.later(partial(self._holdings.give_back, self._charge, self._inner))
+        if self._taken is not None:
+            guard.later(partial(self._holdings.give_back, self._taken))
 
     def __enter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from livedma.rdma import ProtectionDomain
 
@@ -38,7 +39,17 @@ def _pinned(pd: ProtectionDomain, size: int) -> Memory:
     return Memory(region.key, region.va, memoryview(buffer), stack)
 
 
-_KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {"pinned": _pinned}
+def _window(pd: ProtectionDomain, size: int, granule: int) -> Memory:
+    stack = ExitStack()
+    window = stack.enter_context(pd.window(size, *_ACCESS, granule=granule, mapped=size))
+    return Memory(window.key, window.va, window.view(0, size), stack)
+
+
+_KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {
+    "pinned": _pinned,
+    "window": partial(_window, granule=4 << 10),
+    "window-2m": partial(_window, granule=2 << 20),
+}
 
 
 def allocate(pd: ProtectionDomain, kind: str, size: int) -> Memory:

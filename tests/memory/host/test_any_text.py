@@ -10,7 +10,7 @@ from machines import OLD, TWO_NODES, machine, process
 from livedma.memory.host import Files, advise, look
 from livedma.memory.host.buddy import together, zones
 from livedma.memory.host.cgroup import mounts, place_of
-from livedma.memory.host.process import limits, maps_all_users, status
+from livedma.memory.host.process import command_line, limits, maps_all_users, status
 from livedma.memory.host.text import chosen, number, pairs, pressure
 
 #: what such files are made of, in any order, and anything else
@@ -63,6 +63,7 @@ def test_each_parser(text: str) -> None:
             index = zone.fragmentation_index(order)
             assert index is None or index <= 1
     assert all(value >= 0 for value in pairs(text).values())
+    assert command_line(text).isprintable()
     for parse in (place_of, mounts, status, limits, maps_all_users, chosen, number, pressure):
         parse(text)
 

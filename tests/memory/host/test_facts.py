@@ -11,7 +11,7 @@ from livedma.errors import LivedmaError
 from livedma.memory.host import Files, look
 from livedma.memory.host.cgroup import Place, memory_of, mounts, place_of
 from livedma.memory.host.huge import HugePool, pools, transparent
-from livedma.memory.host.process import MemlockLimit, limits, maps_all_users, status
+from livedma.memory.host.process import MemlockLimit, command_line, limits, maps_all_users, status
 from livedma.memory.host.system import host
 from livedma.memory.host.text import chosen, pairs, pressure, size_text
 
@@ -151,6 +151,20 @@ def test_the_status_of_a_process() -> None:
     assert (found.huge, found.capabilities) == (2 << 20, 0x1FFFFFFFFFF)
     thread = status("Name:\tkworker/0:1\nUid:\t0\t0\t0\t0\n")
     assert (thread.name, thread.resident, thread.capabilities) == ("kworker/0:1", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/usr/bin/python3\0server.py\0--port\x007\0", "python3 server.py --port 7"),
+        ("nginx: master process", "nginx: master process"),
+        ("a\0\x1b[2Jb\nc\0", "a ?[2Jb?c"),
+        ("x" * 1000, "x" * 200),
+        ("", ""),
+    ],
+)
+def test_command_lines(text: str, command: str) -> None:
+    assert command_line(text) == command
 
 
 @pytest.mark.parametrize(

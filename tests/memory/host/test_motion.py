@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,36 @@ def test_real_compaction_is_counted(bpf: None, sparse: mmap.mmap) -> None:
     assert last.failures == sum(last.ends.values()) - last.ends.get("success", 0)
     assert last.moved_because["compaction"] == last.pages_moved > 0
     assert all(sparse[page * 4096] == 1 for page in range(1, 2 * PAGES, 2))
+
+
+WITHOUT = """
+from pathlib import Path
+from livedma.memory.host import MotionCounter
+with MotionCounter() as counter:
+    Path("/proc/sys/vm/compact_memory").write_text("1")
+    motion = counter.since()
+print(counter.trouble, motion.source, motion.attempts, sep="; ")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hidden", "said"),
+    [
+        (
+            "/sys/kernel/tracing/events/compaction",
+            "this kernel has no tracepoint mm_compaction_begin and no mm_compaction_end; bpf; 0\n",
+        ),
+        ("/sys/kernel/tracing", "none /sys/kernel/tracing; vmstat; 0\n"),
+    ],
+)
+def test_a_kernel_with_fewer_tracepoints(hidden: str, said: str, bpf: None) -> None:
+    """An empty file system over their directory, in a mount namespace, is as if there were none."""
+    needs(Path("/sys/kernel/tracing/events").is_dir(), "tracefs is not mounted")
+    cover = 'mount -t tmpfs none "$0" && exec "$@"'
+    argv = ["unshare", "-m", "sh", "-c", cover, hidden, sys.executable, "-c", WITHOUT]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith(said)
 
 
 def test_vmstat_counts_where_bpf_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

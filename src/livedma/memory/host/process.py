@@ -12,11 +12,21 @@ from livedma.memory.host.files import Files
 from livedma.memory.host.text import number, pairs, printable
 from livedma.privilege import CAP_IPC_LOCK
 
-__all__ = ["MemlockLimit", "Process", "Status", "limits", "maps_all_users", "read", "status"]
+__all__ = [
+    "MemlockLimit",
+    "Process",
+    "Status",
+    "command_line",
+    "limits",
+    "maps_all_users",
+    "read",
+    "status",
+]
 
 _LOCKED = re.compile(r"^Max locked memory +(\S+) +(\S+) +bytes", re.MULTILINE)
 _FIELD = re.compile(r"^(Name|Uid|CapEff):[ \t]+([^\t\n]*)", re.MULTILINE)
 _VFIO = ("/dev/vfio/", "/dev/iommu", "anon_inode:[vfio")
+_LONGEST_COMMAND = 200
 _EVERY_USER = 4294967295
 
 
@@ -45,6 +55,7 @@ class Status:
 class Process:
     pid: int
     name: str
+    command: str  #: its command line, as far as it fits
     uid: int | None
     pinned: int
     locked: int
@@ -82,6 +93,12 @@ def status(text: str) -> Status:
     )
 
 
+def command_line(text: str) -> str:
+    """/proc/PID/cmdline; the program without its directory."""
+    program, *arguments = text[:_LONGEST_COMMAND].rstrip("\0").split("\0")
+    return printable(" ".join([program.rpartition("/")[2], *arguments]))
+
+
 def limits(text: str) -> MemlockLimit | None:
     found = _LOCKED.search(text)
     return MemlockLimit(number(found[1]), number(found[2])) if found else None
@@ -106,6 +123,7 @@ def read(files: Files, pid: int, mounted: dict[int, tuple[str, str]]) -> Process
     return Process(
         pid=pid,
         name=said.name,
+        command=command_line(files.text(f"{directory}/cmdline")) or said.name,
         uid=said.uid,
         pinned=said.pinned or 0,
         locked=said.locked or 0,

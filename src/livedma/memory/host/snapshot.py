@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from livedma.memory.host.system import Host
 
 __all__ = ["Snapshot", "look"]
 
+#: the modes of hidepid that leave others out
+_HIDING = re.compile(r" /proc \S+ .*- proc \S+ \S*\bhidepid=(?:2|4|invisible|ptraceable)\b")
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -22,6 +26,7 @@ class Snapshot:
     seen: int  #: processes that were looked at
     hidden: int  #: that may not be seen at all
     hidden_ledgers: int  #: of those that were seen: whose mappings may not be
+    may_hide_others: bool  #: /proc does not even list them, unless to root
 
 
 def look(
@@ -29,7 +34,8 @@ def look(
 ) -> Snapshot:
     """Without pids, all processes are looked at."""
     files = files or Files()
-    mounted = mounts(files.text("proc/self/mountinfo"))
+    mountinfo = files.text("proc/self/mountinfo")
+    mounted = mounts(mountinfo)
     found, hidden = [], 0
     for pid in pids or [int(name) for name in files.names("proc") if name.isdecimal()]:
         try:
@@ -55,4 +61,5 @@ def look(
         seen=len(found),
         hidden=hidden,
         hidden_ledgers=sum(one.is_ledger_hidden for one in found),
+        may_hide_others=bool(_HIDING.search(mountinfo)),
     )

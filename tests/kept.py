@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PAGE = mmap.PAGESIZE
+PAGE, MIB = mmap.PAGESIZE, 1 << 20
 PATIENCE_S = 60.0
 
 
@@ -59,8 +59,10 @@ def memory(size: int) -> Iterator[int]:
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as area:
         area.madvise(mmap.MADV_NOHUGEPAGE)
         held = ctypes.c_char.from_buffer(area)
-        yield ctypes.addressof(held)
-        del held
+        try:
+            yield ctypes.addressof(held)
+        finally:
+            del held
 
 
 @contextmanager

@@ -1,0 +1,191 @@
+#include "guarded.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static bool kernel_copy(int call, void *buf, const void *memory, size_t length)
+{
+	struct iovec local = {buf, length}, remote = {(void *)(uintptr_t)memory, length};
+
+	return syscall(call, (long)getpid(), &local, 1L, &remote, 1L, 0L) == (long)length;
+}
+
+#ifdef __x86_64__
+
+/* Copy length bytes; compare and exchange. 0, 1 (exchanged), or -1 after a fault. */
+int ldma_guarded_move(void *to, const void *from, size_t length);
+int ldma_guarded_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired);
+
+/* The two instructions that may fault, and where they go on then. */
+extern const char ldma_guarded_move_at[], ldma_guarded_exchange_at[], ldma_guarded_fault_at[];
+
+__asm__(".pushsection .text\n"
+	".hidden ldma_guarded_move, ldma_guarded_exchange\n"
+	".hidden ldma_guarded_move_at, ldma_guarded_exchange_at, ldma_guarded_fault_at\n"
+	".globl ldma_guarded_move, ldma_guarded_exchange\n"
+	".globl ldma_guarded_move_at, ldma_guarded_exchange_at, ldma_guarded_fault_at\n"
+	".type ldma_guarded_move, @function\n"
+	"ldma_guarded_move:\n"
+	"	.cfi_startproc\n"
+	"	mov	%rdx, %rcx\n"
+	"ldma_guarded_move_at:\n"
+	"	rep movsb\n"
+	"	xor	%eax, %eax\n"
+	"	ret\n"
+	"ldma_guarded_fault_at:\n"
+	"	mov	$-1, %eax\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size ldma_guarded_move, . - ldma_guarded_move\n"
+	".type ldma_guarded_exchange, @function\n"
+	"ldma_guarded_exchange:\n"
+	"	.cfi_startproc\n"
+	"	mov	(%rsi), %rax\n"
+	"ldma_guarded_exchange_at:\n"
+	"	lock cmpxchg %rdx, (%rdi)\n"
+	"	mov	%rax, (%rsi)\n"
+	"	sete	%al\n"
+	"	movzbl	%al, %eax\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size ldma_guarded_exchange, . - ldma_guarded_exchange\n"
+	".popsection\n");
+
+static const int signals[] = {SIGSEGV, SIGBUS};
+static struct sigaction before[2];
+static bool is_installed;
+
+/* A fault that is nobody's of ours: as if we were not there. */
+static void hand_on(int number, siginfo_t *info, void *context)
+{
+	const struct sigaction *next = &before[number == SIGBUS];
+
+	if (next->sa_flags & SA_SIGINFO) {
+		next->sa_sigaction(number, info, context);
+	} else if (next->sa_handler == SIG_DFL || next->sa_handler == SIG_IGN) {
+		/* The instruction faults again, and the process ends as it should. */
+		signal(number, SIG_DFL);
+		if (info->si_code <= 0) /* somebody sent it: nothing will fault */
+			raise(number);
+	} else {
+		next->sa_handler(number);
+	}
+}
+
+static void handle(int number, siginfo_t *info, void *context)
+{
+	greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+
+	if (*at == (greg_t)(uintptr_t)ldma_guarded_move_at ||
+	    *at == (greg_t)(uintptr_t)ldma_guarded_exchange_at)
+		*at = (greg_t)(uintptr_t)ldma_guarded_fault_at;
+	else
+		hand_on(number, info, context);
+}
+
+static void install(void)
+{
+	struct sigaction action = {.sa_sigaction = handle,
+				   .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+
+	sigemptyset(&action.sa_mask);
+	for (int i = 0; i < 2; i++) {
+		sigaction(signals[i], NULL, &before[i]); /* before ours can be called */
+		sigaction(signals[i], &action, NULL);
+	}
+	__atomic_store_n(&is_installed, true, __ATOMIC_RELEASE);
+}
+
+void ldma_guarded_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, install);
+	ldma_guarded_verify();
+}
+
+void ldma_guarded_verify(void)
+{
+	struct sigaction now;
+
+	for (int i = 0; i < 2; i++)
+		if (sigaction(signals[i], NULL, &now) || !(now.sa_flags & SA_SIGINFO) ||
+		    now.sa_sigaction != handle)
+			__atomic_store_n(&is_installed, false, __ATOMIC_RELAXED);
+}
+
+/* Whether a fault in this thread comes to the handler. */
+static bool is_guarded(void)
+{
+	static __thread enum { UNKNOWN, YES, NO } hears;
+
+	if (hears == UNKNOWN) {
+		sigset_t blocked;
+
+		pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+		hears = sigismember(&blocked, SIGSEGV) || sigismember(&blocked, SIGBUS) ? NO : YES;
+	}
+	return hears == YES && __atomic_load_n(&is_installed, __ATOMIC_ACQUIRE);
+}
+
+bool ldma_guarded_load(void *buf, const void *memory, size_t length)
+{
+	if (is_guarded())
+		return !ldma_guarded_move(buf, memory, length);
+	return kernel_copy(SYS_process_vm_readv, buf, memory, length);
+}
+
+bool ldma_guarded_store(void *memory, const void *buf, size_t length)
+{
+	if (is_guarded())
+		return !ldma_guarded_move(memory, buf, length);
+	return kernel_copy(SYS_process_vm_writev, (void *)(uintptr_t)buf, memory, length);
+}
+
+bool ldma_guarded_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,
+				   bool *ret_done)
+{
+	uint64_t value;
+	int result;
+
+	/* The kernel has no such call: unguarded, it at least finds out whether the page is there. */
+	if (!is_guarded() && !kernel_copy(SYS_process_vm_readv, &value, memory, sizeof(value)))
+		return false;
+	result = ldma_guarded_exchange(memory, expected, desired);
+	*ret_done = result == 1;
+	return result >= 0;
+}
+
+#else
+
+void ldma_guarded_start(void)
+{
+}
+
+void ldma_guarded_verify(void)
+{
+}
+
+bool ldma_guarded_load(void *buf, const void *memory, size_t length)
+{
+	return kernel_copy(SYS_process_vm_readv, buf, memory, length);
+}
+
+bool ldma_guarded_store(void *memory, const void *buf, size_t length)
+{
+	return kernel_copy(SYS_process_vm_writev, (void *)(uintptr_t)buf, memory, length);
+}
+
+bool ldma_guarded_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,
+				   bool *ret_done)
+{
+	(void)memory, (void)expected, (void)desired, (void)ret_done;
+	return false;
+}
+
+#endif

@@ -1,0 +1,138 @@
+"""Regions over memory that nobody has pinned: the device has a page table of its own for them."""
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from libc.errno cimport EEXIST
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from livedma._native.paging cimport *
+from livedma._native.rdma cimport (
+    Engine, ProtectionDomain, check, ldma_device_iova, ldma_iova_deregister, random_key, rights,
+)
+
+
+cdef dict counters_of(const ldma_paged_counters *c):
+    cdef const char *base = <const char *>c
+    return {
+        ldma_paged_counter_names[i].name.decode():
+            (<const uint64_t *>(base + ldma_paged_counter_names[i].offset))[0]
+        for i in range(LDMA_PAGED_COUNTER_COUNT)
+    }
+
+
+@cython.no_gc_clear  # what it holds must outlive it
+cdef class Paged:
+    """What regions with a page table have in common. Offsets and lengths are in bytes, and count whole pages."""
+
+    def __dealloc__(self):
+        self.withdraw()
+        self.give_up()
+
+    cdef int take_buffer(self, buffer) except -1:
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.has_view = True
+        self.length = self.view.len
+        return 0
+
+    cdef int offer(self, Engine engine, ProtectionDomain domain, access, va) except -1:
+        """Gives it a key. c has its memory."""
+        cdef uint32_t mask = rights(access), tried
+        cdef int result = -EEXIST
+        self.va = <uint64_t>self.view.buf if va is None else va
+        while result == -EEXIST:
+            tried = random_key()
+            engine.acquire()
+            result = ldma_iova_register_paged(ldma_device_iova(engine.c), domain.live(), self.c,
+                                              self.va, mask, tried)
+            engine.release()
+        check(result)
+        self.key, self.engine, self.domain = tried, engine, domain
+        engine.children.add(self)
+        return 0
+
+    cdef int withdraw(self) except -1:
+        if self.engine is not None:
+            self.engine.acquire()
+            ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
+            self.engine.release()
+            self.engine = None
+        return 0
+
+    cdef void give_up(self) noexcept:
+        if self.has_view:
+            PyBuffer_Release(&self.view)
+            self.has_view = False
+
+    cdef ldma_paged *live(self) except NULL:
+        if self.engine is None:
+            raise ValueError("the region is closed")
+        return self.c
+
+    def close(self):
+        """Takes the right away: whoever uses it from now on gets an error. Waits for nobody."""
+        self.withdraw()
+        self.give_up()
+
+
+cdef class PagedRegion(Paged):
+    """A paged region of an engine without a wire, whose pages come and go as its user says."""
+
+    cdef ldma_paged paged
+    cdef ldma_paging *paging
+
+    def __init__(self, Engine engine not None, buffer, access=(), *, va=None,
+                 ProtectionDomain pd=None):
+        if self.c != NULL:
+            raise ValueError("the region has its memory already")
+        self.paging = <ldma_paging *>calloc(1, sizeof(ldma_paging))
+        if self.paging == NULL:
+            raise MemoryError
+        self.take_buffer(buffer)
+        ldma_paging_init(self.paging, NULL)
+        check(ldma_paged_init(&self.paged, self.paging, self.view.buf, self.length))
+        self.c = &self.paged
+        self.offer(engine, engine.domain if pd is None else pd, access, va)
+
+    cdef void give_up(self) noexcept:
+        if self.c != NULL:
+            ldma_paged_release(self.c)
+            ldma_paged_destroy(self.c)
+        self.c = NULL
+        free(self.paging)
+        self.paging = NULL
+        Paged.give_up(self)
+
+    @property
+    def counters(self):
+        return counters_of(&self.live().counters)
+
+    @property
+    def present(self):
+        """Pages that the device may read."""
+        return ldma_paged_present(self.live())
+
+    def resolve(self, filled=None):
+        """Answers the oldest fault: all of its pages, or as many as filled says, are there now (0: it fails).
+
+        (page, pages, for writing), or None if there was none.
+        """
+        cdef ldma_fault fault
+        self.live()
+        if not ldma_paging_take_fault(self.paging, &fault):
+            return None
+        ldma_paged_resolve(&fault, fault.count if filled is None else filled)
+        return fault.first, fault.count, bool(fault.is_write)
+
+    def invalidate_range(self, uint64_t offset, uint64_t length):
+        ldma_paged_invalidate_range(self.live(), offset, length)
+
+    def unmap_range(self, uint64_t offset, uint64_t length):
+        ldma_paged_unmap_range(self.live(), offset, length)
+
+    def offer_range(self, uint64_t offset, uint64_t length):
+        ldma_paged_offer_range(self.live(), offset, length)
+
+    def update_range(self, uint64_t offset, uint64_t length, bint writable=True):
+        ldma_paged_update_range(self.live(), offset, length, writable)
