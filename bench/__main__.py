@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, rdma, translation
+from bench import capture_rate, decode, rdma, translation, windows
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -35,6 +35,7 @@ def main() -> int:
             capture_rate.lines(),
             rdma.lines(directory),
             translation.lines(),
+            windows.lines(),
         ):
             for line in lines:
                 print(line, flush=True)

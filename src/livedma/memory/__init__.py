@@ -6,6 +6,8 @@ from livedma.memory.lease import Lease, Source
 from livedma.memory.paging import MemoryEvents, OnDemand
 from livedma.memory.parts import Part, Statistics
 from livedma.memory.pinning import Pin, pin
+from livedma.memory.pool import Buffer, Pool
+from livedma.memory.pool_events import PoolEvents
 from livedma.memory.registrar import Registrar
 from livedma.memory.window import Mapper, Window
 
@@ -14,6 +16,7 @@ __all__ = [
     "Backing",
     "Block",
     "Budget",
+    "Buffer",
     "File",
     "Huge",
     "Lease",
@@ -22,6 +25,8 @@ __all__ = [
     "OnDemand",
     "Part",
     "Pin",
+    "Pool",
+    "PoolEvents",
     "Registrar",
     "Source",
     "Statistics",
