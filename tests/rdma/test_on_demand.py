@@ -308,18 +308,24 @@ def test_a_closed_region_is_refused(w: World) -> None:
 
 
 def test_the_last_region_leaves_nothing() -> None:
-    def held() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    def threads() -> list[str]:
+        names = [name.read_text().strip() for name in Path("/proc/self/task").glob("*/comm")]
+        return sorted(name for name in names if name in ("ldma-watcher", "ldma-filler"))
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
 
     with Device(HERE) as device:
         pd = device.protection_domain()
-        base, before = map_at(0, 4), held()
+        wait_until(lambda: not threads())  # of other tests
+        base, before = map_at(0, 4), descriptors()
         for _ in range(3):
             with pd.register(view(base, 4 * PAGE), "remote_write", mode="on demand") as region:
                 region.prefetch()
-                assert held() != before
+                wait_until(lambda: threads() == ["ldma-filler", "ldma-watcher"])
+                assert descriptors() > before
         unmap(base, 4)  # waits for nobody
-        wait_until(lambda: held() == before)
+        wait_until(lambda: not threads() and descriptors() == before)
 
 
 def test_a_region_goes_with_its_device_or_its_last_user() -> None:
