@@ -109,6 +109,7 @@ static int start(struct ldma_pager **ret)
 	pthread_cond_init(&pager->has_fault, NULL);
 	pager->pid = getpid();
 	pager->users = 1;
+	pager->userfault = (struct ldma_userfault){-1, -1};
 	pager->stop_fd = ldma_stop_descriptor();
 	error = pager->stop_fd < 0 ? pager->stop_fd : ldma_userfault_open(&pager->userfault);
 	if (!error)
