@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, pool, rdma, translation
+from bench import capture_rate, decode, pool, rdma, translation, windows
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -36,6 +36,7 @@ def main() -> int:
             pool.lines(directory),
             rdma.lines(directory),
             translation.lines(),
+            windows.lines(),
         ):
             for line in lines:
                 print(line, flush=True)

@@ -3,6 +3,7 @@
 from livedma.memory.accounting import Budget, budget, tenant
 from livedma.memory.backing import Anonymous, Backing, Block, File, Huge
 from livedma.memory.lease import Lease, Source
+from livedma.memory.paging import MemoryEvents, OnDemand
 from livedma.memory.parts import Part, Statistics
 from livedma.memory.pinning import Pin, pin
 from livedma.memory.pool import Buffer, Pool
@@ -20,6 +21,8 @@ __all__ = [
     "Huge",
     "Lease",
     "Mapper",
+    "MemoryEvents",
+    "OnDemand",
     "Part",
     "Pin",
     "Pool",
