@@ -9,9 +9,8 @@ import pytest
 from lender import Lender, Loan
 from windowed import PAGE, World
 
-from livedma._native.pool import PoolClosed
 from livedma.errors import BudgetError, InUseError, LimitError, NoRoomError
-from livedma.memory import Buffer, Pool, Registrar
+from livedma.memory import Buffer, Pool, PoolClosed, Registrar
 
 
 def take_all(pool: Pool, control: bool = False) -> list[Buffer]:

@@ -12,8 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from lender import Lender
 
-from livedma._native.pool import PoolClosed, Waiter
-from livedma.memory import Buffer, Pool
+from livedma._native.pool import Waiter
+from livedma.memory import Buffer, Pool, PoolClosed
+from livedma.memory.pool_stats import Waits
 
 LIMIT_S = 20.0  # for what happens at once unless something is broken
 
@@ -311,3 +312,11 @@ def test_many_threads_at_once() -> None:
     assert (stats.taken, stats.waiting, stats.returns, stats.refused) == (0, 0, 3200, 0)
     pool.close()
     assert not lender.loans
+
+
+def test_quantiles_of_the_histogram() -> None:
+    waits = Waits(10, 1000, 500, ((8, 5), (64, 4), (480, 1)))
+    found = [waits.quantile_ns(fraction) for fraction in (0, 0.5, 0.51, 0.9, 0.91, 1)]
+    assert found == [8, 8, 64, 64, 480, 480]
+    assert waits.mean_ns == 100
+    assert (Waits(0, 0, 0, ()).quantile_ns(0.5), Waits(0, 0, 0, ()).mean_ns) == (0, 0)

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from typing import Self
 
 from livedma._native import pool as native
-from livedma._native.pool import Buffer
+from livedma._native.pool import Buffer, PoolClosed
 from livedma.errors import BudgetError, InUseError, LimitError, NoRoomError
 from livedma.memory.backing import PAGE
 from livedma.memory.lease import Lease, Source
 from livedma.memory.pool_stats import ClassStats, PoolStats, Waits
 from livedma.memory.pool_tasks import inbox
 
-__all__ = ["SHARD_SIZE", "Buffer", "Pool"]
+__all__ = ["SHARD_SIZE", "Buffer", "Pool", "PoolClosed"]
 
 SHARD_SIZE = 65536
 _RETRY_S = 0.05  # so often those who wait ask the source again
@@ -217,7 +217,7 @@ class Pool(native.Pool):
     def _tend_when_called(self, descriptor: int) -> None:
         while not self.closed:
             os.eventfd_read(descriptor)
-            with contextlib.suppress(native.PoolClosed):
+            with contextlib.suppress(PoolClosed):
                 self.tend()
 
     def __enter__(self) -> Self:
@@ -281,6 +281,6 @@ def _claim(waiter: native.Waiter, timeout: float | None) -> Buffer:
 
 
 def _abandon(waiter: native.Waiter) -> None:
-    with contextlib.suppress(native.PoolClosed):
+    with contextlib.suppress(PoolClosed):
         if (late := waiter.claim()) is not None:
             late.release()
