@@ -222,6 +222,11 @@ uint64_t ldma_pool_stride(const struct ldma_pool *pool)
 	return pool->stride;
 }
 
+uint32_t ldma_pool_shard_of(const struct ldma_pool *pool, uint64_t handle)
+{
+	return (uint32_t)handle >> pool->shift;
+}
+
 uint32_t ldma_pool_room(struct ldma_pool *pool)
 {
 	uint32_t room;

@@ -107,6 +107,9 @@ int ldma_pool_cancel(struct ldma_pool *pool, struct ldma_pool_waiter *waiter);
 /* Bytes from one buffer to the next. */
 uint64_t ldma_pool_stride(const struct ldma_pool *pool);
 
+/* The number of the shard that a buffer which is taken is in. */
+uint32_t ldma_pool_shard_of(const struct ldma_pool *pool, uint64_t handle);
+
 /* How many buffers the next shard may have; 0: the pool may not grow. */
 uint32_t ldma_pool_room(struct ldma_pool *pool);
 

@@ -48,7 +48,7 @@ static void finish(struct ldma_pool *pool, struct ldma_pool_waiter *waiter, int 
 	if (result) {
 		pool->gave_up[waiter->class]++;
 	} else {
-		shard = (uint32_t)waiter->buffer.handle >> pool->shift;
+		shard = ldma_pool_shard_of(pool, waiter->buffer.handle);
 		buffer = (uint32_t)waiter->buffer.handle & ((1u << pool->shift) - 1);
 	}
 	POOL_EVENT(pool, BUFFER_WAIT, buffer_wait, shard, buffer, waiter->class, waiter->waited_ns);

@@ -1,6 +1,8 @@
 /* A device with live queue pairs, driven by any bytes: packets with a good ICRC and any numbers in them, posts, time,
- * errors, regions that go, a window whose memory comes and goes. Memory is allocated exactly and freed when it is unlinked,
- * so that a byte too far or too late is seen; what may not be written has to stay as it was. */
+ * errors, regions that go, a window whose memory comes and goes, a paged region whose pages do. Memory is allocated exactly
+ * and freed when it is unlinked, absent pages are poisoned, so that a byte too far or too late is seen; what may not be
+ * written has to stay as it was. */
+#include <sanitizer/asan_interface.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +10,7 @@
 #include "check.h"
 #include "device.h"
 #include "in_use.h"
+#include "paging.h"
 #include "window.h"
 
 #define REGION_BYTES 3000
@@ -16,6 +19,10 @@
 #define GRANULES 8
 #define GRANULE 4096u
 #define WINDOW_KEY 3
+#define PAGED_KEY 4
+#define PAGED_PAD 100 /* the region begins and ends within a page */
+#define PAGED_PAGES 5
+#define PAGED_BYTES (PAGED_PAGES * LDMA_PAGE - 2 * PAGED_PAD)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,6 +52,9 @@ struct world {
 	uint8_t *memory[2];        /* of keys 1 (all rights) and 2 (to be read only) */
 	struct ldma_window window; /* of key 3 */
 	void *granules[GRANULES];
+	struct ldma_paging paging;
+	struct ldma_paged paged; /* of key 4 */
+	uint8_t *pages;
 	uint64_t now_ns;
 };
 
@@ -78,7 +88,7 @@ static void create(struct world *world)
 {
 	static const uint8_t types[QPS] = {LDMA_QP_RC, LDMA_QP_UC, LDMA_QP_UD};
 	struct ldma_device_config config = {
-		.max_qp = 4, .max_region = 4, .window_packets = 12, .read_packets = 2};
+		.max_qp = 4, .max_region = 8, .window_packets = 12, .read_packets = 2};
 	uint32_t all = LDMA_ACCESS_ALL;
 
 	*world = (struct world){.device = ldma_device_create(&config),
@@ -95,6 +105,14 @@ static void create(struct world *world)
 				   0));
 	CHECK(!ldma_iova_register_window(&world->device->iova, world->pd, &world->window, all,
 					 WINDOW_KEY));
+	world->pages = aligned_alloc(LDMA_PAGE, PAGED_PAGES * LDMA_PAGE);
+	memset(world->pages, 0, PAGED_PAGES * LDMA_PAGE);
+	ASAN_POISON_MEMORY_REGION(world->pages, PAGED_PAGES * LDMA_PAGE);
+	ldma_paging_init(&world->paging, NULL);
+	CHECK(!ldma_paged_init(&world->paged, &world->paging, world->pages + PAGED_PAD,
+			       PAGED_BYTES));
+	CHECK(!ldma_iova_register_paged(&world->device->iova, world->pd, &world->paged, REGION_VA,
+					all, PAGED_KEY));
 	for (int i = 0; i < QPS; i++) {
 		struct ldma_qp_init init = {
 			.type = types[i],
@@ -117,6 +135,11 @@ static void destroy(struct world *world)
 {
 	ldma_iova_deregister(&world->device->iova, WINDOW_KEY);
 	CHECK(!ldma_window_close(&world->window));
+	ldma_iova_deregister(&world->device->iova, PAGED_KEY);
+	ldma_paged_release(&world->paged);
+	ldma_paged_destroy(&world->paged);
+	ASAN_UNPOISON_MEMORY_REGION(world->pages, PAGED_PAGES * LDMA_PAGE);
+	free(world->pages);
 	ldma_device_destroy(world->device);
 	CHECK(!ldma_cq_destroy(world->cq));
 	CHECK(!ldma_pd_destroy(world->pd));
@@ -126,6 +149,49 @@ static void destroy(struct world *world)
 	free(world->memory[1]);
 	for (int i = 0; i < GRANULES; i++)
 		free(world->granules[i]);
+}
+
+/* Poisons the pages that the device may not read. */
+static void poison_pages(struct world *world)
+{
+	for (uint64_t i = 0; i < PAGED_PAGES; i++) {
+		if (world->paged.table.entries[i] & LDMA_ENTRY_PRESENT)
+			ASAN_UNPOISON_MEMORY_REGION(world->pages + i * LDMA_PAGE, LDMA_PAGE);
+		else
+			ASAN_POISON_MEMORY_REGION(world->pages + i * LDMA_PAGE, LDMA_PAGE);
+	}
+}
+
+static void change_pages(struct world *world, struct input *input)
+{
+	uint8_t what = next(input);
+	uint64_t offset = next(input) * 128u, length = next(input) * 128u;
+	struct ldma_fault fault;
+
+	switch (what & 7) {
+	case 0:
+		ldma_paged_invalidate_range(&world->paged, offset, length);
+		break;
+	case 1:
+		ldma_paged_unmap_range(&world->paged, offset, length);
+		break;
+	case 2:
+		ldma_paged_offer_range(&world->paged, offset, length);
+		break;
+	case 3:
+		ldma_paged_update_range(&world->paged, offset, length, what >> 3 & 1);
+		break;
+	case 4:
+		ldma_paged_claim(&world->paged, offset, length, what >> 3 & 1, &fault);
+		ldma_paged_resolve(&fault, what >> 4);
+		break;
+	default:
+		if (!ldma_paging_take_fault(&world->paging, &fault))
+			break;
+		CHECK(fault.count && fault.first + fault.count <= PAGED_PAGES);
+		ldma_paged_resolve(&fault, what >> 4);
+	}
+	poison_pages(world);
 }
 
 /* Where a packet or a request goes: about the regions, or into the window. */
@@ -187,7 +253,7 @@ static void receive(struct world *world, struct input *input)
 	packet.ack_req = choice >> 1 & 1;
 	packet.syndrome = next(input);
 	packet.va = next32(input);
-	packet.rkey = packet.inv_rkey = next(input) & 3;
+	packet.rkey = packet.inv_rkey = next(input) & 7;
 	packet.va = address(world, packet.rkey, (uint32_t)packet.va);
 	packet.dma_length = choice & 4 ? (uint32_t)payload : next32(input);
 	packet.swap_add = packet.compare = next(input);
@@ -224,7 +290,7 @@ static void post(struct world *world, struct input *input)
 		uint32_t any = next(input) * 16u;
 
 		sge[i].length = next(input) * 8u;
-		sge[i].lkey = next(input) & 3;
+		sge[i].lkey = next(input) & 7;
 		sge[i].va =
 			sge[i].lkey == WINDOW_KEY ? world->window.va + any * 8 : REGION_VA + any;
 	}
@@ -334,6 +400,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 7:
 			if (what == 255)
 				ldma_iova_deregister(&world.device->iova, 1);
+			else if ((what & 48) == 48)
+				change_pages(&world, &input);
 			else if (what & 16)
 				change_window(&world, &input);
 			else if (what & 8)

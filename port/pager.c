@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "guarded.h"
 #include "pager_internal.h"
+#include "vanishing.h"
 #include "wake.h"
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -39,9 +39,9 @@ static void wake(struct ldma_paging *paging)
 static const struct ldma_paging_ops ops = {
 	.enter = enter,
 	.leave = leave,
-	.load = ldma_guarded_load,
-	.store = ldma_guarded_store,
-	.compare_exchange = ldma_guarded_compare_exchange,
+	.load = ldma_vanishing_load,
+	.store = ldma_vanishing_store,
+	.compare_exchange = ldma_vanishing_compare_exchange,
 	.wake = wake,
 };
 
@@ -209,7 +209,7 @@ int ldma_pager_open(void *memory, uint64_t length, struct ldma_paged **ret)
 	struct ldma_watched *watched;
 	int error = 0;
 
-	ldma_guarded_start();
+	ldma_vanishing_start();
 	pthread_mutex_lock(&opening);
 	if (current && current->pid != getpid()) { /* the parent's: its threads are not here */
 		ldma_userfault_close(&current->userfault);
@@ -318,6 +318,7 @@ long ldma_pager_sync(struct ldma_paged *paged, uint64_t offset, uint64_t length,
 
 		ret[i] = (struct ldma_pager_range){from - memory, to - from};
 	}
-	*ret_end = (walked < end ? walked : end) - memory;
+	if (found >= 0)
+		*ret_end = (walked < end ? walked : end) - memory;
 	return found;
 }

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "guarded.h"
 #include "pager_internal.h"
+#include "vanishing.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
 #define MADV_POPULATE_READ 22
@@ -69,7 +69,7 @@ void *ldma_pager_watch(void *arg)
 		poll(fds, 2, -1);
 		if (fds[1].revents)
 			break;
-		ldma_guarded_verify();
+		ldma_vanishing_verify();
 		/* Reading lets the program go on: the tables have to be right before a device looks again. */
 		pthread_mutex_lock(&pager->gate);
 		count = ldma_userfault_read(&pager->userfault, events, EVENTS);
@@ -120,7 +120,7 @@ void *ldma_pager_fill(void *arg)
 						  offsetof(struct ldma_watched, paged));
 		ldma_watched_get(watched);
 		pthread_mutex_unlock(&pager->gate);
-		ldma_guarded_verify();
+		ldma_vanishing_verify();
 		ldma_fault_populate(&fault, &filled); /* what it lacks is told to who asks */
 		pthread_mutex_lock(&pager->gate);
 		if (!watched->is_closed)

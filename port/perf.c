@@ -168,30 +168,59 @@ double ldma_perf_best_ns(const struct ldma_perf *perf)
 	return best;
 }
 
-static int post_receives(struct ldma_perf *perf, const struct ldma_wc *wcs, uint32_t count)
+/* A Receive is known by its place: those of a connection are in a row. */
+static int post_receive(struct ldma_perf *perf, uint64_t place)
 {
-	struct ldma_recv_wr wr = {.sge = &perf->received, .sge_count = 1};
+	uint64_t peer = place / perf->receives;
+	struct ldma_sge sge = perf->received;
+	struct ldma_recv_wr wr = {.wr_id = place, .sge = &sge, .sge_count = 1};
+
+	if (perf->pools) {
+		struct ldma_pool_buffer buffer;
+		int error = ldma_pool_take(perf->pools[peer], LDMA_POOL_DATA, &buffer);
+
+		if (error)
+			return error;
+		perf->handles[place] = buffer.handle;
+		sge.va = buffer.va;
+		sge.lkey = buffer.lkey;
+	}
+	return ldma_qp_post_recv(perf->peers[peer].qp, &wr);
+}
+
+static int return_buffer(struct ldma_perf *perf, uint64_t place)
+{
+	uint64_t handle;
+
+	if (!perf->pools || !perf->handles[place])
+		return 0;
+	handle = perf->handles[place];
+	perf->handles[place] = 0;
+	return ldma_pool_return(perf->pools[place / perf->receives], handle);
+}
+
+/* Receives in place of those that completed. All buffers go back before the first is taken, as with a server that
+ * works on what it gets batch by batch. */
+static int replace_receives(struct ldma_perf *perf, const struct ldma_wc *wcs, uint32_t count)
+{
 	int error = 0;
 
+	for (uint32_t i = 0; i < count && !error; i++)
+		error = return_buffer(perf, wcs[i].wr_id);
 	ldma_port_lock(perf->port);
-	for (uint32_t i = 0; i < count && !error; i++) {
-		wr.wr_id = wcs[i].wr_id;
-		error = ldma_qp_post_recv(perf->peers[wcs[i].wr_id].qp, &wr);
-	}
+	for (uint32_t i = 0; i < count && !error; i++)
+		error = post_receive(perf, wcs[i].wr_id);
 	ldma_port_unlock(perf->port);
 	return error;
 }
 
 int ldma_perf_prepare(struct ldma_perf *perf)
 {
+	uint64_t places = (uint64_t)perf->peer_count * perf->receives;
 	int error = 0;
 
-	for (uint32_t i = 0; i < perf->peer_count; i++) {
-		struct ldma_wc wc = {.wr_id = i};
-
-		for (uint32_t posted = 0; posted < perf->receives && !error; posted++)
-			error = post_receives(perf, &wc, 1);
-	}
+	for (uint64_t place = 0; place < places && !error; place++)
+		error = replace_receives(perf, &(struct ldma_wc){.wr_id = place}, 1);
 	return error;
 }
 
@@ -201,18 +230,30 @@ int ldma_perf_drain(struct ldma_perf *perf)
 
 	while (perf->done < perf->iterations) {
 		int result = await_and_take(perf, wcs);
+		uint64_t now_ns = ldma_port_now();
 
 		if (result > 0 && !perf->done)
-			perf->started_ns = ldma_port_now();
+			perf->started_ns = now_ns;
 		if (result > 0) {
 			perf->done += (uint32_t)result;
-			result = post_receives(perf, wcs, (uint32_t)result);
+			result = replace_receives(perf, wcs, (uint32_t)result);
+			perf->refill_ns += ldma_port_now() - now_ns;
 		}
 		if (result < 0)
 			return result;
 	}
 	perf->ended_ns = ldma_port_now();
 	return 0;
+}
+
+int ldma_perf_release(struct ldma_perf *perf)
+{
+	uint64_t places = (uint64_t)perf->peer_count * perf->receives;
+	int error = 0;
+
+	for (uint64_t place = 0; place < places && !error; place++)
+		error = return_buffer(perf, place);
+	return error;
 }
 
 /* Until the last byte of the other side's WRITE is there. Nothing of ours has to be under way meanwhile that would
@@ -291,6 +332,6 @@ int ldma_perf_ping(struct ldma_perf *perf, bool is_first, uint64_t *ret_ns)
 	}
 	perf->ended_ns = ldma_port_now();
 	if (!error && is_first && perf->opcode == LDMA_WR_SEND)
-		error = post_receives(perf, &(struct ldma_wc){.wr_id = 0}, 1);
+		error = replace_receives(perf, &(struct ldma_wc){.wr_id = 0}, 1);
 	return error;
 }

@@ -2,6 +2,7 @@
 #ifndef LDMA_PERF_H
 #define LDMA_PERF_H
 
+#include "pool.h"
 #include "port.h"
 
 /* One connection of a measurement. Requests of every connection use the same local memory. */
@@ -24,7 +25,10 @@ struct ldma_perf {
 					  * 0 or 1: all to the same place */
 	struct ldma_sge local;    /* what is sent, or read into */
 	struct ldma_sge received; /* where messages of the other side go, of any size */
-	uint8_t *departing;       /* last byte of a WRITE of ours */
+	struct ldma_pool **
+		pools; /* unless NULL: of each connection, where messages of the other side go instead, */
+	uint64_t *handles;               /* and the buffer of each Receive there; 0: none */
+	uint8_t *departing;              /* last byte of a WRITE of ours */
 	const volatile uint8_t *landing; /* and of the other side's */
 	uint64_t spin_ns;
 	volatile int is_cancelled; /* set by another thread: the loop ends */
@@ -32,6 +36,7 @@ struct ldma_perf {
 	/* Results. done counts operations that completed; another thread may look at it. */
 	volatile uint64_t done;
 	uint64_t started_ns, ended_ns;
+	uint64_t refill_ns; /* of it, spent on Receives in place of those that were used */
 	uint64_t *posted_ns, *completed_ns; /* of each operation of a stream, unless NULL */
 	uint8_t status;                     /* of the first completion that failed */
 };
@@ -53,6 +58,9 @@ int ldma_perf_prepare(struct ldma_perf *perf);
 
 /* Receives the SENDs of the other side's stream. */
 int ldma_perf_drain(struct ldma_perf *perf);
+
+/* Gives back what Receives have of pools, once their queue pairs are gone. */
+int ldma_perf_release(struct ldma_perf *perf);
 
 /* One at a time, on the first connection; the time of each goes to ret_ns, which may be NULL (SEND and WRITE: there and
  * back). A WRITE is seen by its last byte, which counts. is_first: begins. */

@@ -53,8 +53,8 @@ int ldma_userfault_open(struct ldma_userfault *userfault)
 		return errno == EINVAL ? -ENOSYS : -errno;
 	error = agree(userfault->fd);
 	userfault->pagemap_fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	if (!error && userfault->pagemap_fd < 0)
-		error = -errno;
+	if (userfault->pagemap_fd < 0)
+		userfault->pagemap_fd = -errno; /* of a process that changed its user, perhaps */
 	if (error)
 		ldma_userfault_close(userfault);
 	return error;
@@ -135,8 +135,11 @@ long ldma_userfault_written(struct ldma_userfault *userfault, uintptr_t start, u
 		.category_mask = PAGE_IS_WRITTEN,
 		.return_mask = PAGE_IS_WRITTEN,
 	};
-	long found = ioctl(userfault->pagemap_fd, PAGEMAP_SCAN, &scan);
+	long found;
 
+	if (userfault->pagemap_fd < 0)
+		return userfault->pagemap_fd;
+	found = ioctl(userfault->pagemap_fd, PAGEMAP_SCAN, &scan);
 	*ret_end = found < 0 ? start : scan.walk_end;
 	return found < 0 ? -errno : found;
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct ldma_userfault {
-	int fd, pagemap_fd;
+	int fd, pagemap_fd; /* the latter may be the errno that opening it had */
 };
 
 enum ldma_userfault_kind {

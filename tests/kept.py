@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import resource
@@ -13,8 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from needs import needs
+
 PAGE, MIB = mmap.PAGESIZE, 1 << 20
 PATIENCE_S = 60.0
+
+
+@functools.cache
+def needs_pins() -> None:
+    """Skips where the kernel pins nothing for programs; that it is broken is no reason."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ring = libc.syscall(425, 1, ctypes.create_string_buffer(120))  # io_uring_setup
+    if ring >= 0:
+        os.close(ring)
+    needs(ring >= 0, f"io_uring is refused: {os.strerror(ctypes.get_errno())}")
 
 
 def _number(path: str, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import mmap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,14 @@ from typing import Any
 from endpoints import ALL, Attributes, Done, Memory, Piece, QueuePair, Work, digest_of, pattern
 
 from livedma.lab.hosts import Host
-from livedma.rdma import CompletionQueue, Device, MemoryRegion, ProtectionDomain, WorkRequest
+from livedma.rdma import (
+    CompletionQueue,
+    Device,
+    MemoryRegion,
+    OnDemandRegion,
+    ProtectionDomain,
+    WorkRequest,
+)
 from livedma.rdma.ports import PortKind
 
 _REMOTE = ("remote_write", "remote_read", "remote_atomic")
@@ -47,6 +55,23 @@ class OurMemory:
     def close(self) -> None:
         for region in (*self.parts, self.region):
             region.close()
+
+
+class OnDemandMemory(OurMemory):
+    """No page of it is there before somebody needs it."""
+
+    def __init__(self, pd: ProtectionDomain, length: int, access: Sequence[str]) -> None:
+        self.map = mmap.mmap(-1, length)
+        self.buffer = memoryview(self.map)  # type: ignore[assignment]
+        self.pd = pd
+        self.region = pd.register(self.map, *_remote_rights(access), mode="on demand")  # type: ignore[assignment]
+        self.key, self.va = self.region.rkey, self.region.va
+        self.parts: list[MemoryRegion] = []
+
+    def forget(self, offset: int, length: int) -> None:
+        """The device has to ask for its pages again."""
+        assert isinstance(self.region, OnDemandRegion)
+        self.region.invalidate_range(offset, length)
 
 
 class OurQueuePair:
@@ -155,6 +180,11 @@ class Ours:
         assert region.va == memory.va + offset
         memory.parts.append(region)
         return region.rkey
+
+
+class OursOnDemand(Ours):
+    def memory(self, length: int, access: Sequence[str] = ALL) -> OnDemandMemory:
+        return OnDemandMemory(self._pd, length, access)
 
 
 @contextlib.contextmanager

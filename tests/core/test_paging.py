@@ -20,6 +20,7 @@ from engines import (
     lose,
     opcode,
     psn,
+    reconnect,
     syndromes,
     to_b,
 )
@@ -297,25 +298,10 @@ def test_who_comes_after_a_refusal_tries_again() -> None:
     assert (sent.status, received.status) == ("REM_OP_ERR", "LOC_PROT_ERR")
     assert syndromes(pair)[-1] == NAK_OPERATION
     assert paged.region.resolve() is None
-    pair.b.qp.modify("RESET")
     reconnect(pair)
     pair.a.qp.post_send(2, "WRITE", [pair.a.at(0, 8)], **paged.there(0))
     served(pair, paged)
     assert pair.a.statuses() == [(2, "SUCCESS")]
-
-
-def reconnect(pair: Pair) -> None:
-    for side, peer, addresses in (
-        (pair.a, pair.b, ("10.0.0.1", "10.0.0.2")),
-        (pair.b, pair.a, ("10.0.0.2", "10.0.0.1")),
-    ):
-        side.qp.modify("RESET")
-        side.qp.modify("INIT", access=ALL)
-        side.qp.modify(
-            "RTR", mtu=MTU, src=addresses[0], dst=addresses[1], dest_qp=peer.qp.number,
-            min_rnr_timer=1,
-        )  # fmt: skip
-        side.qp.modify("RTS")
 
 
 def test_a_failure_to_read_ahead_is_none() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kept import PAGE, kept_from_children, memory, pinned
 
+from kept import PAGE, kept_from_children, memory, needs_pins, pinned
 from livedma.errors import BudgetError
 from livedma.memory import Pin, accounting, budget, pin, tenant
 
@@ -21,6 +21,7 @@ TENANTS = (None, "one", ("two", 2))
 
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
+    needs_pins()
     before = accounting.process().charged
     yield
     gc.collect()

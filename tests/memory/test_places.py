@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livedma.memory.headroom import headroom
+from livedma.memory.headroom import Gauge, Headroom, headroom
 from livedma.memory.holes import Holes
 from livedma.memory.numa import node_of
 
@@ -140,3 +140,37 @@ def test_holes_are_what_was_not_taken(steps: list[tuple[str, int, int]]) -> None
         assert holes.free == taken.count(0)
         runs = bytes(taken).replace(b"x", b" ").split()
         assert holes.largest == max(map(len, runs), default=0)
+
+
+class TestGauge:
+    """A machine with a mebibyte left, and a clock that stands still unless told."""
+
+    def setup_method(self) -> None:
+        self.free, self.now_s, self.looks = 1 << 20, 100.0, 0
+        self.gauge = Gauge(self.look, lambda: self.now_s)
+
+    def look(self) -> Headroom:
+        self.looks += 1
+        return Headroom(self.free, "the machine")
+
+    def test_many_small_wishes_take_one_look(self) -> None:
+        assert [self.gauge.refusal(4096) for _ in range(4)] == [None] * 4
+        assert self.looks == 1
+
+    def test_it_looks_again_when_a_part_is_granted(self) -> None:
+        for _ in range(5):
+            self.gauge.refusal(4096)
+        assert self.looks == 2
+
+    def test_it_looks_again_after_a_while(self) -> None:
+        self.gauge.refusal(1)
+        self.now_s += 1
+        self.gauge.refusal(1)
+        assert self.looks == 2
+
+    def test_it_refuses_by_what_is_there_now(self) -> None:
+        assert self.gauge.refusal((1 << 20) + 1) == Headroom(1 << 20, "the machine")
+        self.free = 2 << 20
+        assert self.gauge.refusal((1 << 20) + 1) is None
+        self.free = 100
+        assert self.gauge.refusal(1 << 20) == Headroom(100, "the machine")

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "ends.h"
-#include "guarded.h"
 #include "pager.h"
+#include "vanishing.h"
 
 #define PAGE 4096u
 #define USERS 2
@@ -363,15 +363,15 @@ static void *copy_nowhere(void *arg)
 	bool is_done;
 
 	for (int i = 0; i < 100; i++) {
-		assert(!ldma_guarded_load(buf, gone, PAGE));
-		assert(!ldma_guarded_store(gone, buf, PAGE));
-		assert(!ldma_guarded_store(gone - 100, buf, 200)); /* the page before is there */
-		if (LDMA_GUARDED_ATOMICS)
-			assert(!ldma_guarded_compare_exchange((uint64_t *)gone, &expected, 1,
-							      &is_done));
+		assert(!ldma_vanishing_load(buf, gone, PAGE));
+		assert(!ldma_vanishing_store(gone, buf, PAGE));
+		assert(!ldma_vanishing_store(gone - 100, buf, 200)); /* the page before is there */
+		if (LDMA_VANISHING_ATOMICS)
+			assert(!ldma_vanishing_compare_exchange((uint64_t *)gone, &expected, 1,
+								&is_done));
 	}
-	assert(ldma_guarded_load(buf, gone - PAGE, PAGE));
-	assert(ldma_guarded_store(gone - PAGE, buf, PAGE));
+	assert(ldma_vanishing_load(buf, gone - PAGE, PAGE));
+	assert(ldma_vanishing_store(gone - PAGE, buf, PAGE));
 	return NULL;
 }
 
@@ -391,7 +391,7 @@ static void test_copies(void)
 	void *(*const ways[])(void *) = {copy_nowhere, copy_nowhere_deaf};
 
 	assert(!mprotect(at + PAGE, PAGE, PROT_NONE));
-	ldma_guarded_start();
+	ldma_vanishing_start();
 	for (int i = 0; i < 2; i++) {
 		pthread_t thread;
 

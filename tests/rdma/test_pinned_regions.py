@@ -20,11 +20,25 @@ from commands import loopback_address, run, serving
 from pairs import RIGHTS, connected
 from writing_process import SIZE, pattern, writer
 
-from kept import MIB, PAGE, become_a_user, in_a_process, kept_from_children, pinned, until
+from kept import (
+    MIB,
+    PAGE,
+    become_a_user,
+    in_a_process,
+    kept_from_children,
+    needs_pins,
+    pinned,
+    until,
+)
 from livedma.errors import BudgetError, LimitError
 from livedma.memory import accounting, tenant
 from livedma.rdma import Device
 from needs import needs
+
+
+@pytest.fixture(autouse=True)
+def _pins() -> None:
+    needs_pins()
 
 
 def frames(address: int, length: int) -> list[int]:
@@ -214,3 +228,15 @@ def test_commands_say_what_limit_stops_them(memlock: int) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("livedma: cannot pin ") and "RLIMIT_MEMLOCK is" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_client_hears_of_the_limit_of_its_server() -> None:
+    needs(os.geteuid() == 0, "becoming another user needs root")
+    address = loopback_address()
+    with serving(*user(MIB), "livedma", "perf", "send-bw", "--listen", address) as server:
+        done = run("livedma", "perf", "send-bw", address, "--size", "1MiB")
+        assert "livedma: cannot pin 2 MiB" in server.wait()[2]
+    assert done.returncode == 1
+    assert f"{address} says: cannot pin 2 MiB" in done.stderr
+    assert "RLIMIT_MEMLOCK is 1 MiB" in done.stderr

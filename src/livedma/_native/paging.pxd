@@ -25,7 +25,10 @@ cdef extern from "paging.h" nogil:
         pass
     struct ldma_table:
         uint64_t count
+    struct ldma_paging:
+        pass
     struct ldma_paged:
+        ldma_paging *paging
         ldma_table table
         ldma_paged_counters counters
     struct ldma_fault:
@@ -33,8 +36,6 @@ cdef extern from "paging.h" nogil:
         uint64_t first
         uint32_t count
         bint is_write
-    struct ldma_paging:
-        pass
     uint64_t LDMA_PAGE
     void ldma_paging_init(ldma_paging *paging, const void *ops)
     void ldma_paging_enter(ldma_paging *paging)
@@ -51,6 +52,22 @@ cdef extern from "paging.h" nogil:
     void ldma_paged_update_range(ldma_paged *paged, uint64_t offset, uint64_t length,
                                  bint is_writable)
     uint64_t ldma_paged_present(const ldma_paged *paged)
+
+cdef extern from "pager.h" nogil:
+    struct ldma_pager_range:
+        uint64_t offset
+        uint64_t length
+    int ldma_pager_open(void *memory, uint64_t length, ldma_paged **ret)
+    void ldma_pager_close(ldma_paged *paged)
+    void ldma_pager_hold(ldma_paged *paged)
+    void ldma_pager_drop(ldma_paged *paged)
+    int ldma_pager_prefetch(ldma_paged *paged, uint64_t offset, uint64_t length, bint is_write)
+    int ldma_pager_offer(ldma_paged *paged, uint64_t offset, uint64_t length)
+    long ldma_pager_sync(ldma_paged *paged, uint64_t offset, uint64_t length,
+                         ldma_pager_range *ret, uint32_t count, uint64_t *ret_end)
+
+cdef extern from "vanishing.h" nogil:
+    bint LDMA_VANISHING_ATOMICS
 
 cdef extern from "iova.h" nogil:
     int ldma_iova_register_paged(ldma_iova *iova, ldma_pd *pd, ldma_paged *paged, uint64_t va,
@@ -73,3 +90,4 @@ cdef class Paged:
     cdef int withdraw(self) except -1
     cdef void give_up(self) noexcept
     cdef ldma_paged *live(self) except NULL
+    cdef int check_range(self, uint64_t offset, uint64_t length) except -1

@@ -70,6 +70,15 @@ cdef class Paged:
             raise ValueError("the region is closed")
         return self.c
 
+    cdef int check_range(self, uint64_t offset, uint64_t length) except -1:
+        if not length or offset > self.length or length > self.length - offset:
+            raise ValueError(f"{length} bytes at {offset} are not in a region of {self.length}")
+        return 0
+
+    @property
+    def closed(self):
+        return self.engine is None
+
     def close(self):
         """Takes the right away: whoever uses it from now on gets an error. Waits for nobody."""
         self.withdraw()
@@ -136,3 +145,109 @@ cdef class PagedRegion(Paged):
 
     def update_range(self, uint64_t offset, uint64_t length, bint writable=True):
         ldma_paged_update_range(self.live(), offset, length, writable)
+
+
+cdef class WatchedRegion(Paged):
+    """A paged region over memory of this process, which the pager keeps in step with it.
+
+    All of port/pager.h: OSError with its errno. Calls may be made by any thread.
+    """
+
+    def __init__(self, Engine engine not None, buffer, access=(), *, va=None,
+                 ProtectionDomain pd=None):
+        cdef int result
+        if self.c != NULL:
+            raise ValueError("the region has its memory already")
+        if "remote_atomic" in access and not LDMA_VANISHING_ATOMICS:
+            raise NotImplementedError("this processor has no atomics on memory that may vanish")
+        self.take_buffer(buffer)
+        with nogil:
+            result = ldma_pager_open(self.view.buf, self.length, &self.c)
+        check(result)
+        self.offer(engine, engine.domain if pd is None else pd, access, va)
+
+    cdef void give_up(self) noexcept:
+        cdef ldma_paged *c = self.c
+        self.c = NULL
+        if c != NULL:
+            with nogil:
+                ldma_pager_close(c)
+        Paged.give_up(self)
+
+    @property
+    def address(self):
+        return <uint64_t>self.view.buf
+
+    @property
+    def counters(self):
+        cdef ldma_paged *c = self.live()
+        ldma_paging_enter(c.paging)
+        cdef ldma_paged_counters copy = c.counters
+        ldma_paging_leave(c.paging)
+        return counters_of(&copy)
+
+    @property
+    def present(self):
+        """Pages that the device may read."""
+        cdef ldma_paged *c = self.live()
+        cdef uint64_t present
+        ldma_paging_enter(c.paging)
+        present = ldma_paged_present(c)
+        ldma_paging_leave(c.paging)
+        return present
+
+    def prefetch(self, uint64_t offset, uint64_t length, bint write=True):
+        cdef ldma_paged *c = self.live()
+        cdef int result
+        self.check_range(offset, length)
+        ldma_pager_hold(c)
+        with nogil:
+            result = ldma_pager_prefetch(c, offset, length, write)
+            ldma_pager_drop(c)
+        check(result)
+
+    def sync_range(self, uint64_t offset, uint64_t length):
+        """[(offset, length)] of what was written since the last call."""
+        cdef ldma_paged *c = self.live()
+        cdef ldma_pager_range ranges[64]
+        cdef uint64_t end, at = offset
+        cdef long found = 0, i
+        cdef list written = []
+        self.check_range(offset, length)
+        ldma_pager_hold(c)
+        try:
+            while at < offset + length:
+                with nogil:
+                    found = ldma_pager_sync(c, at, offset + length - at, ranges, 64, &end)
+                check(<int>min(found, 0))
+                for i in range(found):
+                    written.append((ranges[i].offset, ranges[i].length))
+                at = end
+        finally:
+            with nogil:
+                ldma_pager_drop(c)
+        return written
+
+    def invalidate_range(self, uint64_t offset, uint64_t length):
+        cdef ldma_paged *c = self.live()
+        self.check_range(offset, length)
+        ldma_paging_enter(c.paging)
+        ldma_paged_invalidate_range(c, offset, length)
+        ldma_paging_leave(c.paging)
+
+    def change_protection(self, uint64_t offset, uint64_t length):
+        cdef ldma_paged *c = self.live()
+        self.check_range(offset, length)
+        ldma_paging_enter(c.paging)
+        ldma_paged_change_protection(c, offset, length)
+        ldma_paging_leave(c.paging)
+
+    def update_range(self, uint64_t offset, uint64_t length):
+        cdef ldma_paged *c = self.live()
+        cdef int result
+        self.check_range(offset, length)
+        ldma_pager_hold(c)
+        with nogil:
+            result = ldma_pager_offer(c, offset, length)
+            ldma_pager_drop(c)
+        check(result)

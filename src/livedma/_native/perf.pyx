@@ -4,6 +4,7 @@ from array import array
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from livedma._native.port cimport Port, ldma_port
@@ -14,6 +15,8 @@ from livedma._native.rdma cimport (
 from livedma._native import rdma as native
 
 cdef extern from "perf.h" nogil:
+    struct ldma_pool:
+        pass
     struct ldma_perf_peer:
         ldma_qp *qp
         uint64_t remote_va
@@ -31,6 +34,8 @@ cdef extern from "perf.h" nogil:
         uint64_t stride
         ldma_sge local
         ldma_sge received
+        ldma_pool **pools
+        uint64_t *handles
         uint8_t *departing
         const uint8_t *landing
         uint64_t spin_ns
@@ -38,6 +43,7 @@ cdef extern from "perf.h" nogil:
         uint64_t done
         uint64_t started_ns
         uint64_t ended_ns
+        uint64_t refill_ns
         uint64_t *posted_ns
         uint64_t *completed_ns
         uint8_t status
@@ -46,6 +52,7 @@ cdef extern from "perf.h" nogil:
     uint64_t ldma_perf_longest_gap_ns(const ldma_perf *perf)
     int ldma_perf_prepare(ldma_perf *perf)
     int ldma_perf_drain(ldma_perf *perf)
+    int ldma_perf_release(ldma_perf *perf)
     int ldma_perf_ping(ldma_perf *perf, bint is_first, uint64_t *ret_ns)
 
 ctypedef int (*loop)(ldma_perf *perf) noexcept nogil
@@ -69,9 +76,11 @@ cdef class Measurement:
 
     def __init__(self, Port port not None, CompletionQueue cq not None, peers, str operation,
                  memory, uint32_t size, *, uint64_t iterations, uint32_t depth=1,
-                 uint32_t receives=1, uint64_t span=0, double spin=0.0, bint keeps_times=False):
+                 uint32_t receives=1, uint64_t span=0, double spin=0.0, bint keeps_times=False,
+                 pools=None):
         """peers: (queue pair, remote va, rkey) of each connection. memory: its key, its address for the device, and a
-        buffer. span: of the other side's memory, which requests go round. spin: seconds."""
+        buffer. span: of the other side's memory, which requests go round. spin: seconds. pools: capsules, one for
+        each connection, where its Receives get buffers of size bytes."""
         cdef uint8_t[::1] view = memory[2]
         cdef uint64_t middle = view.shape[0] // 2
         cdef uint32_t i
@@ -80,9 +89,11 @@ cdef class Measurement:
             raise ValueError("the measurement is set up already")
         if not 0 < size <= middle:
             raise ValueError("the memory has no room for two messages of this size")
-        if not peers or not iterations or not depth:
+        if not peers or not iterations or not depth or not receives:
             raise ValueError("nothing to measure")
-        self.held = (cq, view, [qp for qp, _, _ in peers])
+        if pools is not None and len(pools) != len(peers):
+            raise ValueError("there is one pool for each connection")
+        self.held = (cq, view, [qp for qp, _, _ in peers], pools)
         self.port = port
         self.c.port, self.c.cq, self.c.opcode = port.port, cq.live(), native.OPERATIONS[operation]
         self.c.depth, self.c.receives, self.c.iterations = depth, receives, iterations
@@ -98,6 +109,14 @@ cdef class Measurement:
         if keeps_times:
             self.c.posted_ns = <uint64_t *>PyMem_Calloc(iterations, sizeof(uint64_t))
             self.c.completed_ns = <uint64_t *>PyMem_Calloc(iterations, sizeof(uint64_t))
+        if pools is not None:
+            self.c.received.length = size
+            self.c.pools = <ldma_pool **>PyMem_Calloc(len(pools), sizeof(ldma_pool *))
+            self.c.handles = <uint64_t *>PyMem_Calloc(len(pools) * receives, sizeof(uint64_t))
+            if self.c.pools == NULL or self.c.handles == NULL:
+                raise MemoryError
+            for i, pool in enumerate(pools):
+                self.c.pools[i] = <ldma_pool *>PyCapsule_GetPointer(pool, "ldma_pool")
         if self.c.peers == NULL or keeps_times and not (self.c.posted_ns and self.c.completed_ns):
             raise MemoryError
         for i, (qp, va, rkey) in enumerate(peers):
@@ -111,6 +130,8 @@ cdef class Measurement:
 
     def __dealloc__(self):
         PyMem_Free(self.c.peers)
+        PyMem_Free(self.c.pools)
+        PyMem_Free(self.c.handles)
         PyMem_Free(self.c.posted_ns)
         PyMem_Free(self.c.completed_ns)
 
@@ -130,6 +151,11 @@ cdef class Measurement:
     def longest_gap_ns(self):
         """The longest time in which nothing completed; 0 unless times were kept."""
         return ldma_perf_longest_gap_ns(&self.c)
+
+    @property
+    def refill_ns(self):
+        """Of drain: the time that posting Receives in place of those that were used took."""
+        return self.c.refill_ns
 
     @property
     def best_ns(self):
@@ -167,6 +193,10 @@ cdef class Measurement:
     def drain(self):
         """Receives the other side's stream of SENDs."""
         self.run(ldma_perf_drain)
+
+    def release(self):
+        """Gives back what Receives have of pools; for when their queue pairs are closed."""
+        check(ldma_perf_release(&self.c))
 
     def ping(self, bint is_first):
         """One at a time, on the first connection. Who is first gets the nanoseconds that each took."""

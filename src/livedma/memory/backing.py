@@ -10,7 +10,7 @@ from pathlib import Path
 
 from livedma._native.mapping import Mapping, can_guard
 from livedma.errors import LivedmaError, NoRoomError
-from livedma.memory.headroom import headroom
+from livedma.memory.headroom import Gauge
 
 PAGE = 4096
 HUGE_PAGE = 2 << 20
@@ -63,9 +63,12 @@ class Backing(ABC):
         pass
 
 
+_gauge = Gauge()
+
+
 def _check_headroom(length: int) -> None:
-    room = headroom()
-    if length > room.free:
+    room = _gauge.refusal(length)
+    if room is not None:
         raise NoRoomError(
             f"{length >> 10} KiB of memory are wanted and {room.free >> 10} KiB can be had: "
             f"{room.limit} sets the limit; free or allow more"

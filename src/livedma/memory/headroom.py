@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/")
 _KEPT_BACK = 64  #: of what there is, one part in so many stays free
+_FRESH_S = 0.05  #: so long a look counts,
+_FRESH_PART = 64  #: unless one part in so many of what was seen was granted since
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,30 @@ def headroom(root: Path = _ROOT) -> Headroom:
         found += _of_cgroup(directory, root)
     least = min(found, key=lambda one: one.free)
     return Headroom(max(least.free, 0), least.limit)
+
+
+class Gauge:
+    """Headroom for many small wishes: a look takes longer than to map a small piece of memory."""
+
+    def __init__(
+        self,
+        look: Callable[[], Headroom] = headroom,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look, self._clock = look, clock
+        self._lock = threading.Lock()
+        self._seen, self._looked_s, self._granted = Headroom(0, ""), -_FRESH_S, 0
+
+    def refusal(self, length: int) -> Headroom | None:
+        """What is left instead, by a look just now; or None if so many bytes can be had."""
+        with self._lock:
+            is_little = self._granted + length <= self._seen.free // _FRESH_PART
+            if not is_little or self._clock() - self._looked_s >= _FRESH_S:
+                self._seen, self._looked_s, self._granted = self._look(), self._clock(), 0
+                if length > self._seen.free:
+                    return self._seen
+            self._granted += length
+            return None
 
 
 def _fields(path: Path) -> dict[str, int]:

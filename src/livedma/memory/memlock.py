@@ -31,7 +31,7 @@ def check(asked: int, more: int, charged: int) -> None:
     allowed = limit()
     if allowed is not None and charged + more > allowed and not holds(CAP_IPC_LOCK):
         raise LimitError(
-            f"cannot pin {amount(asked)}: {_taken(charged)} pinned already, {amount(more)} more "
+            f"cannot pin {amount(asked)}: {_taken(charged)} pinned so far, {amount(more)} more "
             f"would be, and RLIMIT_MEMLOCK is {amount(allowed)}; {_remedy(charged + more)}"
         )
 

@@ -6,7 +6,7 @@ cq.completions()`), and closes what was made on it. `livedma.rdma.cm` makes conn
 
 from livedma._native.rdma import Completion, SharedReceives, WorkRequest
 from livedma.rdma.device import Device
-from livedma.rdma.memory import MemoryRegion, ProtectionDomain
+from livedma.rdma.memory import MemoryRegion, OnDemandRegion, ProtectionDomain
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "CompletionQueue",
     "Device",
     "MemoryRegion",
+    "OnDemandRegion",
     "ProtectionDomain",
     "QueuePair",
     "SharedReceives",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
 from livedma._native import rdma as native
 from livedma._native.pinning import place_of
-from livedma.memory import Backing, Window, pin
+from livedma.memory import Backing, OnDemand, Window, pin
 from livedma.memory.numa import node_of
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
@@ -15,43 +15,21 @@ if TYPE_CHECKING:
     from livedma.rdma.device import Device
 
 
-Mode = Literal["pinned"]
+Mode = Literal["pinned", "on demand"]
 
 
-class MemoryRegion(native.Region):
-    """Memory that the device may use, and peers as far as they were given rights.
+class _Pieces:
+    """What regions have in common: region[a:b] is a piece of one, for posting."""
 
-    region[a:b] is a piece of it, for posting.
-    """
+    if TYPE_CHECKING:
 
-    def __init__(
-        self,
-        pd: ProtectionDomain,
-        buffer: Any,
-        *access: str,
-        va: int | None = None,
-        mode: Mode = "pinned",
-        tenant: Hashable = None,
-    ) -> None:
-        if mode not in get_args(Mode):
-            raise ValueError(f"no region is {mode!r}: give one of {', '.join(get_args(Mode))}")
-        self.pd, self.mode = pd, mode
-        with memoryview(buffer) as held:  # until the region holds it
-            self.pin = pin(*place_of(held), tenant)
-            try:
-                super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
-            except BaseException:
-                self.pin.release()
-                raise
-
-    def close(self) -> None:
-        """Takes the right away, then lets the memory go; may be called again."""
-        super().close()
-        self.pin.release()
-
-    def __del__(self) -> None:
-        # What nobody closed: not with close(), since finalizers may not wait. The pin has its own.
-        super().close()
+        @property
+        def key(self) -> int: ...
+        @property
+        def va(self) -> int: ...
+        @property
+        def length(self) -> int: ...
+        def close(self) -> None: ...
 
     @property
     def lkey(self) -> int:
@@ -78,12 +56,65 @@ class MemoryRegion(native.Region):
         self.close()
 
 
+class MemoryRegion(_Pieces, native.Region):
+    """Pinned memory that the device may use, and peers as far as they were given rights."""
+
+    def __init__(
+        self,
+        pd: ProtectionDomain,
+        buffer: Any,
+        *access: str,
+        va: int | None = None,
+        tenant: Hashable = None,
+    ) -> None:
+        self.pd = pd
+        with memoryview(buffer) as held:  # until the region holds it
+            self.pin = pin(*place_of(held), tenant)
+            try:
+                super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
+            except BaseException:
+                self.pin.release()
+                raise
+
+    def close(self) -> None:
+        """Takes the right away, then lets the memory go; may be called again."""
+        super().close()
+        self.pin.release()
+
+    def __del__(self) -> None:
+        # What nobody closed: not with close(), since finalizers may not wait. The pin has its own.
+        super().close()
+
+
+class OnDemandRegion(_Pieces, OnDemand):
+    """Memory of the program whose pages come when the device needs them; see OnDemand."""
+
+    def __init__(
+        self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None
+    ) -> None:
+        super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
+        self.pd = pd
+
+
 class ProtectionDomain(native.ProtectionDomain):
     """Queue pairs and the memory that they may use; closed after all of them."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
 
+    @overload
+    def register(
+        self,
+        buffer: Any,
+        *access: str,
+        va: int | None = None,
+        mode: Literal["pinned"] = "pinned",
+        tenant: Hashable = None,
+    ) -> MemoryRegion: ...
+    @overload
+    def register(
+        self, buffer: Any, *access: str, va: int | None = None, mode: Literal["on demand"]
+    ) -> OnDemandRegion: ...
     def register(
         self,
         buffer: Any,
@@ -91,14 +122,22 @@ class ProtectionDomain(native.ProtectionDomain):
         va: int | None = None,
         mode: Mode = "pinned",
         tenant: Hashable = None,
-    ) -> MemoryRegion:
+    ) -> MemoryRegion | OnDemandRegion:
         """A region over any writable buffer (bytearray, mmap, numpy), which it keeps.
 
         access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
-        mode: pinned memory stays in its place; children of fork do not have its whole pages.
-        tenant: who is charged for it, besides the process. Raises BudgetError and LimitError.
+        mode: pinned memory stays in its place; children of fork do not have its whole pages. Of
+        memory on demand nothing stays: its pages come when they are needed (docs/memory.md).
+        tenant: who is charged for what is pinned, besides the process. Raises BudgetError and
+        LimitError.
         """
-        return MemoryRegion(self, buffer, *access, va=va, mode=mode, tenant=tenant)
+        if mode not in get_args(Mode):
+            raise ValueError(f"no region is {mode!r}: give one of {', '.join(get_args(Mode))}")
+        if mode == "pinned":
+            return MemoryRegion(self, buffer, *access, va=va, tenant=tenant)
+        if tenant is not None:
+            raise ValueError("a region on demand is charged to nobody: it has no tenant")
+        return OnDemandRegion(self, buffer, *access, va=va)
 
     def window(
         self,

@@ -13,6 +13,7 @@ from livedma.tools.perf_side import Side, supervised
 __all__ = ["serve_one"]
 
 _ACCEPT_S = 15.0
+_WHY_CHARACTERS = 200  # the client prints no more
 
 
 def serve_one(
@@ -33,7 +34,12 @@ def serve_one(
         except PlanError as error:
             control.send("failed", why=str(error))
             raise PeerError(f"{connection.peer}: {error}") from None
-        with Side(device, plan, memory, plan.span) as side:
+        try:
+            side = Side(device, plan, memory, plan.span)
+        except LivedmaError as error:  # a limit on memory, say
+            control.send("failed", why=str(error)[:_WHY_CHARACTERS])
+            raise
+        with side:
             _meet(control, side, listener, hello)
             on_plan(connection.peer, plan, side.connections[0].path_mtu)
             for index, size in enumerate(plan.sizes):

@@ -28,6 +28,7 @@ def records(runs: Runs) -> list[dict[str, Any]]:
             **row.measures,
             "problem": row.problem or None,
             "is_left_out": row.is_left_out,
+            "others_share": row.others_share,
         }
         for row in runs
     ]
@@ -43,6 +44,7 @@ def save(path: Path, experiment: Experiment, runs: Runs, about: Mapping[str, Any
         pyarrow.field("order", pyarrow.int32()),
         pyarrow.field("problem", pyarrow.string()),
         pyarrow.field("is_left_out", pyarrow.bool_()),
+        pyarrow.field("others_share", pyarrow.float64()),
     ]
     schema = pyarrow.schema(fields, {_ABOUT: json.dumps(about).encode()})
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), path)
@@ -74,6 +76,7 @@ def load(path: Path, experiment: Experiment) -> tuple[Runs, dict[str, Any]]:
             measures={name: v for name in measures if (v := record[name]) is not None},
             problem=record["problem"] or "",
             is_left_out=record["is_left_out"],
+            others_share=record["others_share"],
         )
         for record in table.to_pylist()
     ]

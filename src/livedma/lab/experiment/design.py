@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -19,6 +20,9 @@ __all__ = ["Column", "Experiment", "Form", "LeftOut", "Measures", "Panel", "Poin
 Form = Literal["quick", "full"]
 Point = Mapping[str, Value]  #: a level of every factor
 Measures = Mapping[str, Value]
+
+
+_PLAIN = ("", "count", "ratio", "share")
 
 
 class LeftOut(LivedmaError):
@@ -36,7 +40,7 @@ class Column:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ValueError(f"{self.name}: {self.unit!r} is no unit")
-        if self.unit not in ("", "count", "ratio") and not self.name.endswith(f"_{self.unit}"):
+        if self.unit not in _PLAIN and not self.name.endswith(f"_{self.unit}"):
             raise ValueError(f"{self.name}: the name has to end in _{self.unit}")
 
     def text(self, value: Value) -> str:
@@ -71,6 +75,10 @@ class Experiment(ABC):
 
     def repetitions(self, form: Form) -> int:
         return 3 if form == "quick" else 7
+
+    def around(self, form: Form) -> AbstractContextManager[None]:
+        """What has to be so while points are measured; undone at the end, however it ends."""
+        return nullcontext()
 
     @abstractmethod
     def run(self, point: Point) -> Measures:

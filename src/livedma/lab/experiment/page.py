@@ -38,7 +38,7 @@ def render(report: Report, plots: Mapping[str, str]) -> str:
         name=escape(experiment.name),
         question=escape(experiment.question),
         answer=f"<p>{escape(first)}</p>\n{_list(others)}",
-        left_out=f"<h2>What is missing</h2>\n{_list(problems)}" if problems else "",
+        left_out=f"<h2>What to know about the data</h2>\n{_list(problems)}" if problems else "",
         repetitions=report.repetitions,
         plots="\n".join(_figure(name, svg) for name, svg in plots.items()),
         table=_table(experiment, report.runs),

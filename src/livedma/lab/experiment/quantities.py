@@ -6,8 +6,8 @@ __all__ = ["UNITS", "Value", "quantity", "times"]
 
 Value = int | float | str | bool | None
 
-#: What a column may hold; its name ends so, unless it is a plain number ("count") or a word ("").
-UNITS = ("", "count", "ns", "bytes", "bytes_per_s", "ratio")
+#: What a column may hold; its name ends so, unless it is a plain number or a word ("").
+UNITS = ("", "count", "ns", "bytes", "bytes_per_s", "ratio", "share")
 
 _SCALES = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
@@ -24,6 +24,8 @@ def quantity(value: Value, unit: str) -> str:
         return str(value)
     if unit == "ratio":
         return times(value)
+    if unit == "share":
+        return f"{_digits(value * 100)} %"
     if unit not in _SCALES:
         return _digits(value)
     size = abs(value)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from livedma.errors import LivedmaError
+from livedma.lab.experiment.company import Company
 from livedma.lab.experiment.design import Experiment, Form, LeftOut, Measures, Point
 from livedma.lab.experiment.runs import Row, Runs
 
@@ -32,6 +33,13 @@ def measure(
 
     A point that this machine cannot measure is not tried again.
     """
+    with experiment.around(form):
+        return _measure(experiment, form, progress, seed)
+
+
+def _measure(
+    experiment: Experiment, form: Form, progress: Progress, seed: int
+) -> tuple[Runs, float]:
     points = experiment.points(form)
     turns = experiment.repetitions(form)
     total, started_s = len(points) * turns, time.monotonic()
@@ -56,14 +64,17 @@ def measure(
 
 
 def _one(experiment: Experiment, point: Point, turn: int, order: int) -> Row:
-    kind, found = _in_fresh_process(experiment, point)
+    kind, found, others_share = _in_fresh_process(experiment, point)
     if kind == _MEASURED:
         assert isinstance(found, dict)
-        return Row(point, turn, order, found)
+        return Row(point, turn, order, found, others_share=others_share)
     return Row(point, turn, order, {}, str(found), is_left_out=kind == _LEFT_OUT)
 
 
-def _in_fresh_process(experiment: Experiment, point: Point) -> tuple[int, Measures | str]:
+_Result = tuple[int, Measures | str, float | None]
+
+
+def _in_fresh_process(experiment: Experiment, point: Point) -> _Result:
     # A server that has imported everything forks them: nothing of one run is left for the next,
     # and none has to wait for Python to start.
     context = multiprocessing.get_context("forkserver")
@@ -74,12 +85,12 @@ def _in_fresh_process(experiment: Experiment, point: Point) -> tuple[int, Measur
     its.close()
     try:
         if not ours.poll(experiment.point_limit_s):
-            return _FAILED, f"nothing after {experiment.point_limit_s:g} s"
+            return _FAILED, f"nothing after {experiment.point_limit_s:g} s", None
         try:
-            found: tuple[int, Measures | str] = ours.recv()
+            found: _Result = ours.recv()
         except EOFError:
             process.join(_END_S)
-            return _FAILED, f"its process ended with {process.exitcode}"
+            return _FAILED, f"its process ended with {process.exitcode}", None
         process.join(_END_S)
         return found
     finally:
@@ -103,11 +114,12 @@ def _end(pid: int | None) -> None:
 def _run(experiment: Experiment, point: Point, pipe: Connection) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked for it ends us
+    company = Company()
     try:
-        result: tuple[int, Measures | str] = _MEASURED, dict(experiment.run(point))
+        result: _Result = _MEASURED, dict(experiment.run(point)), company.share()
     except LeftOut as reason:
-        result = _LEFT_OUT, str(reason)
+        result = _LEFT_OUT, str(reason), None
     except (LivedmaError, OSError, MemoryError) as error:
-        result = _FAILED, f"{type(error).__name__}: {error}"
+        result = _FAILED, f"{type(error).__name__}: {error}", None
     pipe.send(result)
     pipe.close()

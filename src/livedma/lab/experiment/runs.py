@@ -22,6 +22,7 @@ class Row:
     measures: Mapping[str, Value]
     problem: str = ""
     is_left_out: bool = False  #: the problem is this machine's, not a failure
+    others_share: float | None = None  #: of the processors' time meanwhile, what others took
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,12 @@ class Runs:
         }
         wanted = choose(medians.values()) if medians else None
         return next((level for level, median in medians.items() if median == wanted), None)
+
+    @property
+    def others_share(self) -> float:
+        """Of the processors' time, what others took during the runs: the median."""
+        shares = [row.others_share for row in self.rows if row.others_share is not None]
+        return statistics.median(shares) if shares else 0.0
 
     @property
     def failures(self) -> list[Row]:

@@ -1,59 +1,50 @@
-#include "guarded.h"
+#include "vanishing.h"
 
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 #include <ucontext.h>
-#include <unistd.h>
 
-static bool kernel_copy(int call, void *buf, const void *memory, size_t length)
-{
-	struct iovec local = {buf, length}, remote = {(void *)(uintptr_t)memory, length};
-
-	return syscall(call, (long)getpid(), &local, 1L, &remote, 1L, 0L) == (long)length;
-}
+#include "guarded.h"
 
 #ifdef __x86_64__
 
 /* Copy length bytes; compare and exchange. 0, 1 (exchanged), or -1 after a fault. */
-int ldma_guarded_move(void *to, const void *from, size_t length);
-int ldma_guarded_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired);
+int ldma_vanishing_move(void *to, const void *from, size_t length);
+int ldma_vanishing_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired);
 
 /* The two instructions that may fault, and where they go on then. */
-extern const char ldma_guarded_move_at[], ldma_guarded_exchange_at[], ldma_guarded_fault_at[];
+extern const char ldma_vanishing_move_at[], ldma_vanishing_exchange_at[], ldma_vanishing_fault_at[];
 
 __asm__(".pushsection .text\n"
-	".hidden ldma_guarded_move, ldma_guarded_exchange\n"
-	".hidden ldma_guarded_move_at, ldma_guarded_exchange_at, ldma_guarded_fault_at\n"
-	".globl ldma_guarded_move, ldma_guarded_exchange\n"
-	".globl ldma_guarded_move_at, ldma_guarded_exchange_at, ldma_guarded_fault_at\n"
-	".type ldma_guarded_move, @function\n"
-	"ldma_guarded_move:\n"
+	".hidden ldma_vanishing_move, ldma_vanishing_exchange\n"
+	".hidden ldma_vanishing_move_at, ldma_vanishing_exchange_at, ldma_vanishing_fault_at\n"
+	".globl ldma_vanishing_move, ldma_vanishing_exchange\n"
+	".globl ldma_vanishing_move_at, ldma_vanishing_exchange_at, ldma_vanishing_fault_at\n"
+	".type ldma_vanishing_move, @function\n"
+	"ldma_vanishing_move:\n"
 	"	.cfi_startproc\n"
 	"	mov	%rdx, %rcx\n"
-	"ldma_guarded_move_at:\n"
+	"ldma_vanishing_move_at:\n"
 	"	rep movsb\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"
-	"ldma_guarded_fault_at:\n"
+	"ldma_vanishing_fault_at:\n"
 	"	mov	$-1, %eax\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size ldma_guarded_move, . - ldma_guarded_move\n"
-	".type ldma_guarded_exchange, @function\n"
-	"ldma_guarded_exchange:\n"
+	".size ldma_vanishing_move, . - ldma_vanishing_move\n"
+	".type ldma_vanishing_exchange, @function\n"
+	"ldma_vanishing_exchange:\n"
 	"	.cfi_startproc\n"
 	"	mov	(%rsi), %rax\n"
-	"ldma_guarded_exchange_at:\n"
+	"ldma_vanishing_exchange_at:\n"
 	"	lock cmpxchg %rdx, (%rdi)\n"
 	"	mov	%rax, (%rsi)\n"
 	"	sete	%al\n"
 	"	movzbl	%al, %eax\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size ldma_guarded_exchange, . - ldma_guarded_exchange\n"
+	".size ldma_vanishing_exchange, . - ldma_vanishing_exchange\n"
 	".popsection\n");
 
 static const int signals[] = {SIGSEGV, SIGBUS};
@@ -81,9 +72,9 @@ static void handle(int number, siginfo_t *info, void *context)
 {
 	greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
 
-	if (*at == (greg_t)(uintptr_t)ldma_guarded_move_at ||
-	    *at == (greg_t)(uintptr_t)ldma_guarded_exchange_at)
-		*at = (greg_t)(uintptr_t)ldma_guarded_fault_at;
+	if (*at == (greg_t)(uintptr_t)ldma_vanishing_move_at ||
+	    *at == (greg_t)(uintptr_t)ldma_vanishing_exchange_at)
+		*at = (greg_t)(uintptr_t)ldma_vanishing_fault_at;
 	else
 		hand_on(number, info, context);
 }
@@ -101,15 +92,15 @@ static void install(void)
 	__atomic_store_n(&is_installed, true, __ATOMIC_RELEASE);
 }
 
-void ldma_guarded_start(void)
+void ldma_vanishing_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, install);
-	ldma_guarded_verify();
+	ldma_vanishing_verify();
 }
 
-void ldma_guarded_verify(void)
+void ldma_vanishing_verify(void)
 {
 	struct sigaction now;
 
@@ -133,56 +124,56 @@ static bool is_guarded(void)
 	return hears == YES && __atomic_load_n(&is_installed, __ATOMIC_ACQUIRE);
 }
 
-bool ldma_guarded_load(void *buf, const void *memory, size_t length)
+bool ldma_vanishing_load(void *buf, const void *memory, size_t length)
 {
 	if (is_guarded())
-		return !ldma_guarded_move(buf, memory, length);
-	return kernel_copy(SYS_process_vm_readv, buf, memory, length);
+		return !ldma_vanishing_move(buf, memory, length);
+	return ldma_guarded_copy(buf, memory, length);
 }
 
-bool ldma_guarded_store(void *memory, const void *buf, size_t length)
+bool ldma_vanishing_store(void *memory, const void *buf, size_t length)
 {
 	if (is_guarded())
-		return !ldma_guarded_move(memory, buf, length);
-	return kernel_copy(SYS_process_vm_writev, (void *)(uintptr_t)buf, memory, length);
+		return !ldma_vanishing_move(memory, buf, length);
+	return ldma_guarded_copy(memory, buf, length);
 }
 
-bool ldma_guarded_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,
-				   bool *ret_done)
+bool ldma_vanishing_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,
+				     bool *ret_done)
 {
 	uint64_t value;
 	int result;
 
 	/* The kernel has no such call: unguarded, it at least finds out whether the page is there. */
-	if (!is_guarded() && !kernel_copy(SYS_process_vm_readv, &value, memory, sizeof(value)))
+	if (!is_guarded() && !ldma_guarded_copy(&value, memory, sizeof(value)))
 		return false;
-	result = ldma_guarded_exchange(memory, expected, desired);
+	result = ldma_vanishing_exchange(memory, expected, desired);
 	*ret_done = result == 1;
 	return result >= 0;
 }
 
 #else
 
-void ldma_guarded_start(void)
+void ldma_vanishing_start(void)
 {
 }
 
-void ldma_guarded_verify(void)
+void ldma_vanishing_verify(void)
 {
 }
 
-bool ldma_guarded_load(void *buf, const void *memory, size_t length)
+bool ldma_vanishing_load(void *buf, const void *memory, size_t length)
 {
-	return kernel_copy(SYS_process_vm_readv, buf, memory, length);
+	return ldma_guarded_copy(buf, memory, length);
 }
 
-bool ldma_guarded_store(void *memory, const void *buf, size_t length)
+bool ldma_vanishing_store(void *memory, const void *buf, size_t length)
 {
-	return kernel_copy(SYS_process_vm_writev, (void *)(uintptr_t)buf, memory, length);
+	return ldma_guarded_copy(memory, buf, length);
 }
 
-bool ldma_guarded_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,
-				   bool *ret_done)
+bool ldma_vanishing_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,
+				     bool *ret_done)
 {
 	(void)memory, (void)expected, (void)desired, (void)ret_done;
 	return false;

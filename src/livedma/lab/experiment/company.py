@@ -1,0 +1,38 @@
+"""Who else uses the processors while something is measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+__all__ = ["Company"]
+
+_IDLE = (3, 4)  # idle and waiting for disks, of the times in /proc/stat
+_GUEST = 8  # counted among the others already
+
+
+class Company:
+    """From when it is made on."""
+
+    def __init__(self) -> None:
+        self._busy_s, self._own_s, self._began_s = _busy_s(), _own_s(), time.monotonic()
+
+    def share(self) -> float:
+        """Of the time of all processors, what other processes took of it."""
+        others_s = _busy_s() - self._busy_s - (_own_s() - self._own_s)
+        whole_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
+        return min(max(others_s / whole_s, 0.0), 1.0) if whole_s > 0 else 0.0
+
+
+def _busy_s() -> float:
+    first = Path("/proc/stat").read_text().partition("\n")[0]
+    ticks = [int(word) for word in first.split()[1:]]
+    busy = sum(count for place, count in enumerate(ticks[:_GUEST]) if place not in _IDLE)
+    return busy / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    """Of this process, and of its children that have ended."""
+    own = os.times()
+    return own.user + own.system + own.children_user + own.children_system

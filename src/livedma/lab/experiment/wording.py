@@ -1,0 +1,29 @@
+"""Comparisons in words, no stronger than the data."""
+
+from __future__ import annotations
+
+from livedma.lab.experiment.quantities import times
+from livedma.lab.experiment.runs import Spread
+
+__all__ = ["ALIKE", "is_clear", "relation"]
+
+ALIKE = 0.05  #: what differs by less is alike
+
+
+def is_clear(ratio: Spread | None) -> bool:
+    """Whether most runs agree on which is more, and by more than a trifle."""
+    if ratio is None or abs(ratio.median - 1) <= ALIKE:
+        return False
+    return ratio.low > 1 or ratio.high < 1 or abs(ratio.median - 1) > (ratio.high - ratio.low) / 2
+
+
+def relation(ratio: Spread | None, more: str = "more", less: str = "less") -> str:
+    """`1.8x as much`, or that there is no clear difference."""
+    if ratio is None:
+        return "not measured"
+    if not is_clear(ratio):
+        low, median, high = (times(value) for value in (ratio.low, ratio.median, ratio.high))
+        return f"not clearly different ({median}; {low} to {high})"
+    word = more if ratio.median > 1 else less
+    factor = ratio.median if ratio.median > 1 else 1 / ratio.median
+    return f"{times(factor)} {word}"

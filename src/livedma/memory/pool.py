@@ -1,0 +1,286 @@
+"""Pools: equal buffers, cut from shards that come from a source of memory and go back to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from typing import Self
+
+from livedma._native import pool as native
+from livedma._native.pool import Buffer
+from livedma.errors import BudgetError, InUseError, LimitError, NoRoomError
+from livedma.memory.backing import PAGE
+from livedma.memory.lease import Lease, Source
+from livedma.memory.pool_stats import ClassStats, PoolStats, Waits
+from livedma.memory.pool_tasks import inbox
+
+__all__ = ["SHARD_SIZE", "Buffer", "Pool"]
+
+SHARD_SIZE = 65536
+_RETRY_S = 0.05  # so often those who wait ask the source again
+_KEEP_IDLE = 1  # shards: taking and returning at the edge must not map and unmap each time
+
+
+class Pool(native.Pool):
+    """Buffers of buffer_size bytes, each on 64 bytes of its own, in shards of shard_size bytes.
+
+    A shard holds as many buffers as fit, one at least. It is added when no buffer is free and the
+    source has room, and given back when it is empty and another one is, too. Reserve, minimum and
+    maximum are numbers of buffers: so many are there for control whatever data does; so many are
+    there from the start and stay; never more than that. All calls may be made by any thread.
+
+    close() may be called at any time. Buffers that are still taken are gone then: whoever posted
+    them has to end that first.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        buffer_size: int,
+        shard_size: int = SHARD_SIZE,
+        reserve: int = 0,
+        minimum: int = 0,
+        maximum: int | None = None,
+    ) -> None:
+        """NoRoomError: the source has too little for minimum and reserve."""
+        buffers = _shard_buffers(buffer_size, shard_size)
+        _check_bounds(reserve, minimum, maximum)
+        super().__init__(buffer_size, buffers, reserve, minimum, maximum or 0)
+        self._source = source
+        self.shard_size = _pages(max(shard_size, buffers * self.stride))
+        self._growing = threading.Lock()
+        self._refused_s = -_RETRY_S
+        self._leaving: deque[Lease] = deque()  # no part of it, but not given back either
+        self._keeper: threading.Thread | None = None
+        weakref.finalize(self, _release, self.leases).atexit = False
+        while self.is_short():
+            if not self._grow():
+                self.close()
+                raise NoRoomError(
+                    f"the source has no room for the {max(minimum, reserve)} buffers of "
+                    f"{buffer_size} bytes that the pool has to begin with"
+                )
+
+    def try_take(self, control: bool = False) -> Buffer | None:
+        """A buffer if there is one or the source has room, else None."""
+        buffer = self.take_free(control)
+        while buffer is None:
+            with self._growing:
+                # Somebody else may have grown it meanwhile, or others have waited for what we got.
+                buffer = self.take_free(control)
+                if buffer is None and not self._add_shard():
+                    return None
+        return buffer
+
+    def take(self, control: bool = False, timeout: float | None = None) -> Buffer:
+        """A buffer; waits for its turn. TimeoutError after timeout seconds."""
+        buffer = self.try_take(control)
+        if buffer is not None:
+            return buffer
+        waiter = native.Waiter(self, control)
+        until = _deadline(timeout)
+        try:
+            while not waiter.wait(_slice(until)) and time.monotonic() < until:
+                self._retry()
+        except BaseException:
+            _abandon(waiter)
+            raise
+        return _claim(waiter, timeout)
+
+    async def take_async(self, control: bool = False, timeout: float | None = None) -> Buffer:
+        """The same for asyncio."""
+        buffer = self.try_take(control)
+        if buffer is not None:
+            return buffer
+        until, tasks = _deadline(timeout), inbox()
+        waiter = tasks.wait(self, control)
+        try:
+            while not waiter.token.done() and time.monotonic() < until:
+                await asyncio.wait({waiter.token}, timeout=_slice(until))
+                if not waiter.token.done():
+                    self._retry()
+        except BaseException:
+            _abandon(waiter)
+            raise
+        finally:
+            tasks.rest()
+        return _claim(waiter, timeout)
+
+    def tend(self) -> None:
+        """Gives back what is idle, and adds shards for those who wait.
+
+        The pool does so by itself when Python takes and returns; it is for whoever gave the source
+        more room and does not want to wait until somebody asks it again.
+        """
+        if self.closed:
+            return
+        self.answer()
+        self._give_back(_KEEP_IDLE)
+        while any(self.counts()["waiting"]) and self._grow():
+            pass
+
+    def trim(self) -> int:
+        """Gives back all idle shards, but for minimum and reserve. How many."""
+        return self._give_back(0)
+
+    def keep(self) -> None:
+        """Tends it in a thread, for those who use it from C. It lives until close() then."""
+        if self._keeper is None:
+            descriptor = self.listen_for_calls()
+            self._keeper = threading.Thread(
+                target=self._tend_when_called, args=(descriptor,), name="livedma-pool", daemon=True
+            )
+            self._keeper.start()
+
+    def close(self) -> None:
+        """Ends it in any state: who waits gets PoolClosed, and all shards go back to the source.
+
+        Again does nothing, unless the source could not take all of them: then it is asked again.
+        """
+        self._leaving.extend(self.shut())
+        if self._keeper is not None and self._keeper is not threading.current_thread():
+            os.eventfd_write(self.listen_for_calls(), 1)
+            self._keeper.join()
+        self._release_leaving(is_last=True)
+
+    @property
+    def stats(self) -> PoolStats:
+        counts = self.counts()
+        data, control = (
+            ClassStats(
+                waits=_waits(*self.waits(bool(i))),
+                **{name: counts[name][i] for name in _BY_CLASS},
+            )
+            for i in (0, 1)
+        )
+        plain = {name: value for name, value in counts.items() if name not in _BY_CLASS}
+        mapped = sum(lease.length for lease in list(self.leases))
+        return PoolStats(mapped_bytes=mapped, data=data, control=control, **plain)
+
+    def _grow(self) -> bool:
+        with self._growing:
+            return self._add_shard()
+
+    def _add_shard(self) -> bool:
+        """One more shard, unless the pool or the source says no."""
+        buffers = self.room()
+        if not buffers:
+            return False
+        whole = buffers == self.shard_buffers
+        try:
+            lease = self._source.take(self.shard_size if whole else _pages(buffers * self.stride))
+        except (NoRoomError, BudgetError, LimitError):
+            self._refused_s = time.monotonic()
+            return False
+        try:
+            self.add_shard(lease, buffers)
+        except BaseException:
+            lease.release()
+            raise
+        return True
+
+    def _retry(self) -> None:
+        """Asks the source again, but not for each of those who wait."""
+        if time.monotonic() - self._refused_s >= _RETRY_S and not self.closed:
+            self.tend()
+
+    def _give_back(self, keep_idle: int) -> int:
+        count = 0
+        while (lease := self.retire_shard(keep_idle)) is not None:
+            self._leaving.append(lease)
+            count += 1
+        self._release_leaving()
+        return count
+
+    def _release_leaving(self, is_last: bool = False) -> None:
+        """What somebody still uses, though its buffers were returned, is tried again later."""
+        failed: BaseException | None = None
+        for _ in range(len(self._leaving)):
+            try:
+                lease = self._leaving.popleft()
+            except IndexError:  # somebody else does the same
+                break
+            try:
+                lease.release()
+            except (InUseError, BufferError) as error:
+                self._leaving.append(lease)
+                failed = error
+        if failed is not None and is_last:
+            raise failed
+
+    def _tend_when_called(self, descriptor: int) -> None:
+        while not self.closed:
+            os.eventfd_read(descriptor)
+            with contextlib.suppress(native.PoolClosed):
+                self.tend()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_BY_CLASS = ("taken", "waiting", "oldest_ns", "takes", "gave_up")
+
+
+def _waits(count: int, sum_ns: int, max_ns: int, buckets: list[tuple[int, int]]) -> Waits:
+    return Waits(count, sum_ns, max_ns, tuple(buckets))
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def _shard_buffers(buffer_size: int, shard_size: int) -> int:
+    if not 0 < buffer_size < 1 << 32:
+        raise ValueError("a buffer has at least one byte and less than 4 GiB")
+    if shard_size <= 0:
+        raise ValueError("a shard has at least one byte")
+    stride = -(-buffer_size // native.ALIGNMENT) * native.ALIGNMENT
+    buffers = max(shard_size // stride, 1)
+    if buffers > native.SHARD_BUFFERS_MAX:
+        raise ValueError(f"a shard has at most {native.SHARD_BUFFERS_MAX} buffers, not {buffers}")
+    return buffers
+
+
+def _check_bounds(reserve: int, minimum: int, maximum: int | None) -> None:
+    if reserve < 0 or minimum < 0:
+        raise ValueError("reserve and minimum are numbers of buffers")
+    most = native.BUFFERS_MAX if maximum is None else maximum
+    if not max(reserve, minimum, 1) <= most <= native.BUFFERS_MAX:
+        raise ValueError(
+            f"maximum is at least 1, reserve and minimum, and at most {native.BUFFERS_MAX}"
+        )
+
+
+def _release(leases: Iterable[Lease]) -> None:
+    for lease in leases:
+        lease.release()
+
+
+def _deadline(timeout: float | None) -> float:
+    return float("inf") if timeout is None else time.monotonic() + timeout
+
+
+def _slice(until: float) -> float:
+    return max(min(until - time.monotonic(), _RETRY_S), 0.0)
+
+
+def _claim(waiter: native.Waiter, timeout: float | None) -> Buffer:
+    buffer = waiter.claim()
+    if buffer is None:
+        raise TimeoutError(f"no buffer came free within {timeout} s")
+    return buffer
+
+
+def _abandon(waiter: native.Waiter) -> None:
+    with contextlib.suppress(native.PoolClosed):
+        if (late := waiter.claim()) is not None:
+            late.release()
