@@ -191,6 +191,20 @@ def test_the_rest_is_smaller_than_a_part() -> None:
         window.extend()
 
 
+def test_large_parts_come_and_go_in_steps() -> None:
+    step = 8192 * PAGE
+    world = World(3 * step)
+    world.window.extend(2 * step + PAGE)
+    for offset in (step - 100, 2 * step - 100):
+        assert world.write(offset, bytes(range(200))) == "SUCCESS"
+        assert world.read(offset, 200) == bytes(range(200))
+    assert world.write(2 * step + PAGE - 1, b"xx") == "REM_ACCESS_ERR"
+    assert world.window.shrink() == 2 * step + PAGE
+    for offset in (0, step, 2 * step):
+        assert world.write(offset, b"x") == "REM_ACCESS_ERR"
+    assert world.window.statistics().mapped == 0
+
+
 def test_no_memory_changes_nothing() -> None:
     backing = Empty()
     world = World(backing=backing)
