@@ -91,6 +91,53 @@ print(block.kind, block.descriptors, block.reason, sep="|")
     assert "0 of 4096 KiB came in huge pages" in reason
 
 
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A memory cgroup of 64 MiB below this process's own."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    places = {tuple(line.split(":")[1].split(",")): line.split(":", 2)[2] for line in lines}
+    first = next((path for names, path in places.items() if "memory" in names), None)
+    if first is not None:
+        parent, limit = Path("/sys/fs/cgroup/memory" + first), "memory.limit_in_bytes"
+    else:
+        parent, limit = Path("/sys/fs/cgroup" + places.get(("",), "/nowhere")), "memory.max"
+    group = parent / f"livedma-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        needs(False, f"memory cgroups cannot be made: {error}")
+    try:
+        needs((group / limit).exists(), "the memory controller is not for us")
+        (group / limit).write_text(str(64 << 20))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_a_limit_is_an_error_and_not_the_end(small_cgroup: Path) -> None:
+    """Who exceeds a memory cgroup's limit is killed: it must not come so far."""
+    program = f"""
+import os
+from livedma._native.rdma import Engine
+from livedma.errors import NoRoomError
+from livedma.memory import Window
+with open({str(small_cgroup / "cgroup.procs")!r}, "w") as procs:
+    procs.write(str(os.getpid()))
+window = Window(Engine(), 1 << 30)
+window.extend(16 << 20)
+try:
+    window.extend(256 << 20)
+except NoRoomError as error:
+    print(window.linked, error)
+window.shrink()
+window.extend(16 << 20)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    linked, _, error = done.stdout.partition(" ")
+    assert (int(linked), "64 MiB" in error) == (16 << 20, True)
+
+
 def test_a_node_that_does_not_exist_is_told_not_fatal() -> None:
     block = Anonymous().allocate(0, PAGE, PAGE, 1000)
     assert "node 1000" in block.reason
