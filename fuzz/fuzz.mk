@@ -3,7 +3,7 @@ FUZZ_SECONDS ?= 60
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device
-PORT_THREADS := threads hostile pins paging # tests/port, for TSan
+PORT_THREADS := threads hostile pins paging windows # tests/port, for TSan
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
