@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from lender import Lender
+from lender import Lender, Loan
 
 from livedma._native.pool import Waiter
 from livedma.memory import Buffer, Pool, PoolClosed
@@ -289,6 +289,29 @@ def test_a_kept_pool_is_tended_by_its_thread() -> None:
     keeper = next(t for t in threading.enumerate() if t.name == "livedma-pool")
     pool.close()
     assert not keeper.is_alive() and not lender.loans
+
+
+def test_a_keeper_hears_what_was_called_before_and_survives_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    lender = Lender()
+    take = lender.take
+
+    def fail(size: int) -> Loan:
+        raise OSError(5, "I/O error")
+
+    lender.take = fail  # type: ignore[method-assign]
+    pool = Pool(lender, 4096, 4096)
+    first = Waiter(pool)
+    pool.keep()
+    until(lambda: failures)
+    assert failures[0].exc_type is OSError
+    lender.take = take  # type: ignore[method-assign]
+    second = Waiter(pool)  # calls again
+    assert first.wait(LIMIT_S) and second.wait(LIMIT_S)
+    pool.close()
 
 
 def test_many_threads_at_once() -> None:
