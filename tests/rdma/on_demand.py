@@ -10,7 +10,7 @@ from loopback import HERE, THERE
 from pairs import RIGHTS, End
 
 from livedma.rdma import Device
-from mapped import PAGE, map_at, unmap, view
+from mapped import PAGE, map_apart, unmap, view
 
 PAGES = 64
 
@@ -20,7 +20,7 @@ class World:
 
     def __init__(self, a: End, b: End, pages: int = PAGES) -> None:
         self.a, self.b, self.pages = a, b, pages
-        self.base = map_at(0, pages)
+        self.base = map_apart(pages)
         self.region = b.pd.register(view(self.base, pages * PAGE), *RIGHTS, mode="on demand")
 
     def at(self, page: int) -> int:

@@ -21,7 +21,21 @@ from loopback import ELSEWHERE, HERE, THERE
 from pairs import RIGHTS, End
 
 from livedma.rdma import Device, OnDemandRegion
-from mapped import NONE, PAGE, READ, WRITE, advise, get, map_at, move, protect, put, unmap, view
+from mapped import (
+    NONE,
+    PAGE,
+    READ,
+    WRITE,
+    advise,
+    get,
+    map_apart,
+    map_at,
+    move,
+    protect,
+    put,
+    unmap,
+    view,
+)
 
 SECONDS = float(os.environ.get("LIVEDMA_STORM_SECONDS", "6"))
 PAGES = 64
@@ -166,7 +180,7 @@ def has_seen_all(region: OnDemandRegion, peers: list[Peer], until: float) -> boo
 
 def storm(device: Device, peers: list[Peer], seconds: float, seed: int) -> dict[str, int]:
     pd = device.protection_domain()
-    base = map_at(0, PAGES)
+    base = map_apart(PAGES)
     region = pd.register(view(base, PAGES * PAGE), *RIGHTS, mode="on demand")
     for peer in peers:
         peer.end.pd = pd
