@@ -228,6 +228,7 @@ int ldma_perf_drain(struct ldma_perf *perf)
 {
 	struct ldma_wc wcs[BATCH];
 
+	perf->done = perf->refill_ns = 0;
 	while (perf->done < perf->iterations) {
 		int result = await_and_take(perf, wcs);
 		uint64_t now_ns = ldma_port_now();

@@ -56,7 +56,7 @@ uint64_t ldma_perf_longest_gap_ns(const struct ldma_perf *perf);
 /* Posts the Receives of every connection: once, before the other side begins to SEND. Each is replaced when it was used. */
 int ldma_perf_prepare(struct ldma_perf *perf);
 
-/* Receives the SENDs of the other side's stream. */
+/* Receives the SENDs of the other side's stream. May be called again, for another stream. */
 int ldma_perf_drain(struct ldma_perf *perf);
 
 /* Gives back what Receives have of pools, once their queue pairs are gone. */

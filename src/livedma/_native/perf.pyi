@@ -1,6 +1,7 @@
 from array import array
 from collections.abc import Sequence
 
+from livedma._native.pool import Pool
 from livedma._native.port import Port
 from livedma._native.rdma import OPERATIONS as OPERATIONS
 from livedma._native.rdma import STATUSES as STATUSES
@@ -24,7 +25,7 @@ class Measurement:
         span: int = 0,
         spin: float = 0.0,
         keeps_times: bool = False,
-        pools: Sequence[object] | None = None,
+        pools: Sequence[Pool] | None = None,
     ) -> None: ...
     @staticmethod
     def stride(size: int) -> int: ...

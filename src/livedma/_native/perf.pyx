@@ -4,9 +4,9 @@ from array import array
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from livedma._native.pool cimport Pool, ldma_pool
 from livedma._native.port cimport Port, ldma_port
 from livedma._native.rdma cimport (
     CompletionQueue, QueuePair, Region, check, ldma_cq, ldma_qp, ldma_sge,
@@ -15,8 +15,6 @@ from livedma._native.rdma cimport (
 from livedma._native import rdma as native
 
 cdef extern from "perf.h" nogil:
-    struct ldma_pool:
-        pass
     struct ldma_perf_peer:
         ldma_qp *qp
         uint64_t remote_va
@@ -79,12 +77,13 @@ cdef class Measurement:
                  uint32_t receives=1, uint64_t span=0, double spin=0.0, bint keeps_times=False,
                  pools=None):
         """peers: (queue pair, remote va, rkey) of each connection. memory: its key, its address for the device, and a
-        buffer. span: of the other side's memory, which requests go round. spin: seconds. pools: capsules, one for
-        each connection, where its Receives get buffers of size bytes."""
+        buffer. span: of the other side's memory, which requests go round. spin: seconds. pools: one for each
+        connection, where its Receives get buffers of size bytes."""
         cdef uint8_t[::1] view = memory[2]
         cdef uint64_t middle = view.shape[0] // 2
         cdef uint32_t i
         cdef QueuePair qp
+        cdef Pool pool
         if self.held is not None:
             raise ValueError("the measurement is set up already")
         if not 0 < size <= middle:
@@ -116,7 +115,7 @@ cdef class Measurement:
             if self.c.pools == NULL or self.c.handles == NULL:
                 raise MemoryError
             for i, pool in enumerate(pools):
-                self.c.pools[i] = <ldma_pool *>PyCapsule_GetPointer(pool, "ldma_pool")
+                self.c.pools[i] = pool.live()
         if self.c.peers == NULL or keeps_times and not (self.c.posted_ns and self.c.completed_ns):
             raise MemoryError
         for i, (qp, va, rkey) in enumerate(peers):

@@ -76,9 +76,7 @@ def draw(experiment: Experiment, panel: Panel, runs: Runs) -> tuple[str, bytes]:
         _scale_y(axes, experiment, panel, lines)
         axes.set_title(panel.title)
         if len(lines) > 1:
-            figure.legend(
-                loc="outside lower left", ncols=2 if len(lines) > 3 else len(lines), borderpad=0.2
-            )
+            figure.legend(loc="outside lower left", ncols=min(len(lines), 3), borderpad=0.2)
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from livedma.lab.experiment.design import Experiment
 from livedma.lab.experiment.pages import Pages
+from livedma.lab.experiment.pool import Pools
 
 __all__ = ["EXPERIMENTS", "by_name"]
 
-EXPERIMENTS: tuple[Experiment, ...] = (Pages(),)
+EXPERIMENTS: tuple[Experiment, ...] = (Pools(), Pages())
 
 
 def by_name(name: str) -> Experiment:

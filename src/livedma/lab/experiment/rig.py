@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import mmap
 import os
+import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from livedma._native.perf import CompletionError, Measurement
 from livedma.errors import LivedmaError
+from livedma.memory import Pool
 from livedma.rdma import Device, ProtectionDomain, QueuePair
 
-__all__ = ["MTU", "Rig", "on_processor"]
+__all__ = ["MTU", "Received", "Rig", "on_processor"]
 
 MTU = 4096
 
@@ -23,6 +27,7 @@ _TIMEOUT = 19  # two seconds, which a busy machine keeps
 _SLICE_S = 0.05
 _SPIN_S = 10.0
 _SIZE_MAX = 1 << 20
+_STREAMS = 5
 
 
 @contextmanager
@@ -34,6 +39,14 @@ def on_processor(number: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@dataclass(frozen=True)
+class Received:
+    """For each message: medians of several streams."""
+
+    elapsed_ns: float
+    refill_ns: float  #: of it, to give its buffer back, take another one and post it
 
 
 class Rig:
@@ -113,6 +126,44 @@ class Rig:
             raise LivedmaError(f"no {operation} was done for ten seconds") from None
         return measurement.elapsed_ns
 
+    def receive(self, size: int, iterations: int, pools: Sequence[Pool], receives: int) -> Received:
+        """SENDs of all connections, received into buffers of the connections' pools."""
+        local = mmap.mmap(-1, 2 * size)
+        with self.pd.register(local) as region:
+            receiving = Measurement(
+                self.there,
+                self.cq,
+                [(qp, 0, 0) for qp in self.receivers],
+                "SEND",
+                (region.key, region.va, memoryview(local)),
+                size,
+                iterations=iterations,
+                receives=receives,
+                spin=_SPIN_S,
+                pools=pools,
+            )
+            receiving.prepare()
+            found = [self._receive_once(receiving, size, iterations) for _ in range(_STREAMS)]
+            for qp in self.receivers:
+                qp.close()
+            receiving.release()
+        return Received(
+            *(statistics.median(each) for each in zip(*found, strict=True)),
+        )
+
+    def _receive_once(
+        self, receiving: Measurement, size: int, iterations: int
+    ) -> tuple[float, float]:
+        with ThreadPoolExecutor(1) as threads:
+            draining = threads.submit(_on_second_processor, receiving.drain)
+            try:
+                self.stream("SEND", size, iterations)
+            except BaseException:
+                receiving.cancel()
+                raise
+            draining.result()
+        return receiving.elapsed_ns / iterations, receiving.refill_ns / iterations
+
     @contextmanager
     def serving(self) -> Iterator[None]:
         """A thread on another processor serves `there`, so that no wake-up is measured."""
@@ -145,6 +196,11 @@ class Rig:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _on_second_processor(loop: Callable[[], None]) -> None:
+    with on_processor(1):
+        loop()
 
 
 def _connect(qp: QueuePair, number: int, address: str) -> None:
