@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import gc
 import mmap
 import os
 import resource
@@ -56,7 +57,8 @@ def test_the_last_region_leaves_nothing() -> None:
 
     with Device(HERE) as device:
         pd = device.protection_domain()
-        wait_until(lambda: not threads())  # of other tests
+        gc.collect()  # what tests before have forgotten may go meanwhile
+        wait_until(lambda: not threads())
         base, before = map_at(0, 4), descriptors()
         for _ in range(3):
             with pd.register(view(base, 4 * PAGE), "remote_write", mode="on demand") as region:
@@ -64,7 +66,7 @@ def test_the_last_region_leaves_nothing() -> None:
                 wait_until(lambda: threads() == ["ldma-filler", "ldma-watcher"])
                 assert descriptors() > before
         unmap(base, 4)  # waits for nobody
-        wait_until(lambda: not threads() and descriptors() == before)
+        wait_until(lambda: not threads() and descriptors() <= before)
 
 
 def test_a_region_goes_with_its_device_or_its_last_user() -> None:
