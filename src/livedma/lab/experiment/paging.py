@@ -76,15 +76,11 @@ class Paging(Experiment):
     )
 
     def points(self, form: Form) -> list[Point]:
-        sizes = (
-            (1 << 20, 16 << 20, 256 << 20)
-            if form == "quick"
-            else [1 << n for n in range(20, 31, 2)]
-        )
-        tight = (256 << 20,) if form == "quick" else (256 << 20, 1 << 30)
+        shifts = (20, 23, 26) if form == "quick" else range(20, 31, 2)
+        tight = (28,) if form == "quick" else (28, 30)
         return [
-            *grid(way=WAYS, region_bytes=sizes, limit=(FREE,)),
-            *grid(way=WAYS, region_bytes=tight, limit=(TIGHT,)),
+            *grid(way=WAYS, region_bytes=[1 << n for n in shifts], limit=(FREE,)),
+            *grid(way=WAYS, region_bytes=[1 << n for n in tight], limit=(TIGHT,)),
         ]
 
     def run(self, point: Point) -> Measures:
