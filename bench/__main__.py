@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, rdma, translation, windows
+from bench import capture_rate, decode, pool, rdma, translation, windows
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -33,6 +33,7 @@ def main() -> int:
             decode.speed(directory, captures),
             decode.memory(directory, captures),
             capture_rate.lines(),
+            pool.lines(directory),
             rdma.lines(directory),
             translation.lines(),
             windows.lines(),

@@ -1,19 +1,17 @@
-/* What taking and returning a buffer costs, in ns a pair, one thread:
- *
- *   pool_cost        ->  "ours NS, malloc NS, freelist NS ns"
+/* What taking and returning a buffer costs, in ns a pair, one thread: a library, of which bench/pool.py loads two builds.
  *
  * Ours has a lock, tells a wrong return from a right one and keeps shards apart; malloc is what a program would use without
- * a pool; the freelist is the least there can be: two loads and two stores, no lock and no questions asked. `held` buffers
- * are taken all the time, and each pair returns one of them at random and takes another. */
+ * a pool; the freelist is the least there can be: two loads and two stores, no lock and no questions asked. HELD buffers are
+ * taken all the time, and each pair returns one of them at random and takes another. */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "pool.h"
 
-enum { BUFFER = 4096, SHARD_BUFFERS = 16, SHARDS = 64, HELD = 512, PAIRS = 2000000 };
+enum { BUFFER = 4096, SHARD_BUFFERS = 16, SHARDS = 64, HELD = 512, EVENTS = 8192 };
+
+static struct ldma_pool_log events = LDMA_POOL_LOG_INIT;
 
 static uint64_t now_ns(void)
 {
@@ -24,61 +22,94 @@ static uint64_t now_ns(void)
 }
 
 /* Which of those that are held goes next: the same for all. */
-static uint32_t next_victim(uint32_t *state)
+static uint32_t next_victim(void)
 {
-	*state = *state * 1664525 + 1013904223;
-	return *state >> 16 & (HELD - 1);
+	static uint32_t state = 1;
+
+	state = state * 1664525 + 1013904223;
+	return state >> 16 & (HELD - 1);
 }
 
-static double ours(uint8_t *memory)
+static uint64_t take(struct ldma_pool *pool)
 {
-	struct ldma_pool_config config = {
-		.buffer_bytes = BUFFER, .shard_buffers = SHARD_BUFFERS, .now_ns = now_ns};
 	struct ldma_pool_buffer buffer;
-	static uint64_t held[HELD];
-	struct ldma_pool *pool;
-	uint32_t state = 1, number;
-	uint64_t start_ns;
 
-	if (ldma_pool_create(&config, &pool))
-		exit(1);
+	if (ldma_pool_take(pool, LDMA_POOL_DATA, &buffer))
+		abort();
+	return buffer.handle;
+}
+
+static struct ldma_pool *make_pool(uint64_t *held)
+{
+	struct ldma_pool_config config = {.buffer_bytes = BUFFER,
+					  .shard_buffers = SHARD_BUFFERS,
+					  .now_ns = now_ns,
+					  .log = &events};
+	uint8_t *memory = aligned_alloc(4096, (size_t)SHARDS * SHARD_BUFFERS * BUFFER);
+	struct ldma_pool *pool;
+	uint32_t number;
+
+	if (!memory || ldma_pool_create(&config, &pool))
+		abort();
 	for (uint64_t i = 0; i < SHARDS; i++) {
 		struct ldma_pool_shard shard = {.memory = memory + i * SHARD_BUFFERS * BUFFER,
 						.va = i * SHARD_BUFFERS * BUFFER,
 						.buffers = SHARD_BUFFERS};
 		if (ldma_pool_add_shard(pool, &shard, &number))
-			exit(1);
+			abort();
 	}
-	for (int i = 0; i < HELD; i++) {
-		if (ldma_pool_take(pool, LDMA_POOL_DATA, &buffer))
-			exit(1);
-		held[i] = buffer.handle;
-	}
-	start_ns = now_ns();
-	for (int i = 0; i < PAIRS; i++) {
-		uint32_t victim = next_victim(&state);
-
-		if (ldma_pool_return(pool, held[victim]) ||
-		    ldma_pool_take(pool, LDMA_POOL_DATA, &buffer))
-			exit(1);
-		held[victim] = buffer.handle;
-	}
-	start_ns = now_ns() - start_ns;
-	ldma_pool_destroy(pool);
-	return (double)start_ns / PAIRS;
+	for (int i = 0; i < HELD; i++)
+		held[i] = take(pool);
+	return pool;
 }
 
-static double by_malloc(void)
+double ours_ns(uint32_t pairs)
+{
+	static uint64_t held[HELD];
+	static struct ldma_pool *pool;
+	uint64_t start_ns;
+
+	if (!pool)
+		pool = make_pool(held);
+	start_ns = now_ns();
+	for (uint32_t i = 0; i < pairs; i++) {
+		uint32_t victim = next_victim();
+
+		if (ldma_pool_return(pool, held[victim]))
+			abort();
+		held[victim] = take(pool);
+	}
+	return (double)(now_ns() - start_ns) / pairs;
+}
+
+/* The same while somebody reads the events. */
+double read_ns(uint32_t pairs)
+{
+	static struct ldma_pool_event batch[EVENTS];
+	double sum_ns = 0;
+	uint64_t lost;
+
+	if (ldma_pool_log_attach(&events, EVENTS))
+		abort();
+	for (uint32_t done = 0; done < pairs; done += EVENTS / 2) {
+		sum_ns += ours_ns(EVENTS / 2) * (EVENTS / 2);
+		if (ldma_pool_log_read(&events, batch, EVENTS, &lost) != EVENTS || lost)
+			abort();
+	}
+	ldma_pool_log_detach(&events);
+	return sum_ns / ((pairs + EVENTS / 2 - 1) / (EVENTS / 2) * (EVENTS / 2));
+}
+
+double malloc_ns(uint32_t pairs)
 {
 	static void *volatile held[HELD];
-	uint32_t state = 1;
 	uint64_t start_ns;
 
 	for (int i = 0; i < HELD; i++)
 		held[i] = malloc(BUFFER);
 	start_ns = now_ns();
-	for (int i = 0; i < PAIRS; i++) {
-		uint32_t victim = next_victim(&state);
+	for (uint32_t i = 0; i < pairs; i++) {
+		uint32_t victim = next_victim();
 
 		free(held[victim]);
 		held[victim] = malloc(BUFFER);
@@ -86,15 +117,14 @@ static double by_malloc(void)
 	start_ns = now_ns() - start_ns;
 	for (int i = 0; i < HELD; i++)
 		free(held[i]);
-	return (double)start_ns / PAIRS;
+	return (double)start_ns / pairs;
 }
 
-static double by_freelist(void)
+double freelist_ns(uint32_t pairs)
 {
 	static uint32_t next[SHARDS * SHARD_BUFFERS];
 	static volatile uint32_t held[HELD];
 	volatile uint32_t first = 0;
-	uint32_t state = 1;
 	uint64_t start_ns;
 
 	for (uint32_t i = 0; i < SHARDS * SHARD_BUFFERS; i++)
@@ -104,28 +134,13 @@ static double by_freelist(void)
 		first = next[first];
 	}
 	start_ns = now_ns();
-	for (int i = 0; i < PAIRS; i++) {
-		uint32_t victim = next_victim(&state);
+	for (uint32_t i = 0; i < pairs; i++) {
+		uint32_t victim = next_victim();
 
 		next[held[victim]] = first;
 		first = held[victim];
 		held[victim] = first;
 		first = next[first];
 	}
-	return (double)(now_ns() - start_ns) / PAIRS;
-}
-
-int main(void)
-{
-	uint8_t *memory = aligned_alloc(4096, (size_t)SHARDS * SHARD_BUFFERS * BUFFER);
-	double pool_ns, malloc_ns, freelist_ns;
-
-	if (!memory)
-		return 1;
-	pool_ns = ours(memory);
-	malloc_ns = by_malloc();
-	freelist_ns = by_freelist();
-	printf("ours %.1f, malloc %.1f, freelist %.1f ns\n", pool_ns, malloc_ns, freelist_ns);
-	free(memory);
-	return 0;
+	return (double)(now_ns() - start_ns) / pairs;
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether all was copied; if not, some may have been. About half a microsecond more than memcpy. */
+/* Whether all was copied; if not, some may have been. It takes a microsecond and a half. */
 bool ldma_guarded_copy(void *to, const void *from, size_t length);
 
 #endif

@@ -50,12 +50,35 @@ static void set(struct ldma_paged *paged, uint64_t page, uint32_t flags)
 	ldma_table_set(&paged->table, page, 1, memory, flags);
 }
 
+static uint64_t now(const struct ldma_paged *paged)
+{
+	const struct ldma_paging_ops *ops = paged->paging->ops;
+
+	return ops ? ops->seconds() : 0;
+}
+
+/* When, in the place of an address: the pages' are known without. */
+static void refuse(struct ldma_paged *paged, uint64_t page, uint32_t flags)
+{
+	const void *time = (const void *)(uintptr_t)(now(paged) << LDMA_PAGE_SHIFT);
+
+	ldma_table_set(&paged->table, page, 1, time, flags);
+}
+
+static bool is_fresh(const struct ldma_paged *paged, uint64_t page)
+{
+	uint64_t refused = paged->table.entries[page] >> LDMA_PAGE_SHIFT;
+
+	return now(paged) - refused <= LDMA_REFUSAL_SECONDS;
+}
+
 /* A page that could not be filled is told of once, so that the next access tries again. */
 static enum ldma_paged_result look_at(struct ldma_paged *paged, uint64_t page, bool is_write)
 {
 	uint32_t wanted = is_write ? WRITABLE : LDMA_ENTRY_PRESENT;
 	uint32_t refusal = is_write ? LDMA_ENTRY_UNWRITABLE : LDMA_ENTRY_UNREADABLE;
 	uint32_t flags = paged->table.entries[page] & LDMA_ENTRY_FLAGS;
+	enum ldma_paged_result result;
 
 	if ((flags & wanted) == wanted)
 		return LDMA_PAGED_OK;
@@ -63,8 +86,9 @@ static enum ldma_paged_result look_at(struct ldma_paged *paged, uint64_t page, b
 		return LDMA_PAGED_DENIED;
 	if (!(flags & refusal))
 		return LDMA_PAGED_ABSENT;
+	result = is_fresh(paged, page) ? LDMA_PAGED_DENIED : LDMA_PAGED_ABSENT;
 	set(paged, page, flags & ~refusal);
-	return LDMA_PAGED_DENIED;
+	return result;
 }
 
 static enum ldma_paged_result look(struct ldma_paged *paged, struct pages pages, bool is_write)
@@ -288,8 +312,9 @@ void ldma_paged_resolve(const struct ldma_fault *fault, uint32_t filled)
 			paged->counters.prefetched += fault->is_claimed;
 			paged->counters.read_ahead += i > 0 && !fault->is_claimed;
 		} else if (!i && !fault->is_claimed) {
-			flags |= refusal;
 			paged->counters.failed++;
+			refuse(paged, page, flags | refusal);
+			continue;
 		}
 		set(paged, page, flags);
 	}

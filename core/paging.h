@@ -18,6 +18,10 @@
 #define LDMA_FAULT_PAGES 64 /* of one fault: the page that is needed and those after it */
 #define LDMA_FAULT_RETRY_NS UINT64_C(100000) /* until who has to wait for a page looks again */
 
+/* For so long who asked for a page may come back and hear that it cannot be filled. Then it is forgotten: whoever comes
+ * has not asked, and things may have changed. An RNR timer is two thirds of a second at most. */
+#define LDMA_REFUSAL_SECONDS 2
+
 struct ldma_paging;
 struct ldma_paged;
 
@@ -33,6 +37,7 @@ struct ldma_paging_ops {
 	bool (*compare_exchange)(uint64_t *memory, uint64_t *expected, uint64_t desired,
 				 bool *ret_done);
 	void (*wake)(struct ldma_paging *paging); /* a fault is waiting; in the gate */
+	uint64_t (*seconds)(void);                /* of any clock that goes on */
 };
 
 /* Page first of the region is needed; the others are likely to be, soon. */

@@ -107,9 +107,11 @@ LDMA_POOL_EVENTS(X)
 #undef X
 #endif
 
-/* To the log and to the probe. */
-void pool_write_event(const struct ldma_pool *pool, enum ldma_pool_event_kind kind, uint32_t shard,
-		      uint32_t buffer, enum ldma_pool_class class, uint64_t value);
+/* To the log and to the probe. Cold: without listeners it must not even cost registers. */
+__attribute__((cold)) void pool_write_event(const struct ldma_pool *pool,
+					    enum ldma_pool_event_kind kind, uint32_t shard,
+					    uint32_t buffer, enum ldma_pool_class class,
+					    uint64_t value);
 
 /* The lock is held, so events of a pool are in their order. */
 #define POOL_EVENT(pool, KIND, probe, shard, buffer, class, value)                                 \

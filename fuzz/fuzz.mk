@@ -3,7 +3,7 @@ FUZZ_SECONDS ?= 60
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device
-PORT_THREADS := threads hostile pins paging # tests/port, for TSan
+PORT_THREADS := threads hostile pins paging windows # tests/port, for TSan
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
@@ -19,7 +19,8 @@ fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (
 
 # Other examples than CI's, which are always the same.
 nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
-	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py
+	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
+	  tests/memory/test_window_machine.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
 build-threads/build.ninja:

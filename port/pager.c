@@ -1,6 +1,7 @@
 #include "pager.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -36,6 +37,14 @@ static void wake(struct ldma_paging *paging)
 	pthread_cond_signal(&pager_of(paging)->has_fault);
 }
 
+static uint64_t seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec;
+}
+
 static const struct ldma_paging_ops ops = {
 	.enter = enter,
 	.leave = leave,
@@ -43,6 +52,7 @@ static const struct ldma_paging_ops ops = {
 	.store = ldma_vanishing_store,
 	.compare_exchange = ldma_vanishing_compare_exchange,
 	.wake = wake,
+	.seconds = seconds,
 };
 
 void ldma_pager_put(struct ldma_pager *pager)
@@ -56,16 +66,21 @@ void ldma_pager_put(struct ldma_pager *pager)
 	free(pager);
 }
 
+/* No handler of the program's may run there: it might free memory, and wait for the thread that it interrupts. */
 static int start_thread(struct ldma_pager *pager, void *(*run)(void *))
 {
 	pthread_attr_t attributes;
+	sigset_t all, before;
 	pthread_t thread;
 	int error;
 
+	sigfillset(&all);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	__atomic_add_fetch(&pager->users, 1, __ATOMIC_RELAXED);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = -pthread_create(&thread, &attributes, run, pager);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
 	if (error)
 		ldma_pager_put(pager);

@@ -1,8 +1,8 @@
 """Congestion marks and notifications: who is told, how often, and what they do."""
 
 import pytest
-from engines import ADDRESSES, Pair, connect, opcode, psn
 
+from engines import ADDRESSES, Pair, connect, opcode, psn
 from livedma._native.wire import decode, encode
 
 CNP, ECT, CE = 0x81, 2, 3

@@ -1,8 +1,8 @@
 """Counters with names of rxe's: what happens, and what rxe counts when it does."""
 
 import pytest
-from engines import ADDRESSES, Pair, connect, lose, opcode
 
+from engines import ADDRESSES, Pair, connect, lose, opcode
 from livedma._native.wire import encode
 
 # All of rxe's hw_counters, but for those of what is not here.

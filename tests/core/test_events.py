@@ -1,8 +1,8 @@
 """Events that no completion tells of."""
 
 import pytest
-from engines import ADDRESSES, Side, connect
 
+from engines import ADDRESSES, Side, connect
 from livedma._native.rdma import CompletionQueue, Engine, SharedReceives
 from livedma._native.wire import encode
 

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from engines import ADDRESSES, connect
 
+from engines import ADDRESSES, connect
 from livedma._native.rdma import ProtectionDomain
 from livedma._native.wire import encode, opcode_table
 

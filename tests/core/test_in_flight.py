@@ -1,8 +1,8 @@
 """The congestion window: how much is in flight, and when ACKs are asked for."""
 
 import pytest
-from engines import ADDRESSES, Pair, connect, lose, opcode, psn
 
+from engines import ADDRESSES, Pair, connect, lose, opcode, psn
 from livedma._native.wire import encode
 
 ACK, NAK_SEQUENCE, RNR_NAK = 0x1F, 0x60, 0x21

@@ -5,8 +5,8 @@ import itertools
 import resource
 
 import pytest
-from engines import ADDRESSES, ALL, Pair, Side, connect, opcode
 
+from engines import ADDRESSES, ALL, Pair, Side, connect, opcode
 from livedma._native.rdma import (
     STATES,
     CompletionQueue,

@@ -3,6 +3,7 @@
 import mmap
 
 import pytest
+
 from engines import (
     ADDRESSES,
     NAK_SEQUENCE,
@@ -16,7 +17,6 @@ from engines import (
     syndromes,
     to_b,
 )
-
 from livedma._native.wire import encode
 
 

@@ -3,11 +3,11 @@
 import os
 from dataclasses import replace
 
-from engines import ADDRESSES, Side
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import KINDS, Answer, Reference, Region, Request
 
+from engines import ADDRESSES, Side
 from livedma._native.wire import decode, encode
 
 MTU, SIZE, VA = 256, 4096, 0x10000

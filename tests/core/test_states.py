@@ -3,8 +3,8 @@
 import errno
 
 import pytest
-from engines import ADDRESSES, ALL, Side, connect, opcode
 
+from engines import ADDRESSES, ALL, Side, connect, opcode
 from livedma._native.rdma import ATTRIBUTES
 from livedma._native.wire import encode
 

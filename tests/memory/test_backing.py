@@ -91,6 +91,53 @@ print(block.kind, block.descriptors, block.reason, sep="|")
     assert "0 of 4096 KiB came in huge pages" in reason
 
 
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A memory cgroup of 64 MiB below this process's own."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    places = {tuple(line.split(":")[1].split(",")): line.split(":", 2)[2] for line in lines}
+    first = next((path for names, path in places.items() if "memory" in names), None)
+    if first is not None:
+        parent, limit = Path("/sys/fs/cgroup/memory" + first), "memory.limit_in_bytes"
+    else:
+        parent, limit = Path("/sys/fs/cgroup" + places.get(("",), "/nowhere")), "memory.max"
+    group = parent / f"livedma-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        needs(False, f"memory cgroups cannot be made: {error}")
+    try:
+        needs((group / limit).exists(), "the memory controller is not for us")
+        (group / limit).write_text(str(64 << 20))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_a_limit_is_an_error_and_not_the_end(small_cgroup: Path) -> None:
+    """Who exceeds a memory cgroup's limit is killed: it must not come so far."""
+    program = f"""
+import os
+from livedma._native.rdma import Engine
+from livedma.errors import NoRoomError
+from livedma.memory import Window
+with open({str(small_cgroup / "cgroup.procs")!r}, "w") as procs:
+    procs.write(str(os.getpid()))
+window = Window(Engine(), 1 << 30)
+window.extend(16 << 20)
+try:
+    window.extend(256 << 20)
+except NoRoomError as error:
+    print(window.linked, error)
+window.shrink()
+window.extend(16 << 20)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    linked, _, error = done.stdout.partition(" ")
+    assert (int(linked), "64 MiB" in error) == (16 << 20, True)
+
+
 def test_a_node_that_does_not_exist_is_told_not_fatal() -> None:
     block = Anonymous().allocate(0, PAGE, PAGE, 1000)
     assert "node 1000" in block.reason
@@ -203,13 +250,25 @@ def test_what_the_host_sends_of_a_cut_file(file_world: World, tmp_path: Path) ->
     assert [status for _, status in pair.b.statuses()] == ["LOC_PROT_ERR"]
 
 
+def dirty_bytes(path: Path) -> int:
+    """Of the file's mapping: what the system has yet to write."""
+    about = Path("/proc/self/smaps").read_text().partition(f" {path}\n")[2]
+    fields = dict(line.split(":") for line in about.splitlines()[:20] if ":" in line)
+    return sum(int(fields[name].split()[0]) for name in ("Shared_Dirty", "Private_Dirty")) * 1024
+
+
 def test_flushed_data_is_on_the_disk(file_world: World, tmp_path: Path) -> None:
-    """Looked at past the page cache, which other file systems than tmpfs offer."""
+    """Nothing is left to write; and looked at past the page cache."""
+    kind = subprocess.check_output(["stat", "-f", "-c", "%T", tmp_path], text=True).strip()
+    needs(kind != "tmpfs", "temporary files are in memory, where nothing is durable")
     window = file_world.window
     window.extend(8 * PAGE)
+    window.flush()
     data = os.urandom(2 * PAGE)
     assert file_world.write(PAGE, data) == "SUCCESS"
-    window.flush(PAGE, 2 * PAGE)
+    assert dirty_bytes(tmp_path / "data") == 2 * PAGE
+    window.flush(PAGE, PAGE + 1)
+    assert dirty_bytes(tmp_path / "data") == 0
     try:
         fd = os.open(tmp_path / "data", os.O_RDONLY | os.O_DIRECT)
     except OSError as error:

@@ -9,9 +9,8 @@ import pytest
 from lender import Lender, Loan
 from windowed import PAGE, World
 
-from livedma._native.pool import PoolClosed
 from livedma.errors import BudgetError, InUseError, LimitError, NoRoomError
-from livedma.memory import Buffer, Pool, Registrar
+from livedma.memory import Buffer, Pool, PoolClosed, Registrar
 
 
 def take_all(pool: Pool, control: bool = False) -> list[Buffer]:
@@ -109,7 +108,20 @@ def test_minimum_and_reserve_are_there_from_the_start_and_stay() -> None:
 
 def test_without_room_for_its_minimum_there_is_no_pool() -> None:
     lender = Lender(room=2)
-    with pytest.raises(NoRoomError, match="5 buffers of 4096 bytes"):
+    with pytest.raises(NoRoomError, match="buffers of 4096 bytes"):
+        Pool(lender, 4096, 8192, minimum=5)
+    assert not lender.loans
+
+
+def test_a_source_that_fails_at_the_start_gets_all_back() -> None:
+    class Breaking(Lender):
+        def take(self, size: int) -> Loan:
+            if self.loans:
+                raise OSError(5, "I/O error")
+            return super().take(size)
+
+    lender = Breaking()
+    with pytest.raises(OSError, match="I/O"):
         Pool(lender, 4096, 8192, minimum=5)
     assert not lender.loans
 

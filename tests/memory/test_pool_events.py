@@ -15,6 +15,7 @@ import pytest
 from lender import Lender
 
 from livedma._native import pool as native
+from livedma._native.pool_events import EVENTS, NONE
 from livedma.memory import Pool, PoolEvents
 from livedma.memory.pool_events import SCHEMA
 from needs import needs
@@ -128,7 +129,7 @@ def test_the_probes_are_in_the_extension() -> None:
     assert {(provider, name): len(args.split()) for provider, name, _, args in found} == {
         ("livedma", name): count for name, count in ARGUMENTS.items()
     }
-    assert len(found) == len(ARGUMENTS) == len(native.EVENTS)
+    assert len(found) == len(ARGUMENTS) == len(EVENTS)
     assert len({int(semaphore, 16) for *_, semaphore, _ in found} - {0}) == len(found)
 
 
@@ -187,7 +188,7 @@ def test_bpftrace_sees_the_story() -> None:
     assert seen["buffer_take"] == [0, 1, 1]  # the second one: shard, buffer, for control
     assert seen["buffer_return"] == [0, 0, 0]
     *nothing, waited_ns = seen["buffer_wait"]
-    assert nothing == [native.NONE, native.NONE, 0]  # in vain, for data
+    assert nothing == [NONE, NONE, 0]  # in vain, for data
     assert 1_000_000 <= waited_ns < LIMIT_S * 10**9
     assert seen["shard_free"] == [0, 2]
     assert seen["pool_destroy"] == [1]  # one was still taken

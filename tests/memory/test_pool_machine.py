@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -16,9 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from lender import Lender
+from windowed import PAGE, World, mapped_by_us
 
-from livedma._native.pool import PoolClosed, Waiter
-from livedma.memory import Buffer, Pool
+from livedma._native.pool import Waiter
+from livedma.memory import Buffer, Lease, Pool, PoolClosed
 
 EXAMPLES = max(int(os.environ.get("LIVEDMA_SCHEDULES", "500")) // 5, 20)
 BUFFER = 1000
@@ -40,7 +43,39 @@ class Waiting:
     control: bool
 
 
+class Carved:
+    """As a lender: a real window whose parts are pages, extended and shrunk as room goes."""
+
+    def __init__(self, room: int) -> None:
+        self.world = World(8 * PAGE, part=PAGE)
+        self.lent: list[Lease] = []
+        self.room = room
+
+    @property
+    def loans(self) -> list[Lease]:
+        return [lease for lease in self.lent if not lease.is_released]
+
+    @property
+    def room(self) -> int:
+        return self.world.window.statistics().mapped // PAGE
+
+    @room.setter
+    def room(self, room: int) -> None:
+        room = max(room, len(self.loans))  # what is lent cannot go
+        while self.room < room:
+            self.world.window.extend(PAGE)
+        while self.room > room:
+            self.world.window.shrink(PAGE, timeout=0)
+
+    def take(self, size: int) -> Lease:
+        lease = self.world.window.take(size)
+        self.lent.append(lease)
+        return lease
+
+
 class PoolMachine(RuleBasedStateMachine):
+    make_source: Callable[[int], Lender | Carved] = Lender
+
     @initialize(
         room=st.integers(1, 3),
         reserve=st.integers(0, 3),
@@ -48,7 +83,7 @@ class PoolMachine(RuleBasedStateMachine):
         maximum=st.one_of(st.none(), st.integers(4, 9)),
     )
     def create(self, room: int, reserve: int, minimum: int, maximum: int | None) -> None:
-        self.lender = Lender(room)
+        self.lender = self.make_source(room)
         self.pool = Pool(self.lender, BUFFER, SHARD, reserve, minimum, maximum)
         self.reserve, self.minimum, self.maximum = reserve, minimum, maximum
         self.taken: list[Taken] = []
@@ -73,8 +108,11 @@ class PoolMachine(RuleBasedStateMachine):
     def got(self, buffer: Buffer, control: bool) -> None:
         self.takes += 1
         mark = self.takes.to_bytes(4, "big") * (BUFFER // 4)
-        buffer.memory[:] = mark
+        self.fill(buffer, mark)
         self.taken.append(Taken(buffer, control, mark))
+
+    def fill(self, buffer: Buffer, mark: bytes) -> None:
+        buffer.memory[:] = mark
 
     def serve(self) -> None:
         """Whoever is served by now has to be the first of its class."""
@@ -231,7 +269,25 @@ class PoolMachine(RuleBasedStateMachine):
             assert not self.lender.loans
 
 
-def test_a_pool_in_any_order() -> None:
+class WindowPoolMachine(PoolMachine):
+    """The same over a window; what is in the buffers a peer has written there."""
+
+    make_source = Carved
+    lender: Carved
+
+    def fill(self, buffer: Buffer, mark: bytes) -> None:
+        offset = buffer.va - self.lender.world.window.va
+        assert self.lender.world.write(offset, mark) == "SUCCESS"
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "pool"):
+            self.lender.room = 0
+            assert not mapped_by_us()
+
+
+@pytest.mark.parametrize("machine", [PoolMachine, WindowPoolMachine])
+def test_a_pool_in_any_order(machine: type[PoolMachine]) -> None:
     run_state_machine_as_test(
-        PoolMachine, settings=settings(max_examples=EXAMPLES, stateful_step_count=60)
+        machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=60)
     )

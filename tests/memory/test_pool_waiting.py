@@ -10,10 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from lender import Lender
+from lender import Lender, Loan
 
-from livedma._native.pool import PoolClosed, Waiter
-from livedma.memory import Buffer, Pool
+from livedma._native.pool import Waiter
+from livedma.memory import Buffer, Pool, PoolClosed
+from livedma.memory.pool_stats import Waits
 
 LIMIT_S = 20.0  # for what happens at once unless something is broken
 
@@ -290,6 +291,29 @@ def test_a_kept_pool_is_tended_by_its_thread() -> None:
     assert not keeper.is_alive() and not lender.loans
 
 
+def test_a_keeper_hears_what_was_called_before_and_survives_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    lender = Lender()
+    take = lender.take
+
+    def fail(size: int) -> Loan:
+        raise OSError(5, "I/O error")
+
+    lender.take = fail  # type: ignore[method-assign]
+    pool = Pool(lender, 4096, 4096)
+    first = Waiter(pool)
+    pool.keep()
+    until(lambda: failures)
+    assert failures[0].exc_type is OSError
+    lender.take = take  # type: ignore[method-assign]
+    second = Waiter(pool)  # calls again
+    assert first.wait(LIMIT_S) and second.wait(LIMIT_S)
+    pool.close()
+
+
 def test_many_threads_at_once() -> None:
     """Each buffer has one user at a time, and none is lost."""
     lender = Lender(room=3)
@@ -311,3 +335,11 @@ def test_many_threads_at_once() -> None:
     assert (stats.taken, stats.waiting, stats.returns, stats.refused) == (0, 0, 3200, 0)
     pool.close()
     assert not lender.loans
+
+
+def test_quantiles_of_the_histogram() -> None:
+    waits = Waits(10, 1000, 500, ((8, 5), (64, 4), (480, 1)))
+    found = [waits.quantile_ns(fraction) for fraction in (0, 0.5, 0.51, 0.9, 0.91, 1)]
+    assert found == [8, 8, 64, 64, 480, 480]
+    assert waits.mean_ns == 100
+    assert (Waits(0, 0, 0, ()).quantile_ns(0.5), Waits(0, 0, 0, ()).mean_ns) == (0, 0)

@@ -8,7 +8,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -191,6 +191,20 @@ def test_the_rest_is_smaller_than_a_part() -> None:
         window.extend()
 
 
+def test_large_parts_come_and_go_in_steps() -> None:
+    step = 8192 * PAGE
+    world = World(3 * step)
+    world.window.extend(2 * step + PAGE)
+    for offset in (step - 100, 2 * step - 100):
+        assert world.write(offset, bytes(range(200))) == "SUCCESS"
+        assert world.read(offset, 200) == bytes(range(200))
+    assert world.write(2 * step + PAGE - 1, b"xx") == "REM_ACCESS_ERR"
+    assert world.window.shrink() == 2 * step + PAGE
+    for offset in (0, step, 2 * step):
+        assert world.write(offset, b"x") == "REM_ACCESS_ERR"
+    assert world.window.statistics().mapped == 0
+
+
 def test_no_memory_changes_nothing() -> None:
     backing = Empty()
     world = World(backing=backing)
@@ -320,6 +334,48 @@ def test_messages_that_have_begun_end_well(operation: str) -> None:
         assert shrinking.result(20) == 4 * PAGE
     assert world.finish() == "SUCCESS"
     assert world.window.statistics().cut == 0
+
+
+def when_drained(world: World, act: Callable[[], object]) -> None:
+    """The program cannot see the moment; a test can."""
+    drain = world.window.drain
+
+    def drain_and_act(offset: int, length: int) -> None:
+        drain(offset, length)
+        act()
+
+    world.window.drain = drain_and_act  # type: ignore[method-assign]
+
+
+def test_no_message_begins_in_a_part_that_is_leaving(world: World) -> None:
+    world.window.extend()
+    drained = threading.Event()
+    when_drained(world, drained.set)
+    for number in range(2):
+        va, rkey, a = world.window.va, world.window.key, world.pair.a
+        a.qp.post_send(number, "WRITE", [a.at(0, 4 * PAGE)], remote_va=va, rkey=rkey)
+    world.until("peer")
+    with ThreadPoolExecutor(1) as thread:
+        shrinking = thread.submit(world.window.shrink, timeout=20)
+        assert drained.wait(20)
+        world.pair.run()
+        assert shrinking.result(20) == 4 * PAGE
+    assert a.statuses() == [(0, "SUCCESS"), (1, "REM_ACCESS_ERR")]
+    assert world.window.statistics().cut == 0
+
+
+def test_what_is_posted_meanwhile_keeps_the_part(world: World) -> None:
+    window = world.window
+    window.extend()
+    piece = (window.key, window.va, 64)
+    when_drained(world, lambda: world.pair.b.qp.post_recv(1, [piece]))
+    world.start("WRITE", 0, 4 * PAGE)
+    world.until("peer")
+    with pytest.raises(InUseError, match="posted"):
+        window.shrink(timeout=0)
+    assert world.finish() == "SUCCESS"
+    assert world.write(PAGE, b"new messages begin again") == "SUCCESS"
+    assert window.statistics().cut == 0
 
 
 @pytest.mark.parametrize("operation", ["WRITE", "READ"])

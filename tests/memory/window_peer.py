@@ -37,14 +37,15 @@ class Link:
     def __init__(self, device: Device, server: str, size: int) -> None:
         self.connection = cm.connect(device, server, PORT, timeout=PATIENCE)
         self.va, self.rkey = WHERE.unpack_from(self.connection.private_data)
-        self.size, self.memory = size, bytearray(2 * size)
-        self.region = self.connection.pd.register(self.memory)
+        self.size = size
+        self.window = self.connection.pd.window(2 * size, mapped=2 * size)
+        self.lease = self.window.take(2 * size)
 
     def run(self, operation: str, offset: int, length: int, at: int) -> list[float]:
         """All of the range, in messages; when each completed. AssertionError: how one failed."""
         requests = []
         for start in range(0, length, MESSAGE):
-            piece = self.region[at + start : at + min(start + MESSAGE, length)]
+            piece = (self.lease.lkey, self.lease.va + at + start, min(MESSAGE, length - start))
             where = {"remote_va": self.va + offset + start, "rkey": self.rkey}
             requests.append(WorkRequest(start, operation, [piece], **where))
         times: list[float] = []
@@ -61,14 +62,15 @@ class Link:
     def exchange(self, offset: int, length: int, seed: int) -> list[float]:
         """Writes what the seed says, reads it again and compares."""
         data = pattern(seed, length)
-        self.memory[:length] = data
+        self.lease.memory[:length] = data
         times = self.run("WRITE", offset, length, 0)
         times += self.run("READ", offset, length, self.size)
-        assert memoryview(self.memory)[self.size : self.size + length] == data, "other bytes"
+        assert self.lease.memory[self.size : self.size + length] == data, "other bytes"
         return times
 
     def close(self) -> None:
         self.connection.close()
+        self.window.close()
 
 
 class Stream(threading.Thread):

@@ -5,7 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -223,6 +228,21 @@ def test_protection_is_honoured_though_nobody_reports_it(w: World) -> None:
     assert w.region.counters["failed"] >= 3
 
 
+@pytest.mark.slow
+def test_who_did_not_ask_is_not_refused(w: World) -> None:
+    """A peer asked for a page that could not be filled, and went; it can be filled now."""
+    protect(w.at(0), 1, NONE)
+    for end, other in ((w.a, w.b), (w.b, w.a)):  # it would come back in half a second
+        end.qp.modify("RESET")
+        end.connect(other, min_rnr_timer=31)
+    w.a.qp.post_send(1, "WRITE", [w.a.region[:8]], remote_va=w.region.va, rkey=w.region.rkey)
+    wait_until(lambda: w.region.counters["failed"] == 1)
+    w.reconnect()
+    protect(w.at(0), 1, READ | WRITE)
+    time.sleep(3.1)  # as long as a refusal is remembered
+    assert w.write(0, b"me") == "SUCCESS"
+
+
 def test_what_was_written_since(w: World) -> None:
     w.region.prefetch()
     w.region.sync_range(0, PAGES * PAGE)
@@ -300,6 +320,24 @@ def test_the_last_region_leaves_nothing() -> None:
                 assert held() != before
         unmap(base, 4)  # waits for nobody
         wait_until(lambda: held() == before)
+
+
+def test_a_region_goes_with_its_device_or_its_last_user() -> None:
+    def watched() -> int:
+        return Path("/proc/self/smaps").read_text().count(" uw")
+
+    before = watched()
+    base = map_at(0, 4)
+    with Device(HERE) as device:
+        pd = device.protection_domain()
+        kept = pd.register(view(base, 2 * PAGE), mode="on demand")
+        dropped = pd.register(view(base + 2 * PAGE, 2 * PAGE), mode="on demand")
+        assert watched() > before
+        del dropped
+        kept.prefetch()
+    assert kept.closed
+    assert watched() == before
+    unmap(base, 4)
 
 
 def test_a_childs_memory_is_its_own(w: World) -> None:
@@ -398,3 +436,42 @@ def test_needs_no_privilege() -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
+    path = f"import sys; sys.path[:0] = {sys.path!r}; from test_on_demand import *\n"
+    return subprocess.run(
+        [sys.executable, "-c", path + textwrap.dedent(code)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_program_may_take_the_signals_away() -> None:
+    """Whoever has SIGSEGV now: memory that vanishes is refused, and ends nobody."""
+    done = in_a_process("""
+        import faulthandler
+        with world() as w:
+            w.region.prefetch()
+            assert w.write(0, b"x" * PAGE) == "SUCCESS"
+            faulthandler.enable()
+            for page in range(64):
+                assert w.write(page * PAGE, b"x" * PAGE) == "SUCCESS"
+            protect(w.base, 64, NONE)
+            assert w.write(0, b"x") == "REM_ACCESS_ERR"
+            protect(w.base, 64, READ | WRITE)
+            assert w.write(0, b"y") == "SUCCESS"
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_crash_of_the_program_is_its_own() -> None:
+    done = in_a_process("""
+        import faulthandler
+        faulthandler.enable()
+        with world() as w:
+            assert w.write(0, b"x") == "SUCCESS"
+            get(1, 1)
+    """)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert "in get" in done.stderr

@@ -104,3 +104,6 @@ cdef class Pool:
     cdef object __weakref__
 
     cdef ldma_pool *live(self) except NULL
+
+
+cdef ldma_pool_log *process_log() noexcept nogil

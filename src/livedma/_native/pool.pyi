@@ -1,24 +1,13 @@
 from collections.abc import ValuesView
 from types import TracebackType
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Self, final
 
 ALIGNMENT: int
 SHARD_BUFFERS_MAX: int
 BUFFERS_MAX: int
-EVENTS: tuple[str, ...]
-NONE: int
 
 class PoolClosed(ValueError):
     def __init__(self) -> None: ...
-
-class PoolEvent(NamedTuple):
-    time_ns: int
-    event: str
-    pool: int
-    shard: int | None
-    buffer: int | None
-    control: bool
-    value: int
 
 @final
 class Buffer:
@@ -101,11 +90,3 @@ class Waiter:
     def is_over(self) -> bool: ...
     def wait(self, seconds: float) -> bool: ...
     def claim(self) -> Buffer | None: ...
-
-class EventReader:
-    def __init__(self, capacity: int = 65536) -> None: ...
-    @property
-    def lost(self) -> int: ...
-    def close(self) -> None: ...
-    def read(self, limit: int = 1024) -> list[PoolEvent]: ...
-    def read_columns(self, limit: int = 65536) -> tuple[int, list[bytearray]]: ...

@@ -1,14 +1,11 @@
 """Pools of buffers, less where their memory comes from. Contracts are in core/pool.h."""
 import os
-from typing import NamedTuple
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EALREADY, EBUSY, EINPROGRESS, EINVAL, ESHUTDOWN
+from libc.errno cimport EAGAIN, EALREADY, EINPROGRESS, EINVAL, ESHUTDOWN
 from libc.stdint cimport UINT64_MAX, uintptr_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from livedma._native.pool cimport *
@@ -33,8 +30,6 @@ cdef extern from "pool_sleeper.h" nogil:
 ALIGNMENT = LDMA_POOL_ALIGN
 SHARD_BUFFERS_MAX = LDMA_POOL_SHARD_BUFFERS_MAX
 BUFFERS_MAX = LDMA_POOL_BUFFERS_MAX
-EVENTS = tuple([ldma_pool_event_names[i].decode() for i in range(LDMA_POOL_EVENT_COUNT)])
-NONE = LDMA_POOL_NONE
 
 cdef uint64_t SIGNAL_NS = 50_000_000  # so often a thread that waits looks whether a signal came
 cdef uint32_t pools = 0
@@ -47,16 +42,8 @@ class PoolClosed(ValueError):
         super().__init__("the pool is closed")
 
 
-class PoolEvent(NamedTuple):
-    """What happened to a pool, a shard or a buffer."""
-
-    time_ns: int
-    event: str
-    pool: int
-    shard: int | None
-    buffer: int | None
-    control: bool
-    value: int
+cdef ldma_pool_log *process_log() noexcept nogil:
+    return &pool_log
 
 
 cdef int check(int result) except -1:
@@ -419,72 +406,3 @@ cdef class Waiter:
         if not self.c.waiter.result and self.c.waiter.buffer.handle:
             ldma_pool_return(self.pool.c, self.c.waiter.buffer.handle)
             self.c.waiter.buffer.handle = 0
-
-
-cdef object or_none(uint32_t number):
-    return None if number == LDMA_POOL_NONE else number
-
-
-cdef class EventReader:
-    """The events of all pools of the process, from now on. There is one reader at a time."""
-
-    cdef bint is_open
-    cdef readonly uint64_t lost
-
-    def __cinit__(self, uint32_t capacity=65536):
-        cdef int result = ldma_pool_log_attach(&pool_log, capacity)
-        if result == -EBUSY:
-            raise ValueError("somebody reads the events of this process's pools already")
-        check(result)
-        self.is_open = True
-
-    def __dealloc__(self):
-        self.close()
-
-    def close(self):
-        """No event is kept from now on. May be called again."""
-        if self.is_open:
-            self.is_open = False
-            ldma_pool_log_detach(&pool_log)
-
-    cdef uint32_t fill(self, ldma_pool_event *events, uint32_t limit) noexcept:
-        return ldma_pool_log_read(&pool_log, events, limit, &self.lost) if self.is_open else 0
-
-    def read(self, uint32_t limit=1024):
-        """Up to limit events, the oldest first."""
-        cdef ldma_pool_event *events = <ldma_pool_event *>malloc(limit * sizeof(ldma_pool_event))
-        cdef uint32_t i
-        if events == NULL:
-            raise MemoryError
-        try:
-            return [
-                PoolEvent(
-                    events[i].time_ns, EVENTS[events[i].kind], events[i].pool,
-                    or_none(events[i].shard), or_none(events[i].buffer), events[i].is_control != 0,
-                    events[i].value,
-                )
-                for i in range(self.fill(events, limit))
-            ]
-        finally:
-            free(events)
-
-    def read_columns(self, uint32_t limit=65536):
-        """The same by column: (count, bytes of each field in the order of PoolEvent, `event` by its place in EVENTS)."""
-        cdef ldma_pool_event *events = <ldma_pool_event *>malloc(limit * sizeof(ldma_pool_event))
-        cdef uint32_t i, count
-        if events == NULL:
-            raise MemoryError
-        try:
-            count = self.fill(events, limit)
-            columns = [bytearray(count * size) for size in (8, 1, 4, 4, 4, 1, 8)]
-            for i in range(count):
-                (<uint64_t *>PyByteArray_AS_STRING(columns[0]))[i] = events[i].time_ns
-                (<uint8_t *>PyByteArray_AS_STRING(columns[1]))[i] = events[i].kind
-                (<uint32_t *>PyByteArray_AS_STRING(columns[2]))[i] = events[i].pool
-                (<uint32_t *>PyByteArray_AS_STRING(columns[3]))[i] = events[i].shard
-                (<uint32_t *>PyByteArray_AS_STRING(columns[4]))[i] = events[i].buffer
-                (<uint8_t *>PyByteArray_AS_STRING(columns[5]))[i] = events[i].is_control
-                (<uint64_t *>PyByteArray_AS_STRING(columns[6]))[i] = events[i].value
-            return count, columns
-        finally:
-            free(events)

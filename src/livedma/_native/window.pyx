@@ -151,8 +151,8 @@ cdef class Window:
     cdef int link_at(self, uint64_t offset, uintptr_t memory, uint64_t length) except -1:
         cdef uint64_t done = 0, step
         cdef int result = 0
-        self.live()
         while result == 0 and (done < length or not length):
+            self.live()
             step = min(length - done, AT_ONCE << self.shift)
             if done == 0 and step < length:  # the next step has to begin on a granule
                 step -= (self.pad + offset) & (self.granule - 1)
@@ -162,6 +162,8 @@ cdef class Window:
                 ldma_window_unlink(&self.c, offset, done)
             self.engine.release()
             done += step
+            with nogil:  # other threads pass, too
+                pass
         return check(result)
 
     def sync(self, uint64_t offset, uint64_t length):

@@ -84,7 +84,7 @@ def register(commands: Any) -> None:
         "--memory",
         choices=MEMORY_KINDS,
         default="pinned",
-        help="of this side: a region over pinned memory, or a window with granules of 4 KiB or "
+        help="of this side: a region, pinned or on demand, or a window with granules of 4 KiB or "
         "2 MiB (pinned)",
     )
     add(

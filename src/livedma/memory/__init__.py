@@ -6,7 +6,7 @@ from livedma.memory.lease import Lease, Source
 from livedma.memory.paging import MemoryEvents, OnDemand
 from livedma.memory.parts import Part, Statistics
 from livedma.memory.pinning import Pin, pin
-from livedma.memory.pool import Buffer, Pool
+from livedma.memory.pool import Buffer, Pool, PoolClosed
 from livedma.memory.pool_events import PoolEvents
 from livedma.memory.registrar import Registrar
 from livedma.memory.window import Mapper, Window
@@ -26,6 +26,7 @@ __all__ = [
     "Part",
     "Pin",
     "Pool",
+    "PoolClosed",
     "PoolEvents",
     "Registrar",
     "Source",

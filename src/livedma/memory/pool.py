@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -13,14 +15,14 @@ from collections.abc import Iterable
 from typing import Self
 
 from livedma._native import pool as native
-from livedma._native.pool import Buffer
+from livedma._native.pool import Buffer, PoolClosed
 from livedma.errors import BudgetError, InUseError, LimitError, NoRoomError
 from livedma.memory.backing import PAGE
 from livedma.memory.lease import Lease, Source
 from livedma.memory.pool_stats import ClassStats, PoolStats, Waits
 from livedma.memory.pool_tasks import inbox
 
-__all__ = ["SHARD_SIZE", "Buffer", "Pool"]
+__all__ = ["SHARD_SIZE", "Buffer", "Pool", "PoolClosed"]
 
 SHARD_SIZE = 65536
 _RETRY_S = 0.05  # so often those who wait ask the source again
@@ -58,13 +60,19 @@ class Pool(native.Pool):
         self._refused_s = -_RETRY_S
         self._leaving: deque[Lease] = deque()  # no part of it, but not given back either
         self._keeper: threading.Thread | None = None
-        weakref.finalize(self, _release, self.leases).atexit = False
+        weakref.finalize(self, _release, self.leases, self._leaving).atexit = False
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
         while self.is_short():
             if not self._grow():
-                self.close()
                 raise NoRoomError(
-                    f"the source has no room for the {max(minimum, reserve)} buffers of "
-                    f"{buffer_size} bytes that the pool has to begin with"
+                    f"the source has no room for the buffers of {self.buffer_size} bytes that the "
+                    "pool has to begin with: its minimum and its reserve"
                 )
 
     def try_take(self, control: bool = False) -> Buffer | None:
@@ -137,6 +145,7 @@ class Pool(native.Pool):
                 target=self._tend_when_called, args=(descriptor,), name="livedma-pool", daemon=True
             )
             self._keeper.start()
+            os.eventfd_write(descriptor, 1)  # it may have called before
 
     def close(self) -> None:
         """Ends it in any state: who waits gets PoolClosed, and all shards go back to the source.
@@ -217,8 +226,14 @@ class Pool(native.Pool):
     def _tend_when_called(self, descriptor: int) -> None:
         while not self.closed:
             os.eventfd_read(descriptor)
-            with contextlib.suppress(native.PoolClosed):
+            try:
                 self.tend()
+            except PoolClosed:
+                return
+            except Exception:  # the source's: said, and no reason to leave the others alone
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -260,8 +275,8 @@ def _check_bounds(reserve: int, minimum: int, maximum: int | None) -> None:
         )
 
 
-def _release(leases: Iterable[Lease]) -> None:
-    for lease in leases:
+def _release(*groups: Iterable[Lease]) -> None:
+    for lease in itertools.chain(*groups):
         lease.release()
 
 
@@ -281,6 +296,6 @@ def _claim(waiter: native.Waiter, timeout: float | None) -> Buffer:
 
 
 def _abandon(waiter: native.Waiter) -> None:
-    with contextlib.suppress(native.PoolClosed):
+    with contextlib.suppress(PoolClosed):
         if (late := waiter.claim()) is not None:
             late.release()

@@ -7,7 +7,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livedma._native import pool as native
+from livedma._native import pool_events as native
 
 SCHEMA = pa.schema(
     [

@@ -11,15 +11,14 @@ from typing import Any, Self
 
 from livedma._native import window as native
 from livedma._native.rdma import Engine, ProtectionDomain
-from livedma.errors import InUseError, NoRoomError
-from livedma.memory import ledger
+from livedma.errors import NoRoomError
+from livedma.memory import leaving, ledger
 from livedma.memory.backing import HUGE_PAGE, PAGE, Anonymous, Backing, Huge
 from livedma.memory.holes import Holes
 from livedma.memory.lease import Lease
 from livedma.memory.parts import Part, Statistics
 
 PATIENCE_S = 5.0  #: for whoever uses memory that is to be given back
-_FIRST_LOOK_S, _LAST_LOOK_S = 100e-6, 5e-3
 
 
 class Window(native.Window):
@@ -194,11 +193,11 @@ class Window(native.Window):
         block = self.backing.allocate(offset, length, self.granule, self._node)
         try:
             super().link(offset, block.mapping)
-            super().sync(offset, length)
+            part = Part(offset, block, is_lent_whole=is_lent_whole)
+            leaving.in_steps(self.sync, part, self.granule)
         except BaseException:
             block.close()
             raise
-        part = Part(offset, block, is_lent_whole=is_lent_whole)
         with self._changed:
             if not self.closed:
                 self._parts.append(part)
@@ -236,55 +235,21 @@ class Window(native.Window):
     def _unmap(self, part: Part, end_s: float) -> None:
         """A part that is marked as leaving, or lent as a whole."""
         try:
-            self._await_leases(part, end_s)
-            self._await_messages(part, end_s)
+            leaving.await_leases(self, part, self._changed, end_s)
+            is_cut = leaving.await_messages(self, part, end_s)
         except BaseException:
             with self._changed:
                 part.is_leaving = False
             raise
-        super().unlink(part.offset, part.length)
+        leaving.in_steps(super().unlink, part, self.granule)
         with self._changed:
+            self._cut += is_cut
             if part in self._parts:  # else it was closed meanwhile
                 self._parts.remove(part)
                 self._room.give(part.offset, part.length)
             self._shrinks += 1
         part.block.close()
         self._tell()
-
-    def _await_leases(self, part: Part, end_s: float) -> None:
-        look_s = _FIRST_LOOK_S
-        with self._changed:
-            while part.leases or part.views:
-                self._check_open()
-                left_s = end_s - time.monotonic()
-                if left_s <= 0:
-                    held = f"{part.leases} leases and {part.views} views"
-                    raise InUseError(f"the {part!r} stays: {held} were not given back in time")
-                self._changed.wait(min(left_s, look_s))  # views go without a word
-                look_s = min(2 * look_s, _LAST_LOOK_S)
-
-    def _await_messages(self, part: Part, end_s: float) -> None:
-        """First those of this process, with all their rights; then those of peers."""
-        users = self._await_no(("host",), part, end_s)
-        if "host" not in users:
-            self.drain(part.offset, part.length)
-            users = self._await_no(("host", "peer"), part, end_s)
-        if "host" in users:
-            self.reopen(part.offset, part.length)
-            raise InUseError(f"the {part!r} stays: what was posted there was not done in time")
-        if users:
-            with self._changed:
-                self._cut += 1
-
-    def _await_no(self, unwanted: tuple[str, ...], part: Part, end_s: float) -> frozenset[str]:
-        """Who is still there when none of the unwanted is, or time is up."""
-        look_s = _FIRST_LOOK_S
-        while True:
-            users = self.users(part.offset, part.length)
-            if users.isdisjoint(unwanted) or time.monotonic() >= end_s:
-                return users
-            time.sleep(look_s)
-            look_s = min(2 * look_s, _LAST_LOOK_S)
 
     # Lending
 

@@ -39,6 +39,13 @@ def _pinned(pd: ProtectionDomain, size: int) -> Memory:
     return Memory(region.key, region.va, memoryview(buffer), stack)
 
 
+def _on_demand(pd: ProtectionDomain, size: int) -> Memory:
+    stack = ExitStack()
+    buffer = mmap.mmap(-1, size)
+    region = stack.enter_context(pd.register(buffer, *_ACCESS, mode="on demand"))
+    return Memory(region.key, region.va, memoryview(buffer), stack)
+
+
 def _window(pd: ProtectionDomain, size: int, granule: int) -> Memory:
     stack = ExitStack()
     window = stack.enter_context(pd.window(size, *_ACCESS, granule=granule, mapped=size))
@@ -47,6 +54,7 @@ def _window(pd: ProtectionDomain, size: int, granule: int) -> Memory:
 
 _KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {
     "pinned": _pinned,
+    "on-demand": _on_demand,
     "window": partial(_window, granule=4 << 10),
     "window-2m": partial(_window, granule=2 << 20),
 }

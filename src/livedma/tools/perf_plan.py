@@ -10,7 +10,7 @@ from typing import Any, Self
 __all__ = ["ALL_SIZES", "MEMORY_KINDS", "Hello", "Plan", "PlanError", "Remote"]
 
 ALL_SIZES = tuple(1 << n for n in range(1, 24))  #: as perftest's -a: 2 B to 8 MiB
-MEMORY_KINDS = ("pinned", "window", "window-2m")  #: what perf_memory can allocate
+MEMORY_KINDS = ("pinned", "on-demand", "window", "window-2m")  #: what perf_memory can allocate
 
 _OPERATIONS = ("send", "write", "read")
 _KINDS = ("bw", "lat")
