@@ -2,13 +2,14 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport ENOMEM, ENOTTY, errno
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
 
 from livedma._native.rdma cimport check
 
 cdef extern from *:
     """
     #include <errno.h>
+    #include <sched.h>
     #include <stdint.h>
     #include <sys/ioctl.h>
     #include <sys/mman.h>
@@ -30,6 +31,22 @@ cdef extern from *:
         uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
     };
     #define LDMA_PAGEMAP_SCAN _IOWR('f', 16, struct ldma_page_scan)
+
+    #define LDMA_STEP (2u << 20)
+
+    /* To fill much memory takes long, and the processor may be the one that the device needs: it comes first. */
+    static int ldma_fill(uint8_t *start, size_t length, int advice)
+    {
+        for (size_t done = 0; done < length; done += LDMA_STEP) {
+            size_t step = length - done < LDMA_STEP ? length - done : LDMA_STEP;
+
+            if (madvise(start + done, step, advice) < 0)
+                return -errno;
+            if (done + step < length)
+                sched_yield();
+        }
+        return 0;
+    }
 
     static int64_t ldma_huge_bytes(int pagemap, uintptr_t start, uintptr_t end)
     {
@@ -83,6 +100,7 @@ cdef extern from *:
         return start + before;
     }
     """
+    int ldma_fill(uint8_t *start, size_t length, int advice) nogil
     int64_t ldma_huge_bytes(int pagemap, uintptr_t start, uintptr_t end) nogil
     int ldma_prefer_node(void *start, size_t length, unsigned int node) nogil
     void *ldma_find_range(size_t length, size_t align) nogil
@@ -182,25 +200,25 @@ cdef class Mapping:
         self.live()
         return <uintptr_t>self.start
 
-    cdef int advise(self, int advice) except -1:
-        cdef int result, error
-        self.live()
-        with nogil:
-            result = madvise(self.start, self.length, advice)
-            error = errno
-        return check(-error if result < 0 else 0)
-
     def want_huge(self):
         """Huge pages, if there are any when it is populated."""
-        self.advise(MADV_HUGEPAGE)
+        self.live()
+        check(-errno if madvise(self.start, self.length, MADV_HUGEPAGE) < 0 else 0)
+
+    cdef int fill(self, int advice) except -1:
+        cdef int result
+        self.live()
+        with nogil:
+            result = ldma_fill(<uint8_t *>self.start, self.length, advice)
+        return check(result)
 
     def populate(self):
         """Brings all of it into memory, ready to be written."""
-        self.advise(LDMA_MADV_POPULATE_WRITE)
+        self.fill(LDMA_MADV_POPULATE_WRITE)
 
     def load(self):
         """Brings all of it into memory; of a file, nothing has to be written back for that."""
-        self.advise(LDMA_MADV_POPULATE_READ)
+        self.fill(LDMA_MADV_POPULATE_READ)
 
     def prefer_node(self, unsigned int node):
         """Memory of this node, where it has some; before it is populated."""
