@@ -23,10 +23,10 @@ def answer(runs: Runs) -> list[str]:
     here, at = free.where(region_bytes=sizes[-1]), quantity(sizes[-1], "bytes")
     return [
         *_headline(here, at),
+        *_under_pressure(runs.where(limit=TIGHT)),
         *(_figures(here, way, at) for way in here.levels("way")),
         *_prefetching(here, at),
         *_keeping(here, at),
-        *_under_pressure(runs.where(limit=TIGHT)),
     ]
 
 

@@ -11,7 +11,14 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    MultipleLocator,
+    NullFormatter,
+)
 
 from livedma.lab.experiment.design import Experiment, Panel
 from livedma.lab.experiment.quantities import Value
@@ -170,8 +177,11 @@ def _scale_y(axes: Axes, experiment: Experiment, panel: Panel, lines: Sequence[L
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0, top=None if values and max(values) > 0 else 1)
-        steps = [1, 2, 4, 8, 10] if column.unit == "bytes" else [1, 2, 2.5, 5, 10]
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=steps))
+        if column.unit == "bytes" and values and max(values) > 0:
+            step = 2.0 ** math.ceil(math.log2(max(values) / 5))
+            axes.yaxis.set_major_locator(MultipleLocator(step))
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: column.text(round(value, 12)) if value else "0")
     )

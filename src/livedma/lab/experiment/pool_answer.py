@@ -67,13 +67,14 @@ def _headline(runs: Runs, levels: Levels) -> str:
             f"where the load falls ({quantity(ours, 'share')} of the memory can be given back, "
             f"{quantity(its, 'share')} of {_CALLED[SLAB]})"
         )
-    if speed is not None and is_clear(speed) and speed.median > 1:
-        helps.append(f"receiving ({relation(speed, 'faster', 'slower')})")
+    is_faster = speed is not None and is_clear(speed) and speed.median > 1
+    if is_faster:
+        helps.append(f"in receiving ({relation(speed, 'faster', 'slower')})")
     if not helps:
         return "A pool of shards helps with nothing that was measured."
-    is_faster = speed is not None and is_clear(speed) and speed.median > 1
     but = "" if is_faster else "; it does not make receiving faster"
-    return f"A pool of shards helps {' and '.join(helps)}{but}."
+    *most, last = helps
+    return f"A pool of shards helps {', '.join(most)}{' and ' if most else ''}{last}{but}."
 
 
 def _verdict(runs: Runs, other: str, levels: Levels) -> Iterator[str]:

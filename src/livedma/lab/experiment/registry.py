@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from livedma.lab.experiment.design import Experiment
 from livedma.lab.experiment.pages import Pages
+from livedma.lab.experiment.paging import Paging
 from livedma.lab.experiment.pool import Pools
 
 __all__ = ["EXPERIMENTS", "by_name"]
 
-EXPERIMENTS: tuple[Experiment, ...] = (Pools(), Pages())
+EXPERIMENTS: tuple[Experiment, ...] = (Pools(), Paging(), Pages())
 
 
 def by_name(name: str) -> Experiment:

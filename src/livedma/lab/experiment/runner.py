@@ -23,6 +23,8 @@ Progress = Callable[[int, int, float | None, Point], None]
 """Is told how many runs are done, of how many, the seconds that are left, and the next point."""
 
 _FAILED, _LEFT_OUT, _MEASURED = range(3)
+_MUCH_COMPANY = 0.15  # of the processors' time: such a run is made again, if there is time
+_TRIES = 3
 _END_S = 5.0
 
 
@@ -31,7 +33,8 @@ def measure(
 ) -> tuple[Runs, float]:
     """All points, once each turn, every turn in another order; and the seconds that it took.
 
-    A point that this machine cannot measure is not tried again.
+    A point that this machine cannot measure is not tried again. A run that others disturbed is, and
+    the least disturbed counts; half as many runs as there are may be made again so.
     """
     with experiment.around(form):
         return _measure(experiment, form, progress, seed)
@@ -46,6 +49,7 @@ def _measure(
     shuffle = random.Random(seed).shuffle
     rows: dict[tuple[int, int], Row] = {}
     hopeless: dict[int, str] = {}
+    spare = total // 2
     for turn in range(turns):
         order = list(range(len(points)))
         shuffle(order)
@@ -57,10 +61,21 @@ def _measure(
                 row = Row(points[index], turn, done, {}, hopeless[index], is_left_out=True)
             else:
                 row = _one(experiment, points[index], turn, done)
+                for _ in range(min(_TRIES - 1, spare)):
+                    if (row.others_share or 0.0) < _MUCH_COMPANY:
+                        break
+                    spare -= 1
+                    row = _less_disturbed(row, _one(experiment, points[index], turn, done))
                 if row.is_left_out:
                     hopeless[index] = row.problem
             rows[index, turn] = row
     return Runs([rows[key] for key in sorted(rows)]), time.monotonic() - started_s
+
+
+def _less_disturbed(row: Row, again: Row) -> Row:
+    if again.others_share is None or row.others_share is None:
+        return row
+    return min(row, again, key=lambda each: each.others_share or 0.0)
 
 
 def _one(experiment: Experiment, point: Point, turn: int, order: int) -> Row:
