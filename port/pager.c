@@ -109,6 +109,7 @@ static int start(struct ldma_pager **ret)
 	pthread_cond_init(&pager->has_fault, NULL);
 	pager->pid = getpid();
 	pager->users = 1;
+	pager->userfault = (struct ldma_userfault){-1, -1};
 	pager->stop_fd = ldma_stop_descriptor();
 	error = pager->stop_fd < 0 ? pager->stop_fd : ldma_userfault_open(&pager->userfault);
 	if (!error)
@@ -315,15 +316,20 @@ int ldma_pager_offer(struct ldma_paged *paged, uint64_t offset, uint64_t length)
 long ldma_pager_sync(struct ldma_paged *paged, uint64_t offset, uint64_t length,
 		     struct ldma_pager_range *ret, uint32_t count, uint64_t *ret_end)
 {
-	struct ldma_pager *pager = watched_of(paged)->pager;
+	const struct ldma_watched *watched = watched_of(paged);
+	struct ldma_pager *pager = watched->pager;
 	uintptr_t memory = (uintptr_t)paged->memory, start = memory + offset, end = start + length;
 	struct ldma_written written[64];
+	bool is_closed;
 	uintptr_t walked;
 	long found;
 
 	/* A copy that has begun ends before the gate opens. */
 	ldma_paging_enter(paged->paging);
+	is_closed = watched->is_closed;
 	ldma_paging_leave(paged->paging);
+	if (is_closed)
+		return -EBADF;
 	found = ldma_userfault_written(&pager->userfault, start & ~(LDMA_PAGE - 1),
 				       (end + LDMA_PAGE - 1) & ~(LDMA_PAGE - 1), written,
 				       count < 64 ? count : 64, &walked);

@@ -17,8 +17,9 @@ struct ldma_pager_range {
 };
 
 /* A paged region over memory of this process, with all pages absent. 0, or a negative errno: -ENOSYS: the kernel has no
- * asynchronous write-protection (Linux 6.7) or no userfaultfd; -EPERM: the process may not have one; -EINVAL, -EBUSY or
- * others of UFFDIO_REGISTER: this memory cannot be watched. */
+ * asynchronous write-protection (Linux 6.7) or no userfaultfd; -EPERM: the process may not have one; -EINVAL: this memory
+ * cannot be watched; -EACCES: it may not, being a file that is not open for writing; -EBUSY: another userfaultfd does;
+ * -ENOMEM, -EMFILE, -EAGAIN: the process has used up what it may have. */
 int ldma_pager_open(void *memory, uint64_t length, struct ldma_paged **ret);
 
 /* No device may use it any more. Waits for nobody. */

@@ -38,8 +38,8 @@ void *ldma_pager_fill(void *pager);
 void ldma_pager_put(struct ldma_pager *pager);
 void ldma_pager_unwatch(struct ldma_pager *pager, uintptr_t start, uintptr_t end);
 
-/* For who leaves the gate to work for a region, which may be closed meanwhile. Get: in the gate. Put: outside of it, as it
- * frees memory. */
+/* For who works for a region outside of the gate, where it may be closed meanwhile. Put: not in the gate, as it frees
+ * memory. */
 void ldma_watched_get(struct ldma_watched *watched);
 void ldma_watched_put(struct ldma_watched *watched);
 

@@ -62,6 +62,7 @@ void *ldma_pager_watch(void *arg)
 		{.fd = pager->stop_fd, .events = POLLIN},
 	};
 
+	pthread_setname_np(pthread_self(), "ldma-watcher");
 	for (;;) {
 		struct ldma_userfault_event events[EVENTS];
 		int count;
@@ -107,6 +108,7 @@ void *ldma_pager_fill(void *arg)
 	struct ldma_pager *pager = arg;
 	struct ldma_fault fault;
 
+	pthread_setname_np(pthread_self(), "ldma-filler");
 	pthread_mutex_lock(&pager->gate);
 	while (!pager->is_stopping) {
 		struct ldma_watched *watched;

@@ -74,7 +74,15 @@ int ldma_userfault_register(struct ldma_userfault *userfault, uintptr_t start, u
 	struct uffdio_register range = {.range = {.start = start, .len = end - start},
 					.mode = UFFDIO_REGISTER_MODE_WP};
 
-	return ioctl(userfault->fd, UFFDIO_REGISTER, &range) ? -errno : 0;
+	if (!ioctl(userfault->fd, UFFDIO_REGISTER, &range))
+		return 0;
+	switch (errno) {
+	case EPERM: /* what it says for a file; not that we may not have a userfaultfd */
+		return -EACCES;
+	case ENOMEM: /* and for a range with nothing in it */
+		return -EINVAL;
+	}
+	return -errno;
 }
 
 /* What has been unmapped meanwhile is not registered any more, and that is fine. */

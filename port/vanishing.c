@@ -8,27 +8,40 @@
 
 #ifdef __x86_64__
 
-/* Copy length bytes; compare and exchange. 0, 1 (exchanged), or -1 after a fault. */
-int ldma_vanishing_move(void *to, const void *from, size_t length);
+/* Copies head bytes, then words of eight, then tail bytes; compares and exchanges. 0, 1 (exchanged), or -1 after a fault. */
+int ldma_vanishing_move(void *to, const void *from, size_t head, size_t words, size_t tail);
 int ldma_vanishing_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired);
 
-/* The two instructions that may fault, and where they go on then. */
-extern const char ldma_vanishing_move_at[], ldma_vanishing_exchange_at[], ldma_vanishing_fault_at[];
+/* The instructions that may fault, and where they go on then. */
+extern const char ldma_vanishing_head[], ldma_vanishing_words[], ldma_vanishing_tail[];
+extern const char ldma_vanishing_swap[], ldma_vanishing_fault[];
 
 __asm__(".pushsection .text\n"
-	".hidden ldma_vanishing_move, ldma_vanishing_exchange\n"
-	".hidden ldma_vanishing_move_at, ldma_vanishing_exchange_at, ldma_vanishing_fault_at\n"
-	".globl ldma_vanishing_move, ldma_vanishing_exchange\n"
-	".globl ldma_vanishing_move_at, ldma_vanishing_exchange_at, ldma_vanishing_fault_at\n"
+	".hidden ldma_vanishing_move, ldma_vanishing_exchange, ldma_vanishing_head\n"
+	".hidden ldma_vanishing_words, ldma_vanishing_tail, ldma_vanishing_swap\n"
+	".hidden ldma_vanishing_fault\n"
+	".globl ldma_vanishing_move, ldma_vanishing_exchange, ldma_vanishing_head\n"
+	".globl ldma_vanishing_words, ldma_vanishing_tail, ldma_vanishing_swap\n"
+	".globl ldma_vanishing_fault\n"
 	".type ldma_vanishing_move, @function\n"
 	"ldma_vanishing_move:\n"
 	"	.cfi_startproc\n"
+	"	mov	%rcx, %rax\n"
 	"	mov	%rdx, %rcx\n"
-	"ldma_vanishing_move_at:\n"
+	"	jrcxz	1f\n"
+	"ldma_vanishing_head:\n"
 	"	rep movsb\n"
-	"	xor	%eax, %eax\n"
+	"1:	mov	%rax, %rcx\n"
+	"	jrcxz	2f\n"
+	"ldma_vanishing_words:\n"
+	"	rep movsq\n"
+	"2:	mov	%r8, %rcx\n"
+	"	jrcxz	3f\n"
+	"ldma_vanishing_tail:\n"
+	"	rep movsb\n"
+	"3:	xor	%eax, %eax\n"
 	"	ret\n"
-	"ldma_vanishing_fault_at:\n"
+	"ldma_vanishing_fault:\n"
 	"	mov	$-1, %eax\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
@@ -37,7 +50,7 @@ __asm__(".pushsection .text\n"
 	"ldma_vanishing_exchange:\n"
 	"	.cfi_startproc\n"
 	"	mov	(%rsi), %rax\n"
-	"ldma_vanishing_exchange_at:\n"
+	"ldma_vanishing_swap:\n"
 	"	lock cmpxchg %rdx, (%rdi)\n"
 	"	mov	%rax, (%rsi)\n"
 	"	sete	%al\n"
@@ -72,13 +85,17 @@ static void hand_on(int number, siginfo_t *info, void *context)
 
 static void handle(int number, siginfo_t *info, void *context)
 {
+	const char *const faulting[] = {ldma_vanishing_head, ldma_vanishing_words,
+					ldma_vanishing_tail, ldma_vanishing_swap};
 	greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
 
-	if (*at == (greg_t)(uintptr_t)ldma_vanishing_move_at ||
-	    *at == (greg_t)(uintptr_t)ldma_vanishing_exchange_at)
-		*at = (greg_t)(uintptr_t)ldma_vanishing_fault_at;
-	else
-		hand_on(number, info, context);
+	for (int i = 0; i < 4; i++) {
+		if (*at == (greg_t)(uintptr_t)faulting[i]) {
+			*at = (greg_t)(uintptr_t)ldma_vanishing_fault;
+			return;
+		}
+	}
+	hand_on(number, info, context);
 }
 
 static void install(void)
@@ -128,18 +145,28 @@ static bool is_guarded(void)
 	return !is_deaf && __atomic_load_n(&is_installed, __ATOMIC_ACQUIRE);
 }
 
+/* Words that are aligned in the program's memory stay whole, whenever the copy is interrupted: an interrupt may come after
+ * any byte otherwise, and its handler take the page away. */
+static bool move(void *to, const void *from, const void *memory, size_t length)
+{
+	size_t head = -(uintptr_t)memory & 7;
+
+	if (head > length)
+		head = length;
+	length -= head;
+	return !ldma_vanishing_move(to, from, head, length / 8, length % 8);
+}
+
 bool ldma_vanishing_load(void *buf, const void *memory, size_t length)
 {
-	if (is_guarded())
-		return !ldma_vanishing_move(buf, memory, length);
-	return ldma_guarded_copy(buf, memory, length);
+	return is_guarded() ? move(buf, memory, memory, length)
+			    : ldma_guarded_copy(buf, memory, length);
 }
 
 bool ldma_vanishing_store(void *memory, const void *buf, size_t length)
 {
-	if (is_guarded())
-		return !ldma_vanishing_move(memory, buf, length);
-	return ldma_guarded_copy(memory, buf, length);
+	return is_guarded() ? move(memory, buf, memory, length)
+			    : ldma_guarded_copy(memory, buf, length);
 }
 
 bool ldma_vanishing_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,

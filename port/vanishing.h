@@ -24,7 +24,8 @@ void ldma_vanishing_start(void);
 /* Has somebody put another handler in the place of ours? Then it is not relied on any more. Called now and then. */
 void ldma_vanishing_verify(void);
 
-/* False if memory is not there or may not be used that way; a part may have been copied. */
+/* False if memory is not there or may not be used that way; a part may have been copied. Eight bytes that are aligned in
+ * memory are copied at once. */
 bool ldma_vanishing_load(void *buf, const void *memory, size_t length);
 bool ldma_vanishing_store(void *memory, const void *buf, size_t length);
 bool ldma_vanishing_compare_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired,

@@ -2,101 +2,25 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
-import os
-import random
-import signal
-import subprocess
-import sys
-import textwrap
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from loopback import HERE, THERE, wait_until
-from pairs import RIGHTS, End
+from loopback import wait_until
+from on_demand import PAGES, World, noise, world
+from pairs import RIGHTS
 
 from livedma.errors import LivedmaError
-from livedma.memory import MemoryEvents, ledger
-from livedma.rdma import Device
+from livedma.memory import MemoryEvents
 from mapped import NONE, PAGE, READ, WRITE, advise, get, map_at, move, protect, put, unmap, view
-from needs import needs
-
-PAGES = 64
-
-
-class World:
-    """b has a region on demand over pages that a, its peer, uses."""
-
-    def __init__(self, a: End, b: End, pages: int = PAGES) -> None:
-        self.a, self.b, self.pages = a, b, pages
-        self.base = map_at(0, pages)
-        self.region = b.pd.register(view(self.base, pages * PAGE), *RIGHTS, mode="on demand")
-
-    def at(self, page: int) -> int:
-        return self.base + page * PAGE
-
-    def _ask(self, operation: str, offset: int, length: int) -> str:
-        self.a.qp.post_send(
-            1, operation, [self.a.region[:length]], remote_va=self.region.va + offset,
-            rkey=self.region.rkey,
-        )  # fmt: skip
-        (done,) = self.a.complete()
-        if done.status != "SUCCESS":
-            self.reconnect()
-        return done.status
-
-    def write(self, offset: int, data: bytes) -> str:
-        self.a.memory[: len(data)] = data
-        return self._ask("WRITE", offset, len(data))
-
-    def read(self, offset: int, length: int) -> bytes:
-        self.a.memory[:length] = bytes(length)
-        assert self._ask("READ", offset, length) == "SUCCESS"
-        return bytes(self.a.memory[:length])
-
-    def read_status(self, offset: int, length: int) -> str:
-        return self._ask("READ", offset, length)
-
-    def reconnect(self) -> None:
-        for end in (self.a, self.b):
-            end.cq.poll(100)
-            end.qp.close()
-            end.qp = end.pd.queue_pair("RC", end.cq)
-        self.a.connect(self.b, min_rnr_timer=1)
-        self.b.connect(self.a, min_rnr_timer=1)
-
-    @property
-    def naks(self) -> int:
-        return self.b.device.counters["page_naks"]
-
-
-@contextmanager
-def world(pages: int = PAGES) -> Iterator[World]:
-    with Device(HERE) as here, Device(THERE) as there:
-        a, b = End(here), End(there)
-        a.connect(b, min_rnr_timer=1)
-        b.connect(a, min_rnr_timer=1)
-        one = World(a, b, pages)
-        try:
-            yield one
-        finally:
-            one.region.close()
-            unmap(one.base, pages)  # what is mapped there by now
 
 
 @pytest.fixture
 def w() -> Iterator[World]:
     with world() as one:
         yield one
-
-
-def noise(length: int, seed: int = 1) -> bytes:
-    return random.Random(seed).randbytes(length)
 
 
 def test_pages_come_when_a_peer_needs_them(w: World) -> None:
@@ -300,94 +224,6 @@ def test_two_regions_over_the_same_pages(w: World) -> None:
     assert w.region.present == 6
 
 
-def test_a_closed_region_is_refused(w: World) -> None:
-    w.region.close()
-    w.region.close()
-    with pytest.raises(ValueError, match="closed"):
-        w.region.prefetch()
-    assert w.write(0, b"x") == "REM_ACCESS_ERR"
-
-
-def test_the_last_region_leaves_nothing() -> None:
-    def held() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-
-    def is_gone() -> bool:
-        return all(now <= then for now, then in zip(held(), before, strict=True))
-
-    gc.collect()  # what tests before have forgotten may go meanwhile
-
-    with Device(HERE) as device:
-        pd = device.protection_domain()
-        base, before = map_at(0, 4), held()
-        for _ in range(3):
-            with pd.register(view(base, 4 * PAGE), "remote_write", mode="on demand") as region:
-                region.prefetch()
-                assert not is_gone()
-        unmap(base, 4)  # waits for nobody
-        wait_until(is_gone)
-
-
-def test_a_region_goes_with_its_device_or_its_last_user() -> None:
-    def watched() -> int:
-        return Path("/proc/self/smaps").read_text().count(" uw")
-
-    before = watched()
-    base = map_at(0, 4)
-    with Device(HERE) as device:
-        pd = device.protection_domain()
-        kept = pd.register(view(base, 2 * PAGE), mode="on demand")
-        dropped = pd.register(view(base + 2 * PAGE, 2 * PAGE), mode="on demand")
-        assert watched() > before
-        del dropped
-        kept.prefetch()
-    assert kept.closed
-    assert watched() == before
-    unmap(base, 4)
-
-
-def test_a_childs_memory_is_its_own(w: World) -> None:
-    assert w.write(0, b"parent") == "SUCCESS"
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        put(w.base, b"child ")
-        advise(w.at(0), 1)
-        unmap(w.at(0), 8)
-        os.write(write, b"done")
-        os._exit(0)
-    assert os.read(read, 4) == b"done"
-    assert w.read(0, 6) == b"parent"
-    assert w.write(0, b"peer's") == "SUCCESS"
-    assert get(w.base, 6) == b"peer's"
-    assert os.waitpid(child, 0)[1] == 0
-    os.close(read)
-    os.close(write)
-
-
-def test_forks_while_queue_pairs_come_and_go(w: World) -> None:
-    is_over = threading.Event()
-
-    def churn() -> None:
-        while not is_over.is_set():
-            qp = w.b.pd.queue_pair("RC", w.b.cq)
-            advise(w.at(50), 4)
-            qp.close()
-
-    thread = threading.Thread(target=churn)
-    thread.start()
-    try:
-        for i in range(30):
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            assert w.write(i * PAGE, b"x" * 100) == "SUCCESS"
-            assert os.waitpid(child, 0)[1] == 0
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def test_writes_land_in_a_mapped_file(tmp_path: Path, w: World) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(4 * PAGE))
@@ -405,79 +241,3 @@ def test_writes_land_in_a_mapped_file(tmp_path: Path, w: World) -> None:
             assert [c.status for c in w.a.complete()] == ["REM_ACCESS_ERR"]
             w.reconnect()
         assert path.stat().st_size == PAGE
-
-
-def test_it_is_in_the_ledger(w: World) -> None:
-    entries = [e for e in ledger.read(os.getpid()) if e.kind == "on demand"]
-    assert [(e.mapped, e.descriptors, e.granule) for e in entries] == [(PAGES * PAGE, PAGES, PAGE)]
-    w.region.close()
-    assert not [e for e in ledger.read(os.getpid()) if e.kind == "on demand"]
-
-
-def test_refusals(w: World) -> None:
-    with pytest.raises(ValueError, match="no region is 'loose'"):
-        w.b.pd.register(bytearray(8), mode="loose")  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="no tenant"):
-        w.b.pd.register(bytearray(8), mode="on demand", tenant="x")  # type: ignore[call-overload]
-    with pytest.raises(LivedmaError, match="cannot watch this memory"):
-        w.b.pd.register(view(PAGE, 4 * PAGE), mode="on demand")  # where nothing ever is
-
-
-def test_needs_no_privilege() -> None:
-    needs(os.geteuid() == 0, "becoming another user needs root")
-    child = os.fork()
-    if not child:  # a process that has no device yet
-        status = 1
-        try:
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
-            with world() as w:
-                assert w.write(0, noise(8 * PAGE)) == "SUCCESS"
-                advise(w.at(0), 1)
-                assert w.region.present == 7
-                with pytest.raises(LivedmaError, match="pagemap"):
-                    w.region.sync_range(0, PAGE)  # who changed its user may not see its own
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
-    path = f"import sys; sys.path[:0] = {sys.path!r}; from test_on_demand import *\n"
-    return subprocess.run(
-        [sys.executable, "-c", path + textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-
-def test_a_program_may_take_the_signals_away() -> None:
-    """Whoever has SIGSEGV now: memory that vanishes is refused, and ends nobody."""
-    done = in_a_process("""
-        import faulthandler
-        with world() as w:
-            w.region.prefetch()
-            assert w.write(0, b"x" * PAGE) == "SUCCESS"
-            faulthandler.enable()
-            for page in range(64):
-                assert w.write(page * PAGE, b"x" * PAGE) == "SUCCESS"
-            protect(w.base, 64, NONE)
-            assert w.write(0, b"x") == "REM_ACCESS_ERR"
-            protect(w.base, 64, READ | WRITE)
-            assert w.write(0, b"y") == "SUCCESS"
-    """)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_crash_of_the_program_is_its_own() -> None:
-    done = in_a_process("""
-        import faulthandler
-        faulthandler.enable()
-        with world() as w:
-            assert w.write(0, b"x") == "SUCCESS"
-            get(1, 1)
-    """)
-    assert done.returncode == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in done.stderr
-    assert "in get" in done.stderr

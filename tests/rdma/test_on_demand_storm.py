@@ -21,7 +21,21 @@ from loopback import ELSEWHERE, HERE, THERE
 from pairs import RIGHTS, End
 
 from livedma.rdma import Device, OnDemandRegion
-from mapped import NONE, PAGE, READ, WRITE, advise, get, map_at, move, protect, put, unmap, view
+from mapped import (
+    NONE,
+    PAGE,
+    READ,
+    WRITE,
+    advise,
+    get,
+    map_apart,
+    map_at,
+    move,
+    protect,
+    put,
+    unmap,
+    view,
+)
 
 SECONDS = float(os.environ.get("LIVEDMA_STORM_SECONDS", "6"))
 PAGES = 64
@@ -157,16 +171,23 @@ def footprint() -> tuple[int, int, int]:
     return resident, len(os.listdir("/proc/self/fd")), maps
 
 
+def has_seen_all(region: OnDemandRegion, peers: list[Peer], until: float) -> bool:
+    """Everything has happened that a storm is for, or will not."""
+    kinds = ("faults", "resolved", "failed", "vanished", "invalidations")
+    seen = all(region.counters[kind] for kind in kinds) and sum(p.refused for p in peers) > 0
+    return seen or time.monotonic() > until + 60
+
+
 def storm(device: Device, peers: list[Peer], seconds: float, seed: int) -> dict[str, int]:
     pd = device.protection_domain()
-    base = map_at(0, PAGES)
+    base = map_apart(PAGES)
     region = pd.register(view(base, PAGES * PAGE), *RIGHTS, mode="on demand")
     for peer in peers:
         peer.end.pd = pd
         peer.start(region.va, region.rkey)
     trouble = Trouble(base, region, seed)
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < until or not has_seen_all(region, peers, until):
         trouble.make()
         for peer in peers:
             if peer.is_idle():

@@ -48,20 +48,19 @@ class MemoryEvents(Protocol):
     def update_page(self, offset: int) -> None: ...
 
 
-def _explained(error: OSError) -> LivedmaError:
-    if error.errno == errno.ENOSYS:
-        return LivedmaError(
-            "regions on demand need Linux 6.7 with userfaultfd: register the memory pinned"
-        )
-    if error.errno == errno.EPERM:
-        return LivedmaError(
-            "userfaultfd is not permitted here (a container's seccomp profile?): allow it, or "
-            "register the memory pinned"
-        )
-    return LivedmaError(
-        f"the kernel cannot watch this memory ({error.strerror}); it must be mapped, in whole huge "
-        "pages if it has those, and writable if it is a file's: register it pinned"
-    )
+_REFUSALS: Final = {
+    errno.ENOSYS: "regions on demand need Linux 6.7 with userfaultfd",
+    errno.EPERM: "userfaultfd is not permitted here, by a container's seccomp profile perhaps",
+    errno.EINVAL: "the kernel cannot watch this memory: it must be mapped, and in whole huge pages "
+    "if it has those",
+    errno.EACCES: "the kernel may not watch this memory: its file is not open for writing",
+    errno.EBUSY: "another userfaultfd of this process watches this memory",
+}
+
+
+def _explained(error: OSError) -> Exception:
+    text = _REFUSALS.get(error.errno or 0)
+    return error if text is None else LivedmaError(f"{text}; register it pinned")
 
 
 class OnDemand(WatchedRegion):
