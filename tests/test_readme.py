@@ -28,6 +28,7 @@ COMMANDS = [
     if line.startswith(("livedma ", "make "))
 ]
 DEVICE = [c for c in COMMANDS if re.match(r"livedma (doctor|mem|rping|perf)", c)]
+EXPERIMENTS = [command for command in COMMANDS if command.startswith("livedma experiment")]
 LIVE = [command for command in COMMANDS if re.match(r"livedma (capture|guard)", command)]
 OFFLINE = [command for command in COMMANDS if command.startswith("livedma decode")]
 
@@ -43,7 +44,8 @@ def test_there_is_something_to_run() -> None:
     assert len(OFFLINE) >= 5
     assert len(LIVE) >= 5
     assert len(DEVICE) == 6
-    others = set(COMMANDS) - set(OFFLINE) - set(LIVE) - set(DEVICE)
+    assert len(EXPERIMENTS) == 2
+    others = set(COMMANDS) - set(OFFLINE) - set(LIVE) - set(DEVICE) - set(EXPERIMENTS)
     assert others == {"make demo", "make test"}
 
 
@@ -106,6 +108,14 @@ def test_tools_of_the_device(tool: str) -> None:
 def test_what_looks_at_the_host(command: str) -> None:
     assert f"livedma {command}" in DEVICE
     subprocess.run(["livedma", command], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", EXPERIMENTS)
+def test_experiments(command: str, tmp_path: Path) -> None:
+    subprocess.run(shlex.split(command), check=True, capture_output=True, cwd=tmp_path)
+    if "--out" in command:
+        assert (tmp_path / "results" / "pool.html").exists()
 
 
 @pytest.mark.slow

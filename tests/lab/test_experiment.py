@@ -83,8 +83,8 @@ class TestRunning:
     def test_progress_counts_up_and_says_what_is_next(self) -> None:
         seen: list[tuple[int, int, float | None, Point]] = []
         measure(Tiny(), "quick", lambda *told: seen.append(told))
-        assert [done for done, _, _, _ in seen] == list(range(12))
-        assert {total for _, total, _, _ in seen} == {12}
+        assert [done for done, _, _, _ in seen] == list(range(16))
+        assert {total for _, total, _, _ in seen} == {16}
         assert seen[0][2] is None
         assert all(left is not None and left > 0 for _, _, left, _ in seen[1:])
         assert "fill" in {Tiny().describe(point).split()[1].rstrip(",") for *_, point in seen}

@@ -70,7 +70,7 @@ class TestMaking:
         assert sorted(path.name for path in out.iterdir()) == [*names, "tiny.parquet"]
         assert f"read {out}/tiny.html" in capsys.readouterr().out
         _, about = data.load(out / "tiny.parquet", Tiny())
-        assert about["answer"][1] == "6 pairs were compared."
+        assert about["answer"][1] == "8 pairs were compared."
         assert about["command"] == "livedma experiment tiny --seed 1 --out DIR"
 
     def test_full_measures_more(self, capsys: pytest.CaptureFixture[str]) -> None:

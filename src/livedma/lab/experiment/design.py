@@ -74,7 +74,7 @@ class Experiment(ABC):
     def points(self, form: Form) -> list[Point]: ...
 
     def repetitions(self, form: Form) -> int:
-        return 3 if form == "quick" else 7
+        return 4 if form == "quick" else 7
 
     def around(self, form: Form) -> AbstractContextManager[None]:
         """What has to be so while points are measured; undone at the end, however it ends."""

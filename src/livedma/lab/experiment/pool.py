@@ -57,7 +57,7 @@ class Pools(Experiment):
         "Then a Receive is posted for every buffer, and peers SEND messages of 1 KiB on all "
         "connections. Throughput is theirs; the cost per Receive is what the host does for each: "
         "give the buffer back, take another one, post it. Both devices are in one process, each on "
-        "a processor. A mapping here is made in Python, and costs more than a kernel's: compare "
+        "a processor. A mapping is made in Python here, and a kernel's takes another time: compare "
         "the numbers of mappings, and times with each other.",
         "Given back is the share of the memory that a pool could give back when three of four "
         "buffers were returned at random and each of the others was exchanged for another one "

@@ -34,7 +34,7 @@ def measure(
     """All points, once each turn, every turn in another order; and the seconds that it took.
 
     A point that this machine cannot measure is not tried again. A run that others disturbed is, and
-    the least disturbed counts; half as many runs as there are may be made again so.
+    the least disturbed counts; a quarter as many runs as there are may be made again so.
     """
     with experiment.around(form):
         return _measure(experiment, form, progress, seed)
@@ -49,7 +49,7 @@ def _measure(
     shuffle = random.Random(seed).shuffle
     rows: dict[tuple[int, int], Row] = {}
     hopeless: dict[int, str] = {}
-    spare = total // 2
+    spare = total // 4
     for turn in range(turns):
         order = list(range(len(points)))
         shuffle(order)

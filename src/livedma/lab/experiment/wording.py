@@ -11,10 +11,10 @@ ALIKE = 0.05  #: what differs by less is alike
 
 
 def is_clear(ratio: Spread | None) -> bool:
-    """Whether most runs agree on which is more, and by more than a trifle."""
+    """Whether all runs agree on which is more, and it is by more than a trifle."""
     if ratio is None or abs(ratio.median - 1) <= ALIKE:
         return False
-    return ratio.low > 1 or ratio.high < 1 or abs(ratio.median - 1) > (ratio.high - ratio.low) / 2
+    return ratio.low > 1 or ratio.high < 1
 
 
 def relation(ratio: Spread | None, more: str = "more", less: str = "less") -> str:
