@@ -23,6 +23,8 @@ from livedma.lab.experiment.runner import measure
 from livedma.lab.experiment.runs import Runs
 from livedma.lab.experiment.summary import as_text
 
+pytestmark = pytest.mark.slow  # many processes
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -13,6 +13,8 @@ from tiny_experiment import Tiny, Troubled
 from livedma.cli import main
 from livedma.lab.experiment import data, registry
 
+pytestmark = pytest.mark.slow  # many processes
+
 
 @pytest.fixture
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
