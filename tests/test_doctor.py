@@ -16,7 +16,16 @@ from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.xdp import TinyXdp
 from needs import needs
 
-POINTS = ("port", "sharing", "segmentation", "socket-buffers", "pinned-memory", "bpf", "processor")
+POINTS = (
+    "port",
+    "sharing",
+    "segmentation",
+    "socket-buffers",
+    "pinned-memory",
+    "on-demand",
+    "bpf",
+    "processor",
+)
 WANTED_BYTES = 8 << 20
 
 
@@ -173,9 +182,24 @@ def test_without_privilege_the_limits_count() -> None:
     assert buffers["state"] == ("fine" if allowed >= WANTED_BYTES else "costs")
     (bpf,) = found["bpf"]
     assert bpf["state"] == "costs" and "livedma capture" in bpf["cost"]
-    assert found["pinned-memory"][0]["facts"]["has_cap_ipc_lock"] is False
+    (pinned,) = found["pinned-memory"]
+    assert pinned["facts"]["has_cap_ipc_lock"] is False
+    assert (pinned["state"] == "fine") == (pinned["facts"]["limit_bytes"] is None)
+    assert [f["state"] for f in found["on-demand"]] == ["fine"]
     (port,) = (f for f in found["port"] if "127.0.0.1" in f["facts"]["addresses"])
     assert (port["state"], port["facts"]["kind"]) == ("costs", "udp")
     assert "CAP_NET_RAW" in port["cost"] and port["fix"].startswith("sudo ")
     (sharing,) = found["sharing"]
     assert sharing["state"] == "costs" and "CAP_BPF" in sharing["cost"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "says"), [(0, "cannot pin 4 KiB"), (65536, "64 KiB in all")])
+def test_a_limit_on_pinned_memory_is_told(limit: int, says: str) -> None:
+    needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
+    (pinned,) = doctor("prlimit", f"--memlock={limit}", "setpriv", "--bounding-set", "-ipc_lock")[
+        1
+    ]["pinned-memory"]
+    assert says in pinned["text"]
+    assert pinned["state"] == "costs"
+    assert "--memlock=" in pinned["fix"]

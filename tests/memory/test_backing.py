@@ -21,18 +21,19 @@ from needs import needs
 
 HUGE = 2 << 20
 NR_HUGE = Path("/proc/sys/vm/nr_hugepages")
+FREE_HUGE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 
 
 @pytest.fixture
 def set_aside() -> Iterator[int]:
-    """Huge pages, as root sets them aside; given back at the end."""
+    """Huge pages that are free, as root sets them aside; given back at the end."""
     needs(os.geteuid() == 0 and NR_HUGE.exists(), "setting huge pages aside needs root")
     before = int(NR_HUGE.read_text())
     NR_HUGE.write_text(str(before + 4))
     got = int(NR_HUGE.read_text()) - before
     try:
         needs(got == 4, "memory is in pieces too small for huge pages")
-        yield got
+        yield int(FREE_HUGE.read_text())
     finally:
         gc.collect()
         NR_HUGE.write_text(str(before))
@@ -52,10 +53,9 @@ def test_huge_pages_that_are_set_aside(set_aside: int) -> None:
     assert bytes(world.window.view(HUGE - 100, 200)) == bytes(range(200))
     seen = world.window.statistics()
     assert (seen.descriptors, seen.descriptors_otherwise) == (2, 1024)
-    free = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
-    assert int(free.read_text()) == set_aside - 2
+    assert int(FREE_HUGE.read_text()) == set_aside - 2
     world.window.close()
-    assert int(free.read_text()) == set_aside
+    assert int(FREE_HUGE.read_text()) == set_aside
 
 
 def test_huge_pages_otherwise() -> None:

@@ -17,7 +17,7 @@ from lender import Lender
 from livedma._native import pool as native
 from livedma._native.pool_events import EVENTS, NONE
 from livedma.memory import Pool, PoolEvents
-from livedma.memory.pool_events import SCHEMA
+from livedma.memory.pool_columns import SCHEMA
 from needs import needs
 
 # A short life: (event, shard, buffer, control); what it does is in live().

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from livedma.doctor import Finding, can_run, examine
+if TYPE_CHECKING:
+    from livedma.doctor import Finding
 
 _EXAMPLES = """examples:
   livedma doctor
@@ -31,6 +32,9 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    # It loads what knows all about addresses, for which no other command has to wait.
+    from livedma.doctor import can_run, examine
+
     findings = examine()
     is_usable = can_run(findings)
     if args.json:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 from pathlib import Path
 
 from livedma._native.port import SOCKET_BUFFER_BYTES
 from livedma.doctor.finding import Finding
-from livedma.privilege import CAP_IPC_LOCK, holds
+from livedma.doctor.memory import memory
 
 __all__ = ["system"]
 
@@ -21,7 +20,7 @@ def system() -> list[Finding]:
     return [
         _segmentation(),
         _socket_buffers(),
-        _pinned_memory(),
+        *memory(),
         _bpf(),
         _processor(),
         *_kernel_devices(),
@@ -75,22 +74,6 @@ def _socket_buffers() -> Finding:
         f"{_mib(given)} of the {_mib(wanted)} that the device asks for",
         "packets get lost, and are sent again, when several peers send at once",
         f"sudo sysctl -w net.core.rmem_max={wanted} net.core.wmem_max={wanted}",
-        facts=facts,
-    )
-
-
-def _pinned_memory() -> Finding:
-    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    is_free = limit == resource.RLIM_INFINITY or holds(CAP_IPC_LOCK)
-    text = "without limit" if is_free else f"{_mib(limit)} (RLIMIT_MEMLOCK)"
-    facts = {
-        "limit_bytes": None if limit == resource.RLIM_INFINITY else limit,
-        "has_cap_ipc_lock": holds(CAP_IPC_LOCK),
-    }
-    return Finding(
-        "pinned-memory",
-        "fine",
-        f"{text}; the device reaches memory as this process does and pins none",
         facts=facts,
     )
 
