@@ -124,7 +124,7 @@ class TestPools:
         answer = Pools().answer(data(Pools(), self.measures(50e3, {"64 KiB": 0.75})))
         assert answer[0].startswith("A pool of shards helps where connections come and go (set up ")
         assert "and where the load falls (75 % of the memory can be given back, 0 % of" in answer[0]
-        assert answer[0].endswith("it does not make receiving faster.")
+        assert answer[0].endswith("; receiving is not clearly faster.")
         assert "they make no clear difference to cost per Receive, throughput" in answer[1]
         assert "they cost setup" in answer[2]
 

@@ -72,7 +72,7 @@ def _headline(runs: Runs, levels: Levels) -> str:
         helps.append(f"in receiving ({relation(speed, 'faster', 'slower')})")
     if not helps:
         return "A pool of shards helps with nothing that was measured."
-    but = "" if is_faster else "; it does not make receiving faster"
+    but = "" if is_faster else "; receiving is not clearly faster"
     *most, last = helps
     return f"A pool of shards helps {', '.join(most)}{' and ' if most else ''}{last}{but}."
 
