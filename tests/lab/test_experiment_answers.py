@@ -182,6 +182,7 @@ class TestPaging:
         assert "pinned - works; on demand - works" in answer[1]
 
 
+@pytest.mark.slow
 class TestMeasuring:
     """One small point of each kind, on real devices and real memory."""
 
