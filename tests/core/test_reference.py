@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import KINDS, Answer, Reference, Region, Request
@@ -109,6 +110,7 @@ def frame_of(r: Request, qp: int) -> bytes | None:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=SCHEDULES)
 @given(
     stream=st.lists(st.tuples(modes, anything(), st.integers(0, 10**6)), min_size=12, max_size=50),

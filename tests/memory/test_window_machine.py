@@ -256,6 +256,7 @@ def size_of(line: str) -> int:
     return int(end, 16) - int(start, 16)
 
 
+@pytest.mark.slow
 def test_windows_in_any_order() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         WindowMachine, settings=settings(max_examples=EXAMPLES, stateful_step_count=30)

@@ -111,6 +111,7 @@ CM_FIELDS = {
 }
 
 
+@pytest.mark.slow  # tshark, once for every capture
 def test_cm_fields_agree_in_every_capture() -> None:
     wanted = [field for fields in CM_FIELDS.values() for field in fields.values()]
     seen: set[str] = set()
