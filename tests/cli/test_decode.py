@@ -247,6 +247,7 @@ def test_where_nothing_can_be_written(mixed: Path, tmp_path: Path) -> None:
     assert message.endswith("out: No such file or directory")
 
 
+@pytest.mark.slow
 def test_truncated_anywhere(tmp_path: Path) -> None:
     """All whole packets come out, then one sentence says where the file breaks off."""
     whole = frames.pcap(ACK, ACK, ACK)
@@ -262,6 +263,7 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
     assert run(path).returncode == 0  # A capture without packets is one.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_files(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
@@ -319,6 +321,7 @@ def test_help_has_an_example() -> None:
 # Size
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_capture(tmp_path: Path) -> None:
     """Ten times the packets: hardly more memory, whatever the format."""
     few = frames.pcap(*[ACK] * 1000)

@@ -343,6 +343,7 @@ def check(found: dict[str, Any]) -> None:
     assert isinstance(brief(found), str)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_changed_packets_never_raise(data: st.DataObject) -> None:
