@@ -9,8 +9,9 @@
 #include "window.h"
 
 #define NONE UINT32_MAX
-#define LINE_SHIFT 4 /* a line of the cache covers up to 16 granules */
-#define LINE_GRANULES (UINT64_C(1) << LINE_SHIFT)
+/* Which bits of an address choose a line of the cache: those above so many granules. */
+#define SHORT_SHIFT 3
+#define LONG_SHIFT 9
 
 int ldma_iova_init(struct ldma_iova *iova, uint32_t capacity, uint64_t space)
 {
@@ -22,7 +23,7 @@ int ldma_iova_init(struct ldma_iova *iova, uint32_t capacity, uint64_t space)
 		.capacity = size, .end = LDMA_IOVA_FIRST + space, .generation = 1};
 	iova->regions = calloc(size, sizeof(*iova->regions));
 	iova->buckets = calloc(size, sizeof(*iova->buckets));
-	iova->lines = calloc(LDMA_IOVA_LINES, sizeof(*iova->lines));
+	iova->lines = calloc(2 * LDMA_IOVA_LINES, sizeof(*iova->lines));
 	if (!iova->regions || !iova->buckets || !iova->lines) {
 		ldma_iova_destroy(iova);
 		return -ENOMEM;
@@ -205,35 +206,48 @@ enum ldma_iova_result ldma_iova_check(const struct ldma_iova *iova, const struct
 	return LDMA_IOVA_OK;
 }
 
-/* Reads the tables into the cache's line: the entry of va with those of its neighbours that are in one piece with it. */
-static bool fill_line(const struct ldma_region *region, uint64_t va, uint64_t generation,
-		      struct ldma_iova_line *line)
+static struct ldma_iova_line *line_of(const struct ldma_iova *iova,
+				      const struct ldma_region *region, uint64_t va, bool is_long)
+{
+	uint32_t shift = region->window->table.shift + (is_long ? LONG_SHIFT : SHORT_SHIFT);
+
+	return &iova->lines[(((va >> shift) ^ region->key) & (LDMA_IOVA_LINES - 1)) +
+			    (is_long ? LDMA_IOVA_LINES : 0)];
+}
+
+/* Whether the line is true, and of this address. */
+static bool is_hit(const struct ldma_iova *iova, const struct ldma_iova_line *line,
+		   const struct ldma_region *region, uint64_t va)
+{
+	return line->key == region->key && line->generation == iova->generation &&
+	       va >= line->start && va < line->end;
+}
+
+/* Reads the table into a line. NULL if nothing is mapped there. */
+static struct ldma_iova_line *fill_line(struct ldma_iova *iova, const struct ldma_region *region,
+					uint64_t va)
 {
 	const struct ldma_window *window = region->window;
 	const struct ldma_table *table = &window->table;
 	uint64_t index = (window->pad + (va - region->va)) >> table->shift;
-	uint64_t first = index, last = index, unit = UINT64_C(1) << table->shift;
-	uint64_t base = window->va - window->pad, block_end = (index | (LINE_GRANULES - 1));
+	uint64_t base = window->va - window->pad;
+	struct ldma_table_run run;
+	struct ldma_iova_line *line;
 
-	if (!(table->entries[index] & LDMA_ENTRY_PRESENT))
-		return false;
-	while (first & (LINE_GRANULES - 1) &&
-	       table->entries[first - 1] + unit == table->entries[first])
-		first--;
-	while (last < block_end && last + 1 < table->count &&
-	       table->entries[last] + unit == table->entries[last + 1])
-		last++;
+	if (va - region->va >= window->end || !(table->entries[index] & LDMA_ENTRY_PRESENT))
+		return NULL;
+	run = ldma_table_run(table, index);
+	line = line_of(iova, region, va, run.last - run.first == LDMA_TABLE_BLOCK - 1);
 	*line = (struct ldma_iova_line){
-		.start = base + (first << table->shift),
-		.end = base + ((last + 1) << table->shift),
-		.memory = ldma_entry_memory(table->entries[first]),
+		.start = base + (run.first << table->shift),
+		.end = base + ((run.last + 1) << table->shift),
+		.memory = ldma_entry_memory(table->entries[run.first]),
 		.key = region->key,
-		.flags = table->entries[index] & LDMA_ENTRY_FLAGS,
-		.generation = generation,
+		.generation = iova->generation,
 	};
 	if (line->end > window->va + window->end)
 		line->end = window->va + window->end;
-	return va < line->end;
+	return line;
 }
 
 /* Where the byte at va is, and how many follow it in one piece. NULL if nothing is mapped there. */
@@ -241,20 +255,20 @@ static uint8_t *translate(struct ldma_iova *iova, const struct ldma_region *regi
 			  uint64_t *ret_length)
 {
 	struct ldma_iova_line *line;
-	uint32_t shift;
 
 	if (!region->window) {
 		*ret_length = region->length - (va - region->va);
 		return region->memory + (va - region->va);
 	}
-	shift = region->window->table.shift + LINE_SHIFT;
-	line = &iova->lines[((va >> shift) ^ region->key) & (LDMA_IOVA_LINES - 1)];
-	if (line->key == region->key && line->generation == iova->generation && va >= line->start &&
-	    va < line->end) {
+	line = line_of(iova, region, va, true);
+	if (!is_hit(iova, line, region, va))
+		line = line_of(iova, region, va, false);
+	if (is_hit(iova, line, region, va)) {
 		iova->hits++;
 	} else {
 		iova->misses++;
-		if (!fill_line(region, va, iova->generation, line))
+		line = fill_line(iova, region, va);
+		if (!line)
 			return NULL;
 	}
 	*ret_length = line->end - va;

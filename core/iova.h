@@ -48,13 +48,14 @@ struct ldma_region {
 /* Addresses of windows begin here, above those of processes: a mix-up is an access error. */
 #define LDMA_IOVA_FIRST (UINT64_C(1) << 48)
 
-#define LDMA_IOVA_LINES 256
+#define LDMA_IOVA_LINES 256 /* of each size */
 
-/* A line of the translation cache: memory that is in one piece. */
+/* A line of the translation cache: memory that is in one piece. There are long ones, for whole blocks of a table
+ * that are, and short ones. */
 struct ldma_iova_line {
 	uint64_t start, end;
 	uint8_t *memory; /* at start */
-	uint32_t key, flags;
+	uint32_t key;
 	uint64_t generation; /* of the tables when it was read */
 };
 
@@ -64,7 +65,7 @@ struct ldma_iova {
 	uint32_t capacity, free, count; /* capacity is a power of two */
 	struct ldma_window *windows;    /* by address */
 	uint64_t end;                   /* of the addresses for windows */
-	struct ldma_iova_line *lines;
+	struct ldma_iova_line *lines;   /* short ones, then long ones */
 	uint64_t generation, hits, misses;
 };
 

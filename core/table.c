@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#define BLOCK 512 /* entries of one counter */
+#define BLOCK LDMA_TABLE_BLOCK
+#define LINE 8 /* entries in a cache line */
 #define USABLE (LDMA_ENTRY_PRESENT | LDMA_ENTRY_OPEN | LDMA_ENTRY_WRITABLE)
 
 int ldma_table_init(struct ldma_table *table, uint64_t count, uint8_t shift)
@@ -16,13 +17,13 @@ int ldma_table_init(struct ldma_table *table, uint64_t count, uint8_t shift)
 	    shift > LDMA_TABLE_MAX_SHIFT)
 		return -EINVAL;
 	*table = (struct ldma_table){.count = count, .shift = shift};
-	table->mapped = count * sizeof(*table->entries) + blocks * sizeof(*table->usable);
+	table->mapped = count * sizeof(*table->entries) + blocks * sizeof(*table->blocks);
 	memory = mmap(NULL, table->mapped, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED)
 		return -ENOMEM;
 	table->entries = memory;
-	table->usable = (uint32_t *)(table->entries + count);
+	table->blocks = (struct ldma_table_block *)(table->entries + count);
 	return 0;
 }
 
@@ -38,12 +39,21 @@ static bool is_usable(uint64_t entry)
 	return (entry & USABLE) == USABLE;
 }
 
+/* Whether the entry goes on where the one before it in its block ends. */
+static bool is_joint(const struct ldma_table *table, uint64_t index)
+{
+	return index % BLOCK && index < table->count && table->entries[index] &&
+	       table->entries[index - 1] + (UINT64_C(1) << table->shift) == table->entries[index];
+}
+
 static void put(struct ldma_table *table, uint64_t index, uint64_t entry)
 {
-	uint64_t old = table->entries[index];
+	struct ldma_table_block *block = &table->blocks[index / BLOCK];
+	uint32_t joints = (uint32_t)is_joint(table, index) + is_joint(table, index + 1);
 
-	table->usable[index / BLOCK] += (uint32_t)is_usable(entry) - (uint32_t)is_usable(old);
+	block->usable += (uint32_t)is_usable(entry) - (uint32_t)is_usable(table->entries[index]);
 	table->entries[index] = entry;
+	block->joints += (uint32_t)is_joint(table, index) + is_joint(table, index + 1) - joints;
 }
 
 void ldma_table_set(struct ldma_table *table, uint64_t first, uint64_t count, const void *memory,
@@ -73,9 +83,8 @@ bool ldma_table_has(const struct ldma_table *table, uint64_t first, uint64_t cou
 
 	while (i < end) {
 		/* A peer may name any range: a long one must not cost more than a short one. */
-		if (i % BLOCK == 0 && end - i >= BLOCK && table->usable[i / BLOCK] == BLOCK &&
-		    !(flags & ~(uint32_t)USABLE)) {
-			i += BLOCK;
+		if (table->blocks[i / BLOCK].usable == BLOCK && !(flags & ~(uint32_t)USABLE)) {
+			i += BLOCK - i % BLOCK;
 			continue;
 		}
 		if (!table->entries[i] || (table->entries[i] & flags) != flags)
@@ -83,6 +92,23 @@ bool ldma_table_has(const struct ldma_table *table, uint64_t first, uint64_t cou
 		i++;
 	}
 	return true;
+}
+
+struct ldma_table_run ldma_table_run(const struct ldma_table *table, uint64_t index)
+{
+	const struct ldma_table_block *block = &table->blocks[index / BLOCK];
+	struct ldma_table_run run = {index, index};
+
+	if (block->usable == BLOCK && block->joints == BLOCK - 1) {
+		run.first = index - index % BLOCK;
+		run.last = run.first + BLOCK - 1;
+		return run;
+	}
+	while (run.first % LINE && is_joint(table, run.first))
+		run.first--;
+	while ((run.last + 1) % LINE && is_joint(table, run.last + 1))
+		run.last++;
+	return run;
 }
 
 uint64_t ldma_table_linked(const struct ldma_table *table, uint64_t first, uint64_t count)

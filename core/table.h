@@ -24,12 +24,25 @@ enum ldma_entry {
 };
 #define LDMA_ENTRY_FLAGS 0xfffu
 
+#define LDMA_TABLE_BLOCK 512 /* entries */
+
+/* What is known of a block of entries without looking at them. */
+struct ldma_table_block {
+	uint32_t usable; /* how many are present, open and writable */
+	uint32_t joints; /* how many go on where the one before them ends, with the same flags */
+};
+
 struct ldma_table {
 	uint64_t *entries;
-	uint32_t *usable; /* of each block of entries: how many are open and writable */
-	uint64_t count;   /* of granules */
-	uint8_t shift;    /* a granule is 1 << shift bytes */
-	size_t mapped;    /* bytes of both arrays */
+	struct ldma_table_block *blocks;
+	uint64_t count; /* of granules */
+	uint8_t shift;  /* a granule is 1 << shift bytes */
+	size_t mapped;  /* bytes of both arrays */
+};
+
+/* Entries first .. last. */
+struct ldma_table_run {
+	uint64_t first, last;
 };
 
 /* 0, -EINVAL (no granules, or none of that size) or -ENOMEM. */
@@ -45,8 +58,12 @@ void ldma_table_clear(struct ldma_table *table, uint64_t first, uint64_t count);
 void ldma_table_change(struct ldma_table *table, uint64_t first, uint64_t count, uint32_t set,
 		       uint32_t clear);
 
-/* Whether all entries have memory and all of flags; quick for a long range that is open and writable. */
+/* Whether all entries have memory and all of flags; quick for blocks that are open and writable. */
 bool ldma_table_has(const struct ldma_table *table, uint64_t first, uint64_t count, uint32_t flags);
+
+/* Entries around the index, which has memory, that are one piece of it with the same flags: a whole block, if that is
+ * one, else those in the same cache line. */
+struct ldma_table_run ldma_table_run(const struct ldma_table *table, uint64_t index);
 
 /* How many entries of the range have memory. */
 uint64_t ldma_table_linked(const struct ldma_table *table, uint64_t first, uint64_t count);

@@ -333,3 +333,47 @@ def test_atomics_in_a_window() -> None:
     world.pair.run()
     assert [status for _, status in a.statuses()] == ["SUCCESS"] * 3
     assert int.from_bytes(world.memory.view[7 * PAGE : 7 * PAGE + 8], "little") == 21
+
+
+def test_whole_blocks_of_the_table_are_found_at_once_and_lost_at_once() -> None:
+    """512 granules that are one piece are one line of the cache, until one of them goes."""
+    pair = connect("RC")
+    a, pages = pair.a, 3 * 512 + 7
+    memory = Memory(pages)
+    window = Window(pair.b.engine, pages * PAGE, PAGE, ALL)
+    window.link(0, memory.address, pages * PAGE)
+    window.sync(0, pages * PAGE)
+
+    def write(page: int, data: bytes, offset: int = 0) -> str:
+        a.memory[: len(data)] = data
+        at = window.va + page * PAGE + offset
+        a.qp.post_send(1, "WRITE", [a.at(0, len(data))], remote_va=at, rkey=window.key)
+        pair.run()
+        ((_, status),) = a.statuses()
+        return status
+
+    def misses() -> int:
+        return pair.b.engine.translations[1]
+
+    assert write(5, b"first") == "SUCCESS"
+    before = misses()
+    for page in (0, 100, 511):
+        assert write(page, bytes([page % 251]) * 8) == "SUCCESS"
+        assert memory.view[page * PAGE] == page % 251
+    assert misses() == before
+    assert write(511, b"from one into the other", PAGE - 10) == "SUCCESS"
+    assert bytes(memory.view[512 * PAGE - 10 :][:23]) == b"from one into the other"
+    assert write(3 * 512 + 6, b"end") == "SUCCESS"  # of a block that is not full
+    window.unlink(700 * PAGE, PAGE)
+    for page in (699, 701, 1023):
+        assert write(page, b"beside") == "SUCCESS"
+        assert bytes(memory.view[page * PAGE :][:6]) == b"beside"
+    # Other memory in the hole is another piece.
+    other = Memory(1)
+    window.link(700 * PAGE, other.address, PAGE)
+    window.sync(700 * PAGE, PAGE)
+    assert write(699, b"two pieces", PAGE - 3) == "SUCCESS"
+    assert bytes(other.view[:7]) == b" pieces"
+    assert bytes(memory.view[700 * PAGE :][:7]) != b" pieces"
+    window.drain(600 * PAGE, PAGE)
+    assert write(600, b"drained") == "REM_ACCESS_ERR"
