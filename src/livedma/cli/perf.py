@@ -84,8 +84,8 @@ def register(commands: Any) -> None:
         "--memory",
         choices=MEMORY_KINDS,
         default="pinned",
-        help="of this side: a region, pinned or on demand, or a window with granules of 4 KiB or "
-        "2 MiB (pinned)",
+        help="of this side: a region, pinned or on demand; a window with granules of 4 KiB or "
+        "2 MiB; a region over such memory as those have, to compare (pinned)",
     )
     add(
         "--span",

@@ -52,11 +52,20 @@ def _window(pd: ProtectionDomain, size: int, granule: int) -> Memory:
     return Memory(window.key, window.va, window.view(0, size), stack)
 
 
+def _flat(pd: ProtectionDomain, size: int, granule: int) -> Memory:
+    """The memory of such a window without its table: what is left is what translation costs."""
+    window = _window(pd, size, granule)
+    region = window.stack.enter_context(pd.register(window.view, *_ACCESS))
+    return Memory(region.key, region.va, window.view, window.stack)
+
+
 _KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {
     "pinned": _pinned,
     "on-demand": _on_demand,
     "window": partial(_window, granule=4 << 10),
     "window-2m": partial(_window, granule=2 << 20),
+    "flat": partial(_flat, granule=4 << 10),
+    "flat-2m": partial(_flat, granule=2 << 20),
 }
 
 

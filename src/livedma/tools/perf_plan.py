@@ -10,7 +10,8 @@ from typing import Any, Self
 __all__ = ["ALL_SIZES", "MEMORY_KINDS", "Hello", "Plan", "PlanError", "Remote"]
 
 ALL_SIZES = tuple(1 << n for n in range(1, 24))  #: as perftest's -a: 2 B to 8 MiB
-MEMORY_KINDS = ("pinned", "on-demand", "window", "window-2m")  #: what perf_memory can allocate
+#: what perf_memory can allocate
+MEMORY_KINDS = ("pinned", "on-demand", "window", "window-2m", "flat", "flat-2m")
 
 _OPERATIONS = ("send", "write", "read")
 _KINDS = ("bw", "lat")
