@@ -1,0 +1,1 @@
+"""Remote procedure calls: XDR, ONC RPC and its framings. Nothing here does I/O by itself."""
