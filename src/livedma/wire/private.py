@@ -14,7 +14,7 @@ IP_HEADER_BYTES = 36
 
 # Upper 48 bits of a service ID -> port space (IBA annex A11; the last two as Linux uses them).
 _PORT_SPACES = {0x0106: "TCP", 0x0111: "UDP", 0x013F: "IB", 0x0002: "IPOIB"}
-_RPC_MAGIC = 0xF6AB0E18
+RPC_MAGIC = 0xF6AB0E18  # RFC 8797 section 4
 _NVME_BYTES = 32
 NVME_REJECTS = {
     1: "invalid private data length",
@@ -82,7 +82,7 @@ def consumer(message: str, data: bytes, port: int | None) -> dict[str, Any]:
     """
     if message in ("REQ", "REP") and len(data) >= 8:
         magic, version, flags, send, receive = struct.unpack_from(">IBBBB", data)
-        if magic == _RPC_MAGIC:
+        if magic == RPC_MAGIC:
             rpc: dict[str, Any] = {"version": version}
             if version == 1:
                 rpc["remote_invalidation"] = flags & 1
