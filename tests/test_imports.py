@@ -118,6 +118,8 @@ def test_the_order_has_no_cycle() -> None:
         ("control/x.py", "import_module('livedma.lab.hosts')"),
         ("_native/x.pyx", "from livedma.wire.opcodes cimport thing"),
         ("lab/x.py", "from livedma.cli import main"),
+        ("rpc/x.py", "from livedma.capture import files"),
+        ("rdma/x.py", "from livedma.rpc import xdr"),
         ("_native/x.pyi", "from livedma.wire import Opcode"),
         ("misc/x.py", ""),
         ("__init__.py", "from livedma.wire import decode"),
