@@ -69,6 +69,13 @@ def test_python(beside_a_trace: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+def test_memory_grows_and_shrinks() -> None:
+    (program,) = (block for kind, block in BLOCKS if kind == "python" and "window" in block)
+    argv = [sys.executable, "-c", program]
+    printed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    assert re.fullmatch(r"a buffer at 0x1[0-9a-f]{12} of 16; 80 MiB\n", printed)
+
+
 @contextmanager
 def running(*argv: str) -> Iterator[None]:
     """A server, which ends by itself or when it is no longer needed."""
@@ -90,7 +97,7 @@ def ask_until_served(*argv: str) -> str:
 
 
 def test_ten_lines_read_remote_memory() -> None:
-    server, client = (block for kind, block in BLOCKS if kind == "python" and "rdma" in block)
+    server, client = (block for kind, block in BLOCKS if kind == "python" and "cm." in block)
     assert all(len(block.splitlines()) <= 10 for block in (server, client))
     with running(sys.executable, "-c", server):
         assert ask_until_served(sys.executable, "-c", client) == "hello from afar\n"
