@@ -19,6 +19,7 @@ from livedma.rpc.message import (
     OpaqueAuth,
     RejectStatus,
     Reply,
+    Served,
     admit,
     decode_call,
     decode_reply,
@@ -28,7 +29,7 @@ from livedma.rpc.message import (
 from livedma.rpc.xdr import Decoder, XdrError
 from livedma.wire import rpc
 
-SERVED = {100003: {3: 22, 4: 2}}
+SERVED: Served = {100003: {3: 22, 4: 2}, 100005: {}}
 
 
 def words(*values: int) -> bytes:
@@ -110,6 +111,7 @@ def test_broken_calls(data: bytes, wrong: str, reply: Reply | None) -> None:
     ("call", "reply"),
     [
         (Call(7, 100004, 4, 0), Accepted(7, AcceptStatus.PROG_UNAVAIL)),
+        (Call(7, 100005, 3, 0), Accepted(7, AcceptStatus.PROG_UNAVAIL)),
         (Call(7, 100003, 2, 0), Accepted(7, AcceptStatus.PROG_MISMATCH, versions=(3, 4))),
         (Call(7, 100003, 4, 2), Accepted(7, AcceptStatus.PROC_UNAVAIL)),
         (Call(7, 100003, 4, 0, OpaqueAuth(6, b"gss0")), BAD_CREDENTIAL),

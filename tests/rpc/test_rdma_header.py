@@ -93,7 +93,7 @@ def test_long_messages() -> None:
 )
 def test_errors(data: bytes, header: ErrorHeader) -> None:
     assert decode_header(data) == (header, len(data))
-    # Old kernels send more than the error; it says no less for that.
+    # What follows it does not make it say less.
     assert decode_header(data + bytes(8)) == (header, len(data))
     assert encode_header(header) == data
 
@@ -125,6 +125,7 @@ CHUNK = ErrorCode.ERR_CHUNK
         (START + read(8, 5) + read(12) + words(0, 0, 0) + RPC, "12 overlaps the one", CHUNK),
         (NOMSG + words(0, 0, 0), "without a chunk that the message could be in", CHUNK),
         (NOMSG + read(8) + words(0, 0, 0), "without a chunk that the message could", CHUNK),
+        (NOMSG + read(8) + words(0, 0, 1, 1) + segment(), "without a chunk that", CHUNK),
         (NOMSG + words(0, 1, 1) + segment() + words(0, 0), "without a chunk that", CHUNK),
         (NOMSG + words(0, 0, 1, 0), "without a chunk that the message could be in", CHUNK),
         (NOMSG + read(0) + words(0, 0, 0, 0), "4 bytes too many", CHUNK),

@@ -80,7 +80,7 @@ def position_error(reads: Sequence[ReadChunk]) -> str | None:
         if not chunk.segments:
             return f"read chunk at position {chunk.position} without segments"
         if chunk.position:
-            end = _rounded(chunk.position + chunk.length_bytes)
+            end = chunk.position + chunk.length_bytes
     return None
 
 
@@ -109,7 +109,7 @@ def layout(
         pieces.append(chunk)
         if length % 4:
             pieces.append(Padding(-length % 4))
-        end = chunk.position + _rounded(length)
+        end = chunk.position + length + -length % 4
     if reduced_bytes > used:
         pieces.append(Inline(used, reduced_bytes))
     return tuple(pieces)
@@ -136,7 +136,3 @@ def filled_bytes(offered: Sequence[Segment], returned: Sequence[Segment]) -> int
     if tuple(returned) != filled(offered, length):
         raise XdrError("returned chunk is not the one that was offered, filled in order", 0)
     return length
-
-
-def _rounded(length: int) -> int:
-    return length + -length % 4
