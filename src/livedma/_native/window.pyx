@@ -24,10 +24,10 @@ cdef extern from "window.h" nogil:
     int ldma_window_reserve(ldma_window *window, ldma_iova *iova, uint64_t size, uint8_t shift,
                             uint64_t pad)
     int ldma_window_link(ldma_window *window, uint64_t offset, void *memory, uint64_t length)
-    int ldma_window_sync(ldma_window *window, uint64_t offset, uint64_t length)
-    int ldma_window_drain(ldma_window *window, uint64_t offset, uint64_t length)
-    int ldma_window_reopen(ldma_window *window, uint64_t offset, uint64_t length)
-    int ldma_window_unlink(ldma_window *window, uint64_t offset, uint64_t length)
+    int ldma_window_sync(ldma_window *window, uint64_t offset, uint64_t length) noexcept
+    int ldma_window_drain(ldma_window *window, uint64_t offset, uint64_t length) noexcept
+    int ldma_window_reopen(ldma_window *window, uint64_t offset, uint64_t length) noexcept
+    int ldma_window_unlink(ldma_window *window, uint64_t offset, uint64_t length) noexcept
     int ldma_window_free(ldma_window *window)
     int ldma_window_close(ldma_window *window)
     int ldma_window_destroy(ldma_window *window, uint64_t length)
@@ -38,6 +38,8 @@ cdef extern from "in_use.h" nogil:
     uint32_t LDMA_USER_PEER, LDMA_USER_HOST
     uint32_t ldma_device_uses(const ldma_device *device, uint32_t key, uint64_t va,
                               uint64_t length)
+
+ctypedef int (*change_range)(ldma_window *, uint64_t, uint64_t) noexcept nogil
 
 # Granules that change under one hold of the device: packets wait for it.
 cdef uint64_t AT_ONCE = 8192
@@ -166,37 +168,25 @@ cdef class Window:
                 pass
         return check(result)
 
-    def sync(self, uint64_t offset, uint64_t length):
+    cdef int change(self, change_range function, uint64_t offset, uint64_t length) except -1:
         cdef int result
         self.live()
         self.engine.acquire()
-        result = ldma_window_sync(&self.c, offset, length)
+        result = function(&self.c, offset, length)
         self.engine.release()
-        check(result)
+        return check(result)
+
+    def sync(self, uint64_t offset, uint64_t length):
+        self.change(ldma_window_sync, offset, length)
 
     def drain(self, uint64_t offset, uint64_t length):
-        cdef int result
-        self.live()
-        self.engine.acquire()
-        result = ldma_window_drain(&self.c, offset, length)
-        self.engine.release()
-        check(result)
+        self.change(ldma_window_drain, offset, length)
 
     def reopen(self, uint64_t offset, uint64_t length):
-        cdef int result
-        self.live()
-        self.engine.acquire()
-        result = ldma_window_reopen(&self.c, offset, length)
-        self.engine.release()
-        check(result)
+        self.change(ldma_window_reopen, offset, length)
 
     def unlink(self, uint64_t offset, uint64_t length):
-        cdef int result
-        self.live()
-        self.engine.acquire()
-        result = ldma_window_unlink(&self.c, offset, length)
-        self.engine.release()
-        check(result)
+        self.change(ldma_window_unlink, offset, length)
         self.let_go(offset, offset + length)
 
     cdef int let_go(self, uint64_t start, uint64_t end) except -1:
