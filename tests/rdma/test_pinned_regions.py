@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import gc
 import hashlib
+import mmap
 import os
 import random
 import signal
@@ -139,8 +140,8 @@ def traffic_at_the_limit() -> None:
         before = accounting.process().charged, pinned(), len(kept_from_children(0, 1 << 47))
         for _ in range(20):
             seen = rounds[0]
-            with pytest.raises(LimitError, match=r"cannot pin 4.*RLIMIT_MEMLOCK is 4 MiB"):
-                a.pd.register(bytearray(4 * MIB - PAGE))
+            with pytest.raises(LimitError, match=r"cannot pin 4092 KiB.*RLIMIT_MEMLOCK is 4 MiB"):
+                a.pd.register(mmap.mmap(-1, 4 * MIB - PAGE))  # on pages, unlike a bytearray
             with pytest.raises(BudgetError, match="the tenant 'small'"):
                 a.pd.register(bytearray(4 * PAGE), tenant="small")
             after = accounting.process().charged, pinned(), len(kept_from_children(0, 1 << 47))
