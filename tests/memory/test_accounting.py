@@ -69,6 +69,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps)
 def test_every_page_is_charged_once_to_all_and_once_to_each_tenant(
     steps: list[tuple[str, object, object]],

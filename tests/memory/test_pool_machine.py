@@ -286,6 +286,7 @@ class WindowPoolMachine(PoolMachine):
             assert not mapped_by_us()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [PoolMachine, WindowPoolMachine])
 def test_a_pool_in_any_order(machine: type[PoolMachine]) -> None:
     run_state_machine_as_test(

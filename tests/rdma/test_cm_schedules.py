@@ -6,6 +6,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+import pytest
 from cm_world import PORT, SERVER, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,6 +149,7 @@ def assert_life_is_complete(world: World) -> None:
         assert not engine.connections
 
 
+@pytest.mark.slow
 @settings(max_examples=SCHEDULES)
 @given(plans, fates)
 def test_both_sides_agree(plans, fates):
@@ -169,6 +171,7 @@ def test_both_sides_agree(plans, fates):
     assert_life_is_complete(world)
 
 
+@pytest.mark.slow
 @settings(max_examples=SCHEDULES // 2)
 @given(plans, fates)
 def test_a_wire_that_dies_leaves_nothing(plans, fates):

@@ -128,6 +128,7 @@ def tshark_names(field: str) -> dict[int, str]:
     return {int(row[2], 0): row[3] for row in rows if row[0] == "V" and row[1] == field}
 
 
+@pytest.mark.slow
 def test_operation_names_agree_with_tshark() -> None:
     theirs = tshark_names("nfs.opcode")
     theirs |= {47: "GETDEVICEINFO", 48: "GETDEVICELIST", 56: "WANT_DELEGATION"}  # It abbreviates.
@@ -136,6 +137,7 @@ def test_operation_names_agree_with_tshark() -> None:
     assert {number: name for number, (name, _, _) in nfs4.CALLBACKS.items()} == callbacks
 
 
+@pytest.mark.slow
 def test_status_names_agree_with_tshark() -> None:
     theirs = tshark_names("nfs.nfsstat4")
     assert len(theirs) > 100
