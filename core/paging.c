@@ -339,11 +339,6 @@ void ldma_paged_invalidate_range(struct ldma_paged *paged, uint64_t offset, uint
 	forget(paged, pages_of(paged, offset, length));
 }
 
-void ldma_paged_change_protection(struct ldma_paged *paged, uint64_t offset, uint64_t length)
-{
-	forget(paged, pages_of(paged, offset, length));
-}
-
 void ldma_paged_unmap_range(struct ldma_paged *paged, uint64_t offset, uint64_t length)
 {
 	struct pages pages = pages_of(paged, offset, length);

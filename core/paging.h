@@ -120,7 +120,6 @@ void ldma_paged_destroy(struct ldma_paged *paged);
 
 /* The content went, or what may be done there changed: the device has to ask again. */
 void ldma_paged_invalidate_range(struct ldma_paged *paged, uint64_t offset, uint64_t length);
-void ldma_paged_change_protection(struct ldma_paged *paged, uint64_t offset, uint64_t length);
 
 /* The mapping went: nothing there is touched until the program offers the range again, with update. */
 void ldma_paged_unmap_range(struct ldma_paged *paged, uint64_t offset, uint64_t length);

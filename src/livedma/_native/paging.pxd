@@ -46,7 +46,6 @@ cdef extern from "paging.h" nogil:
     void ldma_paged_release(ldma_paged *paged)
     void ldma_paged_destroy(ldma_paged *paged)
     void ldma_paged_invalidate_range(ldma_paged *paged, uint64_t offset, uint64_t length)
-    void ldma_paged_change_protection(ldma_paged *paged, uint64_t offset, uint64_t length)
     void ldma_paged_unmap_range(ldma_paged *paged, uint64_t offset, uint64_t length)
     void ldma_paged_offer_range(ldma_paged *paged, uint64_t offset, uint64_t length)
     void ldma_paged_update_range(ldma_paged *paged, uint64_t offset, uint64_t length,

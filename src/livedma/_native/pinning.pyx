@@ -1,11 +1,11 @@
 """What the kernel does to keep memory in its place: pins, locks, and what children of fork get of it."""
-from os import strerror
-
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t, uint64_t
+
+from livedma._native.rdma cimport check
 
 cdef extern from "pin.h" nogil:
     uint64_t LDMA_PIN_MAX
@@ -25,13 +25,6 @@ cdef extern from "<sys/mman.h>" nogil:
 
 #: One Pinned has no more bytes than this.
 PINNED_MAX = LDMA_PIN_MAX
-
-
-cdef int check(int result) except -1:
-    """The one gate: a negative result is a negative errno."""
-    if result < 0:
-        raise OSError(-result, strerror(-result))
-    return 0
 
 
 cdef class Pinned:

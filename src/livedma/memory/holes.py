@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from livedma.memory.rounding import up
+
 
 class Holes:
     """Not safe for threads: whoever owns it has a lock."""
@@ -22,7 +24,7 @@ class Holes:
     def take(self, size: int, align: int = 1) -> int | None:
         """The start of the first hole's part that is large enough and on a multiple of align."""
         for start, end in self._holes:
-            at = -(-start // align) * align
+            at = up(start, align)
             if size <= end - at:
                 self.claim(at, size)
                 return at

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from livedma.memory.backing import PAGE, Block
 from livedma.memory.holes import Holes
+from livedma.memory.rounding import up
 
 _LINE = 64  #: leases share no cache line
 
@@ -60,7 +61,7 @@ class Part:
 
 
 def _room_for(size: int) -> int:
-    return -(-size // _LINE) * _LINE
+    return up(size, _LINE)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from livedma.memory.accounting import Charge
 from livedma.memory.coverage import Coverage, Range
 from livedma.memory.extents import Extents, How
 from livedma.memory.guard import guard
+from livedma.memory.rounding import up
 
 _PAGE = mmap.PAGESIZE
 
@@ -96,11 +97,11 @@ class Pin:
         if address < 0 or length < 0 or address + length > 1 << 64:
             raise ValueError("that range is not in the address space")
         start = address - address % _PAGE
-        end = -(-(address + length) // _PAGE) * _PAGE if length else start
+        end = up(address + length, _PAGE) if length else start
         # Only whole pages are kept from children. At the edges there may be anything else, also
         # what every child needs, such as objects of the interpreter: it would crash without. They
         # are safe all the same: of a page that is pinned, fork gives the child a copy.
-        inner = -(-address // _PAGE) * _PAGE, (address + length) // _PAGE * _PAGE
+        inner = up(address, _PAGE), (address + length) // _PAGE * _PAGE
         with guard:
             self._holdings = _holdings
             self._taken = _holdings.take(start, end, inner, tenant)

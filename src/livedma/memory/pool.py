@@ -21,6 +21,7 @@ from livedma.memory.backing import PAGE
 from livedma.memory.lease import Lease, Source
 from livedma.memory.pool_stats import ClassStats, PoolStats, Waits
 from livedma.memory.pool_tasks import inbox
+from livedma.memory.rounding import up
 
 __all__ = ["SHARD_SIZE", "Buffer", "Pool", "PoolClosed"]
 
@@ -55,7 +56,7 @@ class Pool(native.Pool):
         _check_bounds(reserve, minimum, maximum)
         super().__init__(buffer_size, buffers, reserve, minimum, maximum or 0)
         self._source = source
-        self.shard_size = _pages(max(shard_size, buffers * self.stride))
+        self.shard_size = up(max(shard_size, buffers * self.stride), PAGE)
         self._growing = threading.Lock()
         self._refused_s = -_RETRY_S
         self._leaving: deque[Lease] = deque()  # no part of it, but not given back either
@@ -183,7 +184,7 @@ class Pool(native.Pool):
             return False
         whole = buffers == self.shard_buffers
         try:
-            lease = self._source.take(self.shard_size if whole else _pages(buffers * self.stride))
+            lease = self._source.take(self.shard_size if whole else up(buffers * self.stride, PAGE))
         except (NoRoomError, BudgetError, LimitError):
             self._refused_s = time.monotonic()
             return False
@@ -249,16 +250,12 @@ def _waits(count: int, sum_ns: int, max_ns: int, buckets: list[tuple[int, int]])
     return Waits(count, sum_ns, max_ns, tuple(buckets))
 
 
-def _pages(size: int) -> int:
-    return -(-size // PAGE) * PAGE
-
-
 def _shard_buffers(buffer_size: int, shard_size: int) -> int:
     if not 0 < buffer_size < 1 << 32:
         raise ValueError("a buffer has at least one byte and less than 4 GiB")
     if shard_size <= 0:
         raise ValueError("a shard has at least one byte")
-    stride = -(-buffer_size // native.ALIGNMENT) * native.ALIGNMENT
+    stride = up(buffer_size, native.ALIGNMENT)
     buffers = max(shard_size // stride, 1)
     if buffers > native.SHARD_BUFFERS_MAX:
         raise ValueError(f"a shard has at most {native.SHARD_BUFFERS_MAX} buffers, not {buffers}")

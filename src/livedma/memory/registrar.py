@@ -6,6 +6,7 @@ from livedma._native.rdma import Engine, ProtectionDomain, Region
 from livedma.memory import ledger
 from livedma.memory.backing import PAGE, Anonymous, Backing
 from livedma.memory.lease import Lease
+from livedma.memory.rounding import up
 
 
 class Registrar:
@@ -32,7 +33,7 @@ class Registrar:
         """At least size bytes, in whole pages. NoRoomError if there is no memory."""
         if size <= 0:
             raise ValueError("a lease has at least one byte")
-        length = -(-size // PAGE) * PAGE
+        length = up(size, PAGE)
         block = self.backing.allocate(0, length, PAGE, self._node)
         region = Region(self._engine, block.mapping, self._access, pd=self._pd)
         record = ledger.record("flat")

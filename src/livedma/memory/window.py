@@ -17,6 +17,7 @@ from livedma.memory.backing import HUGE_PAGE, PAGE, Anonymous, Backing, Huge
 from livedma.memory.holes import Holes
 from livedma.memory.lease import Lease
 from livedma.memory.parts import Part, Statistics
+from livedma.memory.rounding import up
 
 PATIENCE_S = 5.0  #: for whoever uses memory that is to be given back
 
@@ -55,9 +56,9 @@ class Window(native.Window):
         self.backing = backing or (Huge() if granule >= HUGE_PAGE else Anonymous())
         if self.backing.is_guarded and "remote_atomic" in access:
             raise ValueError("memory that may vanish has no atomics")
-        whole = _up(pad + size, granule)
+        whole = up(pad + size, granule)
         self._device, self._node = engine, node
-        self.part = _up(part or -(-whole // 4), granule)
+        self.part = up(part or -(-whole // 4), granule)
         # For what is written down here; never held while memory is made, or used by somebody.
         self._changed = threading.Condition()
         self._room = Holes(whole)  # neither linked nor about to be; from the first granule on
@@ -145,7 +146,7 @@ class Window(native.Window):
     def _granules(self, offset: int, length: int) -> tuple[int, int]:
         """From where to where a range takes granules."""
         start = self.pad + offset
-        return start // self.granule * self.granule, _up(start + length, self.granule)
+        return start // self.granule * self.granule, up(start + length, self.granule)
 
     # Growing and shrinking by parts
 
@@ -173,7 +174,7 @@ class Window(native.Window):
         self._check_open()
         with self._changed:
             wanted = min(self.part, self._room.largest) if length is None else length
-            wanted = _up(wanted, self.granule)
+            wanted = up(wanted, self.granule)
             offset = self._room.take(wanted) if wanted > 0 else None
         if offset is None:
             raise NoRoomError(
@@ -366,10 +367,6 @@ class Mapper:
         if size <= 0:
             raise ValueError("a lease has at least one byte")
         return self.window._lend_whole(size, self.timeout)
-
-
-def _up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
 
 
 def _refusal(error: BaseException, size: int, granule: int) -> BaseException:

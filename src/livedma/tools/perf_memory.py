@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from livedma.rdma import ProtectionDomain
+from livedma.rdma.memory import Mode
 
 __all__ = ["Memory", "allocate"]
 
@@ -32,17 +33,10 @@ class Memory:
         self.stack.close()
 
 
-def _pinned(pd: ProtectionDomain, size: int) -> Memory:
+def _region(pd: ProtectionDomain, size: int, mode: Mode) -> Memory:
     stack = ExitStack()
     buffer = mmap.mmap(-1, size)
-    region = stack.enter_context(pd.register(buffer, *_ACCESS))
-    return Memory(region.key, region.va, memoryview(buffer), stack)
-
-
-def _on_demand(pd: ProtectionDomain, size: int) -> Memory:
-    stack = ExitStack()
-    buffer = mmap.mmap(-1, size)
-    region = stack.enter_context(pd.register(buffer, *_ACCESS, mode="on demand"))
+    region = stack.enter_context(pd.register(buffer, *_ACCESS, mode=mode))
     return Memory(region.key, region.va, memoryview(buffer), stack)
 
 
@@ -60,8 +54,8 @@ def _flat(pd: ProtectionDomain, size: int, granule: int) -> Memory:
 
 
 _KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {
-    "pinned": _pinned,
-    "on-demand": _on_demand,
+    "pinned": partial(_region, mode="pinned"),
+    "on-demand": partial(_region, mode="on demand"),
     "window": partial(_window, granule=4 << 10),
     "window-2m": partial(_window, granule=2 << 20),
     "flat": partial(_flat, granule=4 << 10),
