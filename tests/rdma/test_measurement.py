@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import mmap
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pairs import RIGHTS, connected
 
 from livedma._native.perf import Measurement
 from livedma.memory import Pool, Registrar
+from livedma.tools.perf_side import supervised
 
 SIZE, SPAN = 1000, 64 << 10
 OFFSETS = (0, 4096, 8192, 12288)  # of the buffers in a shard
@@ -99,3 +102,43 @@ def test_a_measurement_that_makes_no_sense(wrong: dict[str, Any]) -> None:
         memory = (a.region.key, a.region.va, memoryview(a.memory))
         with pytest.raises(ValueError, match=r"one pool for each connection|nothing to measure"):
             Measurement(a.device, a.cq, [(a.qp, 0, 0)], "SEND", memory, SIZE, iterations=1, **wrong)
+
+
+class Loop:
+    """What supervised runs and cancels, without a device."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = self.is_running = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def __call__(self) -> None:
+        self.is_running = True
+        while not self.is_cancelled:
+            time.sleep(0.001)
+        self.is_running = False
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_no_loop_runs_on_when_an_interrupt_comes_early(
+    has_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the thread starts, when nobody knows of it yet who would wait for it."""
+    loop, start, threads = Loop(), threading.Thread.start, threading.active_count()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        while has_begun and not loop.is_running:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        supervised(cast(Measurement, loop), loop, "nobody", lambda _: None)
+    assert not loop.is_running  # and what it uses may go
+    monkeypatch.undo()
+    deadline_s = time.monotonic() + 10
+    while threading.active_count() > threads and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+    assert (threading.active_count(), loop.is_running) == (threads, False)

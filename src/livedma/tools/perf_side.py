@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
@@ -109,10 +110,22 @@ class Side:
 def supervised(
     measurement: Measurement, loop: Callable[[], T], peer: str, tick: Callable[[int], None]
 ) -> T:
-    """Runs the loop in a thread, so that Ctrl-C can end it and tick can tell how far it is."""
+    """Runs the loop in a thread, so that Ctrl-C can end it and tick can tell how far it is.
+
+    When this returns, or raises, the loop runs no more: an interrupt may come while the thread
+    starts, and the executor then knows nothing of it.
+    """
+    turn, is_over = threading.Lock(), False
+
+    def run() -> T:
+        with turn:
+            if is_over:
+                raise concurrent.futures.CancelledError
+            return loop()
+
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        running = threads.submit(loop)
         try:
+            running = threads.submit(run)
             while not concurrent.futures.wait([running], 0.5).done:
                 tick(measurement.done)
             return running.result()
@@ -124,3 +137,5 @@ def supervised(
             ) from None
         finally:
             measurement.cancel()
+            with turn:
+                is_over = True
