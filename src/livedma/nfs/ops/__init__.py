@@ -1,0 +1,1 @@
+"""The operations of COMPOUND, a module for each family of them."""

@@ -1,0 +1,38 @@
+"""Encoding a reply that may hold data to be placed directly."""
+
+from __future__ import annotations
+
+from livedma.rpc.service import Data, Part
+from livedma.rpc.xdr import WORD_BYTES, Encoder
+
+__all__ = ["ReplyEncoder"]
+
+
+class ReplyEncoder(Encoder):
+    """An encoder whose bytes may be interrupted once by data that is moved, not copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._data: bytes | bytearray | memoryview | None = None
+        self._at = 0
+
+    @property
+    def size(self) -> int:
+        """What the reply so far has on a stream."""
+        placed = 0 if self._data is None else len(self._data) + -len(self._data) % WORD_BYTES
+        return len(self) + placed
+
+    def data(self, data: bytes | bytearray | memoryview) -> None:
+        """Opaque data of variable length; the first one is not copied."""
+        if self._data is not None:
+            self.opaque(data)
+            return
+        self.u32(len(data))
+        self._data, self._at = data, len(self)
+
+    def parts(self) -> list[Part]:
+        """What was encoded, in order."""
+        whole = bytes(self)
+        if self._data is None:
+            return [whole]
+        return [whole[: self._at], Data(self._data), whole[self._at :]]

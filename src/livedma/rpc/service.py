@@ -1,0 +1,54 @@
+"""What a transport and the program that it serves know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+__all__ = ["Connection", "Data", "Part", "Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Opaque data within a reply that may be placed directly into the caller's memory.
+
+    It stands for the bytes and their padding to a multiple of four; its length word is not part of
+    it. A reply has at most one.
+    """
+
+    data: bytes | bytearray | memoryview
+
+
+Part = bytes | Data
+
+
+class Connection(Protocol):
+    """A peer, as long as it is connected. Identity is what tells connections apart."""
+
+    @property
+    def number(self) -> int:
+        """Unique in the process."""
+
+    @property
+    def kind(self) -> Literal["tcp", "rdma"]: ...
+
+    @property
+    def peer(self) -> str:
+        """The address it comes from, without port."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def close(self) -> None:
+        """Cuts it; any thread may."""
+
+
+class Program(Protocol):
+    """Serves calls, each in a thread that may block."""
+
+    def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
+        """The reply to a whole RPC message; None: it has none."""
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is no more; no call of it comes after this one."""
