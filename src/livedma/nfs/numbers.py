@@ -205,7 +205,7 @@ class Op(IntEnum):
 
 
 class NfsError(Exception):
-    """An operation failed: `status` is its result, and `body` the XDR behind it, if there is any."""
+    """An operation failed: `status` is its result, `body` the XDR behind it, if any."""
 
     def __init__(self, status: Status, body: bytes = b"") -> None:
         super().__init__(status.name)
