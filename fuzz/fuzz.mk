@@ -4,6 +4,7 @@ NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device
 PORT_THREADS := threads hostile pins paging windows # tests/port, for TSan
+STORAGE_THREADS := slots_threads # tests/storage, for TSan
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
@@ -33,5 +34,7 @@ build-threads/build.ninja:
 sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
-	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads
-	meson test -C build-threads --no-rebuild --print-errorlogs $(PORT_THREADS:%='port %') 'core pool_threads'
+	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \
+	  $(addprefix tests/storage/test_storage_,$(STORAGE_THREADS))
+	meson test -C build-threads --no-rebuild --print-errorlogs $(PORT_THREADS:%='port %') 'core pool_threads' \
+	  $(STORAGE_THREADS:%='storage %')
