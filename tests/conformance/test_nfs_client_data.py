@@ -14,7 +14,7 @@ from livedma.lab.guest import Lab
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 Scenario = Callable[[Site], Awaitable[None]]
 
