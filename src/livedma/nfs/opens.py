@@ -1,0 +1,363 @@
+"""Open files: who has opened what, for what, and what others may not do meanwhile (RFC 8881, 9.7).
+
+All changes happen under the server's lock; files are opened before and closed after it. A
+client whose lease has run out keeps its state as a courtesy until somebody wants what it
+denies; then it loses everything, and that is on the disk before anybody gets something.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from livedma.nfs.byteranges import ByteRanges
+from livedma.nfs.held import Descriptors, Held, OpenFds
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.shares import READ, WRITE, Share, downgraded
+from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
+from livedma.nfs.states import States, Versioned
+
+if TYPE_CHECKING:
+    from livedma.nfs.clients import Client
+    from livedma.nfs.context import Context
+    from livedma.nfs.server import Server
+    from livedma.nfs.store import Node
+
+__all__ = ["LockState", "OpenFile", "OpenState", "Opens"]
+
+MOST_PER_CLIENT = 16384
+
+
+class OpenFile:
+    """A file that somebody has open, which keeps its number from being used again."""
+
+    def __init__(self, node: Node) -> None:
+        self.key = node.key
+        self.handle = node.handle
+        self.opens: dict[tuple[int, bytes], OpenState] = {}
+        self.ranges: ByteRanges[LockState] = ByteRanges()
+
+
+class OpenState(Versioned):
+    """All opens of one file by one open-owner."""
+
+    def __init__(
+        self, other: bytes, client: Client, owner: bytes, file: OpenFile, uid: int | None
+    ) -> None:
+        super().__init__(other)
+        self.client = client
+        self.owner = owner
+        self.file = file
+        self.uid = uid
+        self.share = Share(0)
+        self.opened: frozenset[Share] = frozenset()
+        self.fds = OpenFds()
+        self.locks: dict[bytes, LockState] = {}
+
+    @property
+    def client_number(self) -> int:
+        """The client ID that it belongs to."""
+        return self.client.number
+
+
+class LockState(Versioned):
+    """All locks of a lock-owner that it got by one open."""
+
+    def __init__(self, other: bytes, open_state: OpenState, owner: bytes) -> None:
+        super().__init__(other)
+        self.open_state = open_state
+        self.owner = owner
+
+    @property
+    def client_number(self) -> int:
+        """The client ID that it belongs to."""
+        return self.open_state.client.number
+
+    @property
+    def lock_owner(self) -> tuple[int, bytes]:
+        """Who never is in its own way."""
+        return self.open_state.client.number, self.owner
+
+
+class Opens:
+    """The open files of a server, and the table of all stateids."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        most_fds: int | None = None,
+        most_per_client: int = MOST_PER_CLIENT,
+    ) -> None:
+        self._server = server
+        self._most_per_client = most_per_client
+        self.descriptors = Descriptors(most_fds)
+        self.states: States[OpenState | LockState] = States(server.recovery.boot)
+        self._files: dict[tuple[int, int], OpenFile] = {}
+        self._of_client: dict[int, set[OpenState]] = {}
+        server.clients.on_gone.append(self._client_gone)
+
+    def open(
+        self, ctx: Context, node: Node, owner: bytes, share: Share, *, override: bool = False
+    ) -> OpenState:
+        """Opens a file, once more if the owner has it open: then for what both opens asked for.
+
+        override: the caller may do so whatever the file's mode says, since it has just made it.
+        """
+        client = client_of(ctx)
+        held = self._opened(ctx, node, owner, share, override=override)
+        try:
+            while True:
+                with self._server.lock:
+                    in_the_way = self._in_the_way(node.key, share, (client.number, owner))
+                    if not in_the_way:
+                        state, needless = self._grant(ctx, client, node, owner, share, held)
+                        break
+                    self.oust(in_the_way, Status.SHARE_DENIED)
+                self._server.recovery.settle()
+        except BaseException:
+            held.drop()
+            raise
+        _drop(needless)
+        return state
+
+    def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> OpenState:
+        """Gives up what `share` does not name."""
+        with self._server.lock:
+            state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
+            opened = downgraded(state.opened, share)
+            if opened is None:
+                raise NfsError(Status.INVAL)
+            state.opened = opened
+            state.share = share
+            state.change()
+            needless = state.fds.keep(share.access)
+            self._announce(state, is_new=bool(needless))
+        _drop(needless)
+        return state
+
+    def close(self, ctx: Context, stateid: Stateid) -> None:
+        """Gives up the open, and the locks that were got by it."""
+        with self._server.lock:
+            state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
+            needless = self._remove(state)
+        _drop(needless)
+
+    @contextmanager
+    def for_io(self, ctx: Context, stateid: Stateid, write: bool) -> Iterator[int]:
+        """A descriptor of the current file to read from or write to, as long as the block runs.
+
+        The file need not be regular for this; who reads or writes looks at that first.
+        """
+        held = self._held_for_io(ctx, resolve(ctx, stateid), WRITE if write else READ)
+        if held is not None:
+            try:
+                yield held.fd
+            finally:
+                held.drop()
+            return
+        fd = ctx.server.store.open(ctx.node, not write, write)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState:
+        """The state of the current file that the caller means; under the server's lock."""
+        state = self.states.find(stateid, client_of(ctx).number)
+        if open_of(state).file.key != ctx.node.key:
+            raise NfsError(Status.BAD_STATEID)
+        return state
+
+    def find_open(self, ctx: Context, stateid: Stateid) -> OpenState:
+        """As above; it has to be an open."""
+        state = self.find(ctx, stateid)
+        if not isinstance(state, OpenState):
+            raise NfsError(Status.BAD_STATEID)
+        return state
+
+    def file(self, node: Node) -> OpenFile | None:
+        """What is known of a file; under the server's lock. None: nobody has it open."""
+        return self._files.get(node.key)
+
+    def held_by(self, client: Client) -> int:
+        """How many opens and lock states a client has; under the server's lock."""
+        opens = self._of_client.get(client.number, set())
+        return len(opens) + sum(len(state.locks) for state in opens)
+
+    def check_room(self, client: Client) -> None:
+        """DELAY if a client has as many states as one may have."""
+        if self.held_by(client) >= self._most_per_client:
+            raise NfsError(Status.DELAY)
+
+    def oust(self, clients: Iterable[Client], otherwise: Status) -> None:
+        """Ends clients that are kept as a courtesy; if one of them is not, `otherwise` is raised.
+
+        Under the server's lock; `recovery.settle` has to follow before anything is granted.
+        """
+        if not all(client.is_courtesy for client in clients):
+            raise NfsError(otherwise)
+        for client in clients:
+            self._server.clients.expire(client)
+
+    def announce_lock(self, lock: LockState, *, is_new: bool) -> None:
+        """Tells the accelerator of a lock's stateid; under the server's lock."""
+        self._tell(lock.open_state, lock, is_new)
+
+    def retract(self, state: OpenState | LockState) -> None:
+        """A stateid is no more; under the server's lock."""
+        self.states.remove(state)
+        if self._server.accelerator is not None:
+            self._server.accelerator.revoke(state.other)
+
+    def _opened(
+        self, ctx: Context, node: Node, owner: bytes, share: Share, *, override: bool
+    ) -> Held:
+        """A descriptor for what is asked for: the system says whether the caller may."""
+        client = client_of(ctx)
+        with self._server.lock:
+            file = self._files.get(node.key)
+            state = file.opens.get((client.number, owner)) if file else None
+            if state is None:
+                self.check_room(client)
+            access = share.access | (state.share.access if state else 0)
+        if access != share.access:
+            # One that does all is better than two, but the mode may have changed meanwhile.
+            try:
+                return self._open_held(node, access, override)
+            except NfsError as error:
+                if error.status != Status.ACCESS:
+                    raise
+        return self._open_held(node, share.access, override)
+
+    def _open_held(self, node: Node, access: int, override: bool) -> Held:
+        fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), override)
+        return self.descriptors.hold(fd, access)
+
+    def _in_the_way(
+        self, key: tuple[int, int], share: Share, asking: tuple[int, bytes] | None
+    ) -> set[Client]:
+        file = self._files.get(key)
+        if file is None:
+            return set()
+        return {
+            state.client
+            for holder, state in file.opens.items()
+            if holder != asking and share.conflicts(state.share)
+        }
+
+    def _grant(
+        self, ctx: Context, client: Client, node: Node, owner: bytes, share: Share, held: Held
+    ) -> tuple[OpenState, list[Held]]:
+        file = self._files.setdefault(node.key, OpenFile(node))
+        state = file.opens.get((client.number, owner))
+        if state is None:
+            state = OpenState(self.states.new_name(), client, owner, file, ctx.credential.uid)
+            file.opens[client.number, owner] = state
+            self._of_client.setdefault(client.number, set()).add(state)
+            self.states.add(state)
+        needless = [held]
+        is_new = not state.share.covers(Share(share.access))
+        if is_new:
+            needless = state.fds.add(held)
+        state.share |= share
+        state.opened |= {share}
+        state.change()
+        self._announce(state, is_new=is_new)
+        return state, needless
+
+    def _remove(self, state: OpenState) -> list[Held]:
+        for lock in state.locks.values():
+            state.file.ranges.drop(lock)
+            self.retract(lock)
+        self.retract(state)
+        del state.file.opens[state.client.number, state.owner]
+        if not state.file.opens:
+            del self._files[state.file.key]
+        opens = self._of_client[state.client.number]
+        opens.remove(state)
+        if not opens:
+            del self._of_client[state.client.number]
+        return state.fds.clear()
+
+    def _client_gone(self, client: Client) -> None:
+        needless: list[Held] = []
+        for state in tuple(self._of_client.get(client.number, ())):
+            needless += self._remove(state)
+        if needless:
+            # The server's lock is held here, and closing may take long.
+            threading.Thread(target=_drop, args=(needless,), name="nfs-close").start()
+
+    def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
+        """None: the file has to be opened for the caller."""
+        if stateid in (ANONYMOUS, BYPASS):
+            if stateid == ANONYMOUS or access == WRITE:
+                self._check_anonymous(ctx, access)
+            return None
+        with self._server.lock:
+            state = open_of(self.find(ctx, stateid))
+            if not access & state.share.access and access == WRITE:
+                raise NfsError(Status.OPENMODE)
+            # An open to write may be used to read (9.1.2): some clients write whole pages.
+            held = state.fds.find(access) if access & state.share.access else None
+            if held is None or state.uid is None or state.uid != ctx.credential.uid:
+                return None
+            return held.take()
+
+    def _check_anonymous(self, ctx: Context, access: int) -> None:
+        """Whoever has opened nothing must not do what somebody denies (8.2.3)."""
+        if self._server.recovery.in_grace(self._server.clock()):
+            raise NfsError(Status.GRACE)
+        with self._server.lock:
+            in_the_way = self._in_the_way(ctx.node.key, Share(access), None)
+            self.oust(in_the_way, Status.LOCKED)
+        self._server.recovery.settle()
+
+    def _announce(self, state: OpenState, *, is_new: bool) -> None:
+        """Tells the accelerator of a state and its locks; is_new: by another descriptor."""
+        self._tell(state, state, is_new)
+        for lock in state.locks.values():
+            self._tell(state, lock, is_new)
+
+    def _tell(self, state: OpenState, what: OpenState | LockState, is_new: bool) -> None:
+        accelerator = self._server.accelerator
+        if accelerator is None or state.uid is None:
+            return
+        held = state.fds.most_able
+        able = held.access & state.share.access
+        readable, writable = bool(able & READ), bool(able & WRITE)
+        if not is_new:
+            accelerator.update(what.other, what.seqid, readable, writable)
+            return
+        if what.seqid > 1 or isinstance(what, LockState):
+            accelerator.revoke(what.other)
+        accelerator.grant(
+            what.other,
+            what.seqid,
+            state.file.handle,
+            held.fd,
+            readable,
+            writable,
+            state.client.number,
+            state.uid,
+        )
+
+
+def client_of(ctx: Context) -> Client:
+    """Whose COMPOUND it is; states are for those with a session."""
+    if ctx.client is None:
+        raise NfsError(Status.OP_NOT_IN_SESSION)
+    return ctx.client
+
+
+def open_of(state: OpenState | LockState) -> OpenState:
+    """The open by which a state was got, which may be itself."""
+    return state if isinstance(state, OpenState) else state.open_state
+
+
+def _drop(needless: Iterable[Held]) -> None:
+    for held in needless:
+        held.drop()
