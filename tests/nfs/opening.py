@@ -61,8 +61,8 @@ class Store:
     def __init__(self) -> None:
         self.refused = 0  # access that the file's mode does not give
 
-    def open(self, node: Node, read: bool, write: bool, override: bool = False) -> int:
-        if not override and self.refused & (read | write << 1):
+    def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:
+        if not owner_may and self.refused & (read | write << 1):
             raise NfsError(Status.ACCESS)
         flags = os.O_RDWR if read and write else os.O_WRONLY if write else os.O_RDONLY
         return os.open(node.path, flags | os.O_CLOEXEC)
@@ -144,7 +144,8 @@ class World:
     def open(
         self, client: Client, share: Share, owner: bytes = b"o", file: str = "a", **more: Any
     ) -> OpenState:
-        return self.opens.open(self.ctx(client, file), self.files[file], owner, share, **more)  # type: ignore[arg-type]
+        ctx = self.ctx(client, file)
+        return self.opens.open(ctx, ctx.node, owner, share, **more).state
 
     def lock_first(
         self,
@@ -156,7 +157,13 @@ class World:
         is_reclaim: bool = False,
     ) -> LockState:
         first = FirstLock(state.stateid, owner)
-        return self.locks.lock(self.ctx(client, file), first, wanted, is_reclaim=is_reclaim)
+        stateid = self.locks.lock(self.ctx(client, file), first, wanted, is_reclaim=is_reclaim)
+        return self.lock_of(client, stateid)
+
+    def lock_of(self, client: Client, stateid: Stateid) -> LockState:
+        state = self.opens.states.find(stateid, client.number)
+        assert isinstance(state, LockState)
+        return state
 
     def can(self, client: Client, stateid: Stateid, write: bool, **more: Any) -> bool:
         """Whether the descriptor for it does it."""

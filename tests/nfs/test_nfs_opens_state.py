@@ -95,7 +95,7 @@ def test_an_open_that_the_mode_refuses(world: World) -> None:
     state = world.open(client, Share(READ))
     refused(Status.ACCESS, world.open, client, Share(WRITE))
     assert state.share == Share(READ) and state.stateid.seqid == 1
-    assert world.open(client, Share(WRITE), override=True) is state
+    assert world.open(client, Share(WRITE), owner_may=True) is state
 
 
 def test_downgrade(world: World) -> None:
@@ -107,7 +107,7 @@ def test_downgrade(world: World) -> None:
     refused(Status.INVAL, world.opens.downgrade, ctx, state.stateid, Share(READ, WRITE))
     refused(Status.INVAL, world.opens.downgrade, ctx, state.stateid, Share(BOTH, BOTH))
     refused(Status.SHARE_DENIED, world.open, other, Share(WRITE))
-    assert world.opens.downgrade(ctx, state.stateid, Share(READ)).stateid.seqid == 3
+    assert world.opens.downgrade(ctx, state.stateid, Share(READ)).seqid == 3
     refused(Status.OPENMODE, world.can, client, state.stateid, True)
     world.open(other, Share(WRITE))
     # What was given up cannot be had by a downgrade.
@@ -315,7 +315,7 @@ def test_what_the_accelerator_hears(world: World) -> None:
 def test_the_accelerator_hears_of_nobody_without_a_uid(world: World) -> None:
     client = world.client()
     ctx = world.ctx(client, uid=None)
-    state = world.opens.open(ctx, ctx.node, b"o", Share(READ))
+    state = world.opens.open(ctx, ctx.node, b"o", Share(READ)).state
     assert not world.accelerator.granted
     world.opens.close(ctx, state.stateid)
 
@@ -340,3 +340,47 @@ def test_many_threads_open_and_close(world: World) -> None:
         thread.join(60)
     assert not wrong
     assert len(world.opens.descriptors) == len(world.opens.states) == 0
+
+
+def test_a_file_that_was_just_made_is_open_already(world: World, tmp_path: Path) -> None:
+    client = world.client()
+    world.store.refused = BOTH
+    ctx = world.ctx(client)
+    fd = os.open(tmp_path / "a", os.O_RDWR)
+    stateid = world.opens.open(ctx, ctx.node, b"o", Share(READ), fd=fd).stateid
+    assert world.can(client, stateid, False)
+    refused(Status.OPENMODE, world.can, client, stateid, True)
+    world.opens.close(ctx, stateid)
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_a_new_open_can_be_undone(world: World) -> None:
+    client = world.client()
+    ctx = world.ctx(client)
+    opened = world.opens.open(ctx, ctx.node, b"o", Share(READ, BOTH))
+    world.opens.undo(opened)
+    assert len(world.opens.states) == len(world.opens.descriptors) == 0
+    world.opens.undo(opened)
+    world.open(world.client(b"other"), Share(BOTH))
+
+
+def test_an_upgrade_can_be_undone(world: World) -> None:
+    client = world.client()
+    ctx = world.ctx(client)
+    state = world.open(client, Share(READ))
+    opened = world.opens.open(ctx, ctx.node, b"o", Share(WRITE, WRITE))
+    world.opens.undo(opened)
+    assert state.share == Share(READ) and state.stateid.seqid == 1
+    granted = world.accelerator.granted[state.other]
+    assert (granted["seqid"], granted["readable"], granted["writable"]) == (1, True, False)
+    refused(Status.OPENMODE, world.can, client, state.stateid, True)
+
+
+def test_nothing_is_undone_that_somebody_relies_on(world: World) -> None:
+    client = world.client()
+    ctx = world.ctx(client)
+    opened = world.opens.open(ctx, ctx.node, b"o", Share(READ))
+    world.open(client, Share(WRITE))
+    world.opens.undo(opened)
+    assert world.can(client, Stateid(0, opened.stateid.other), True)

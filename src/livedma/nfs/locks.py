@@ -63,7 +63,7 @@ class Locks:
 
     def lock(
         self, ctx: Context, locker: FirstLock | Stateid, wanted: Range, *, is_reclaim: bool
-    ) -> LockState:
+    ) -> Stateid:
         """LOCK. Nobody waits here: a client that wants to be told when to try again polls."""
         server, client = self._server, client_of(ctx)
         server.recovery.admit(client, is_reclaim=is_reclaim, now=server.clock())
@@ -93,7 +93,7 @@ class Locks:
                     {lock.holder.open_state.client for lock in in_the_way}, denied(in_the_way[0])
                 )
 
-    def unlock(self, ctx: Context, stateid: Stateid, wanted: Range) -> LockState:
+    def unlock(self, ctx: Context, stateid: Stateid, wanted: Range) -> Stateid:
         """LOCKU: also of what was not locked."""
         with self._server.lock:
             lock = self._find(ctx, stateid)
@@ -102,7 +102,7 @@ class Locks:
             ranges.unlock(lock.lock_owner, wanted.first, wanted.last)
             more = ranges.count(lock.lock_owner) - before
             self._server.opens.changed_lock(lock, more, is_new=False)
-            return lock
+            return lock.stateid
 
     def free(self, ctx: Context, stateid: Stateid) -> None:
         """FREE_STATEID: of a lock-owner that has no locks left. Opens are closed instead."""
@@ -126,7 +126,7 @@ class Locks:
             raise NfsError(Status.BAD_STATEID)
         return state
 
-    def _grant(self, open_state: OpenState, owner: bytes, wanted: Range) -> LockState:
+    def _grant(self, open_state: OpenState, owner: bytes, wanted: Range) -> Stateid:
         opens = self._server.opens
         opens.check_room(open_state.client)
         lock = open_state.locks.get(owner)
@@ -137,7 +137,7 @@ class Locks:
         before = ranges.count(lock.lock_owner)
         ranges.lock(lock, wanted.first, wanted.last, wanted.is_exclusive)
         opens.changed_lock(lock, ranges.count(lock.lock_owner) - before, is_new=is_new)
-        return lock
+        return lock.stateid
 
 
 def _conflicts(file: OpenFile, owner: tuple[int, bytes], wanted: Range) -> list[Locked[LockState]]:

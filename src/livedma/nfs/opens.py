@@ -12,13 +12,15 @@ import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from livedma.nfs.grants import Grants
 from livedma.nfs.held import Descriptors, Held
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.opened import LockState, OpenFile, OpenState, open_of
-from livedma.nfs.shares import READ, WRITE, Share, downgraded
+from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
 from livedma.nfs.states import States
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from livedma.nfs.server import Server
     from livedma.nfs.store import Node
 
-__all__ = ["Opens", "client_of"]
+__all__ = ["Opened", "Opens", "client_of"]
 
 MOST_PER_CLIENT = 16384
 
@@ -39,6 +41,16 @@ class _Holdings:
 
     opens: set[OpenState] = field(default_factory=set)
     count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What came of an open: the state may be another by the time that one looks at it."""
+
+    state: OpenState
+    stateid: Stateid
+    seqid_before: int
+    opened_before: frozenset[Share]
 
 
 class Opens:
@@ -61,20 +73,31 @@ class Opens:
         server.clients.on_gone.append(self._client_gone)
 
     def open(
-        self, ctx: Context, node: Node, owner: bytes, share: Share, *, override: bool = False
-    ) -> OpenState:
+        self,
+        ctx: Context,
+        node: Node,
+        owner: bytes,
+        share: Share,
+        *,
+        fd: int | None = None,
+        owner_may: bool = False,
+    ) -> Opened:
         """Opens a file, once more if the owner has it open: then for what both opens asked for.
 
-        override: the caller may do so whatever the file's mode says, since it has just made it.
+        fd: of a file that the caller has just made, for all access; it is taken over. owner_may:
+        whoever owns the file may, since it did before.
         """
         client = client_of(ctx)
-        held = self._opened(ctx, node, owner, share, override=override)
+        if fd is None:
+            held = self._opened(client, node, owner, share, owner_may)
+        else:
+            held = self.descriptors.hold(fd, BOTH)
         try:
             while True:
                 with self._server.lock:
                     in_the_way = self._in_the_way(node.key, share, (client.number, owner))
                     if not in_the_way:
-                        state, needless = self._grant(ctx, client, node, owner, share, held)
+                        opened, needless = self._grant(ctx, client, node, owner, share, held)
                         break
                     self.oust(in_the_way, NfsError(Status.SHARE_DENIED))
                 self._server.recovery.settle()
@@ -82,9 +105,24 @@ class Opens:
             held.drop()
             raise
         _drop(needless)
-        return state
+        return opened
 
-    def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> OpenState:
+    def undo(self, opened: Opened) -> None:
+        """What was to come with the open has failed: all is as before, unless it changed again."""
+        state, needless = opened.state, []
+        with self._server.lock:
+            if state.stateid != opened.stateid or not self.states.has(state):
+                return
+            if opened.seqid_before == 0:
+                needless = self._remove(state)
+            else:
+                state.seqid, state.opened = opened.seqid_before, opened.opened_before
+                state.share = reduce(or_, state.opened)
+                needless = state.fds.keep(state.share.access)
+                self._grants.tell_all(state, is_new=bool(needless))
+        _drop(needless)
+
+    def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> Stateid:
         """Gives up what `share` does not name."""
         with self._server.lock:
             state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
@@ -96,8 +134,9 @@ class Opens:
             state.change()
             needless = state.fds.keep(share.access)
             self._grants.tell_all(state, is_new=bool(needless))
+            ret = state.stateid
         _drop(needless)
-        return state
+        return ret
 
     def close(self, ctx: Context, stateid: Stateid) -> None:
         """Gives up the open, and the locks that were got by it."""
@@ -192,10 +231,9 @@ class Opens:
         self._grants.end(state)
 
     def _opened(
-        self, ctx: Context, node: Node, owner: bytes, share: Share, *, override: bool
+        self, client: Client, node: Node, owner: bytes, share: Share, owner_may: bool
     ) -> Held:
         """A descriptor for what is asked for: the system says whether the caller may."""
-        client = client_of(ctx)
         with self._server.lock:
             file = self._files.get(node.key)
             state = file.opens.get((client.number, owner)) if file else None
@@ -205,14 +243,14 @@ class Opens:
         if access != share.access:
             # One that does all is better than two, but the mode may have changed meanwhile.
             try:
-                return self._open_held(node, access, override)
+                return self._open_held(node, access, owner_may)
             except NfsError as error:
                 if error.status != Status.ACCESS:
                     raise
-        return self._open_held(node, share.access, override)
+        return self._open_held(node, share.access, owner_may)
 
-    def _open_held(self, node: Node, access: int, override: bool) -> Held:
-        fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), override)
+    def _open_held(self, node: Node, access: int, owner_may: bool) -> Held:
+        fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), owner_may)
         return self.descriptors.hold(fd, access)
 
     def _in_the_way(
@@ -229,7 +267,7 @@ class Opens:
 
     def _grant(
         self, ctx: Context, client: Client, node: Node, owner: bytes, share: Share, held: Held
-    ) -> tuple[OpenState, list[Held]]:
+    ) -> tuple[Opened, list[Held]]:
         file = self._files.setdefault(node.key, OpenFile(node))
         state = file.opens.get((client.number, owner))
         if state is None:
@@ -239,6 +277,7 @@ class Opens:
             holdings.opens.add(state)
             holdings.count += 1
             self.states.add(state)
+        seqid_before, opened_before = state.seqid, state.opened
         needless = [held]
         is_new = not state.share.covers(Share(share.access))
         if is_new:
@@ -247,7 +286,7 @@ class Opens:
         state.opened |= {share}
         state.change()
         self._grants.tell_all(state, is_new=is_new)
-        return state, needless
+        return Opened(state, state.stateid, seqid_before, opened_before), needless
 
     def _remove(self, state: OpenState) -> list[Held]:
         for lock in tuple(state.locks.values()):

@@ -61,9 +61,8 @@ def lock(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     locker = _locker(args)
     ctx.node.want_file()
     wanted = Range.of(offset, length, kind.is_exclusive)
-    state = ctx.server.locks.lock(ctx, locker, wanted, is_reclaim=is_reclaim)
-    ctx.current_stateid = state.stateid
-    state.stateid.encode(out)
+    ctx.current_stateid = ctx.server.locks.lock(ctx, locker, wanted, is_reclaim=is_reclaim)
+    ctx.current_stateid.encode(out)
 
 
 @operation(Op.LOCKT, needs_handle=True)
@@ -84,6 +83,5 @@ def locku(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     stateid = Stateid.decode(args)
     offset, length = args.u64(), args.u64()
     wanted = Range.of(offset, length, kind.is_exclusive)
-    state = ctx.server.locks.unlock(ctx, stateid, wanted)
-    ctx.current_stateid = state.stateid
-    state.stateid.encode(out)
+    ctx.current_stateid = ctx.server.locks.unlock(ctx, stateid, wanted)
+    ctx.current_stateid.encode(out)
