@@ -86,7 +86,7 @@ class Ranges(RuleBasedStateMachine):
     @invariant()
     def neighbours_are_one(self) -> None:
         locks = list(self.ranges)
-        assert len(self.ranges) == len(locks)
+        assert len(self.ranges) == len(locks) == sum(map(self.ranges.count, "abc"))
         for before, after in pairwise(locks):
             if before.holder is after.holder and before.is_exclusive == after.is_exclusive:
                 assert before.last + 1 < after.first

@@ -86,6 +86,10 @@ class ByteRanges(Generic[H]):
         locks = self._by_owner.get(owner, [])
         self._keep(owner, [lock for lock in locks if lock.holder is not holder])
 
+    def count(self, owner: Hashable) -> int:
+        """How many ranges the owner has."""
+        return len(self._by_owner.get(owner, []))
+
     def holds(self, holder: H) -> bool:
         """The holder has a lock."""
         return any(lock.holder is holder for lock in self._by_owner.get(holder.lock_owner, []))

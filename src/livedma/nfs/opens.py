@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
-from livedma.nfs.byteranges import ByteRanges
-from livedma.nfs.held import Descriptors, Held, OpenFds
+from livedma.nfs.grants import Grants
+from livedma.nfs.held import Descriptors, Held
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.shares import READ, WRITE, Share, downgraded
+from livedma.nfs.opened import LockState, OpenFile, OpenState, open_of
+from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
-from livedma.nfs.states import States, Versioned
+from livedma.nfs.states import States
 
 if TYPE_CHECKING:
     from livedma.nfs.clients import Client
@@ -26,60 +30,27 @@ if TYPE_CHECKING:
     from livedma.nfs.server import Server
     from livedma.nfs.store import Node
 
-__all__ = ["LockState", "OpenFile", "OpenState", "Opens"]
+__all__ = ["Opened", "Opens", "client_of"]
 
 MOST_PER_CLIENT = 16384
 
 
-class OpenFile:
-    """A file that somebody has open, which keeps its number from being used again."""
+@dataclass(slots=True)
+class _Holdings:
+    """What a client has; count: with lock states and ranges."""
 
-    def __init__(self, node: Node) -> None:
-        self.key = node.key
-        self.handle = node.handle
-        self.opens: dict[tuple[int, bytes], OpenState] = {}
-        self.ranges: ByteRanges[LockState] = ByteRanges()
+    opens: set[OpenState] = field(default_factory=set)
+    count: int = 0
 
 
-class OpenState(Versioned):
-    """All opens of one file by one open-owner."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What came of an open: the state may be another by the time that one looks at it."""
 
-    def __init__(
-        self, other: bytes, client: Client, owner: bytes, file: OpenFile, uid: int | None
-    ) -> None:
-        super().__init__(other)
-        self.client = client
-        self.owner = owner
-        self.file = file
-        self.uid = uid
-        self.share = Share(0)
-        self.opened: frozenset[Share] = frozenset()
-        self.fds = OpenFds()
-        self.locks: dict[bytes, LockState] = {}
-
-    @property
-    def client_number(self) -> int:
-        """The client ID that it belongs to."""
-        return self.client.number
-
-
-class LockState(Versioned):
-    """All locks of a lock-owner that it got by one open."""
-
-    def __init__(self, other: bytes, open_state: OpenState, owner: bytes) -> None:
-        super().__init__(other)
-        self.open_state = open_state
-        self.owner = owner
-
-    @property
-    def client_number(self) -> int:
-        """The client ID that it belongs to."""
-        return self.open_state.client.number
-
-    @property
-    def lock_owner(self) -> tuple[int, bytes]:
-        """Who never is in its own way."""
-        return self.open_state.client.number, self.owner
+    state: OpenState
+    stateid: Stateid
+    seqid_before: int
+    opened_before: frozenset[Share]
 
 
 class Opens:
@@ -93,38 +64,65 @@ class Opens:
         most_per_client: int = MOST_PER_CLIENT,
     ) -> None:
         self._server = server
+        self._grants = Grants(server)
         self._most_per_client = most_per_client
         self.descriptors = Descriptors(most_fds)
         self.states: States[OpenState | LockState] = States(server.recovery.boot)
         self._files: dict[tuple[int, int], OpenFile] = {}
-        self._of_client: dict[int, set[OpenState]] = {}
+        self._of_client: dict[int, _Holdings] = {}
         server.clients.on_gone.append(self._client_gone)
 
     def open(
-        self, ctx: Context, node: Node, owner: bytes, share: Share, *, override: bool = False
-    ) -> OpenState:
+        self,
+        ctx: Context,
+        node: Node,
+        owner: bytes,
+        share: Share,
+        *,
+        fd: int | None = None,
+        owner_may: bool = False,
+    ) -> Opened:
         """Opens a file, once more if the owner has it open: then for what both opens asked for.
 
-        override: the caller may do so whatever the file's mode says, since it has just made it.
+        fd: of a file that the caller has just made, for all access; it is taken over. owner_may:
+        whoever owns the file may, since it did before.
         """
         client = client_of(ctx)
-        held = self._opened(ctx, node, owner, share, override=override)
+        if fd is None:
+            held = self._opened(client, node, owner, share, owner_may)
+        else:
+            held = self.descriptors.hold(fd, BOTH)
         try:
             while True:
                 with self._server.lock:
                     in_the_way = self._in_the_way(node.key, share, (client.number, owner))
                     if not in_the_way:
-                        state, needless = self._grant(ctx, client, node, owner, share, held)
+                        opened, needless = self._grant(ctx, client, node, owner, share, held)
                         break
-                    self.oust(in_the_way, Status.SHARE_DENIED)
+                    self.oust(in_the_way, NfsError(Status.SHARE_DENIED))
                 self._server.recovery.settle()
         except BaseException:
             held.drop()
             raise
         _drop(needless)
-        return state
+        return opened
 
-    def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> OpenState:
+    def undo(self, opened: Opened) -> None:
+        """What was to come with the open has failed: all is as before, unless it changed again."""
+        state, needless = opened.state, []
+        with self._server.lock:
+            if state.stateid != opened.stateid or not self.states.has(state):
+                return
+            if opened.seqid_before == 0:
+                needless = self._remove(state)
+            else:
+                state.seqid, state.opened = opened.seqid_before, opened.opened_before
+                state.share = reduce(or_, state.opened)
+                needless = state.fds.keep(state.share.access)
+                self._grants.tell_all(state, is_new=bool(needless))
+        _drop(needless)
+
+    def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> Stateid:
         """Gives up what `share` does not name."""
         with self._server.lock:
             state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
@@ -135,9 +133,10 @@ class Opens:
             state.share = share
             state.change()
             needless = state.fds.keep(share.access)
-            self._announce(state, is_new=bool(needless))
+            self._grants.tell_all(state, is_new=bool(needless))
+            ret = state.stateid
         _drop(needless)
-        return state
+        return ret
 
     def close(self, ctx: Context, stateid: Stateid) -> None:
         """Gives up the open, and the locks that were got by it."""
@@ -184,40 +183,57 @@ class Opens:
         return self._files.get(node.key)
 
     def held_by(self, client: Client) -> int:
-        """How many opens and lock states a client has; under the server's lock."""
-        opens = self._of_client.get(client.number, set())
-        return len(opens) + sum(len(state.locks) for state in opens)
+        """How many opens, lock states and locked ranges a client has."""
+        holdings = self._of_client.get(client.number)
+        return holdings.count if holdings else 0
 
     def check_room(self, client: Client) -> None:
-        """DELAY if a client has as many states as one may have."""
+        """DELAY if a client has as much as one may have; under the server's lock."""
         if self.held_by(client) >= self._most_per_client:
             raise NfsError(Status.DELAY)
 
-    def oust(self, clients: Iterable[Client], otherwise: Status) -> None:
+    def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
         """Ends clients that are kept as a courtesy; if one of them is not, `otherwise` is raised.
 
         Under the server's lock; `recovery.settle` has to follow before anything is granted.
         """
         if not all(client.is_courtesy for client in clients):
-            raise NfsError(otherwise)
+            raise otherwise
         for client in clients:
             self._server.clients.expire(client)
 
-    def announce_lock(self, lock: LockState, *, is_new: bool) -> None:
-        """Tells the accelerator of a lock's stateid; under the server's lock."""
-        self._tell(lock.open_state, lock, is_new)
+    def add_lock(self, open_state: OpenState, owner: bytes) -> LockState:
+        """A lock-owner without locks yet; under the server's lock, as all that follows."""
+        lock = LockState(self.states.new_name(), open_state, owner)
+        open_state.locks[owner] = lock
+        self.states.add(lock)
+        self._of_client[lock.client_number].count += 1
+        return lock
 
-    def retract(self, state: OpenState | LockState) -> None:
-        """A stateid is no more; under the server's lock."""
+    def changed_lock(self, lock: LockState, more_ranges: int, *, is_new: bool) -> None:
+        """The locks are others now."""
+        self._of_client[lock.client_number].count += more_ranges
+        lock.change()
+        self._grants.tell(lock, is_new=is_new)
+
+    def remove_lock(self, lock: LockState) -> None:
+        """A lock-owner goes, with the locks that it got by this open."""
+        ranges = lock.open_state.file.ranges
+        before = ranges.count(lock.lock_owner)
+        ranges.drop(lock)
+        gone = before - ranges.count(lock.lock_owner)
+        del lock.open_state.locks[lock.owner]
+        self._of_client[lock.client_number].count -= 1 + gone
+        self._retract(lock)
+
+    def _retract(self, state: OpenState | LockState) -> None:
         self.states.remove(state)
-        if self._server.accelerator is not None:
-            self._server.accelerator.revoke(state.other)
+        self._grants.end(state)
 
     def _opened(
-        self, ctx: Context, node: Node, owner: bytes, share: Share, *, override: bool
+        self, client: Client, node: Node, owner: bytes, share: Share, owner_may: bool
     ) -> Held:
         """A descriptor for what is asked for: the system says whether the caller may."""
-        client = client_of(ctx)
         with self._server.lock:
             file = self._files.get(node.key)
             state = file.opens.get((client.number, owner)) if file else None
@@ -227,14 +243,14 @@ class Opens:
         if access != share.access:
             # One that does all is better than two, but the mode may have changed meanwhile.
             try:
-                return self._open_held(node, access, override)
+                return self._open_held(node, access, owner_may)
             except NfsError as error:
                 if error.status != Status.ACCESS:
                     raise
-        return self._open_held(node, share.access, override)
+        return self._open_held(node, share.access, owner_may)
 
-    def _open_held(self, node: Node, access: int, override: bool) -> Held:
-        fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), override)
+    def _open_held(self, node: Node, access: int, owner_may: bool) -> Held:
+        fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), owner_may)
         return self.descriptors.hold(fd, access)
 
     def _in_the_way(
@@ -251,14 +267,17 @@ class Opens:
 
     def _grant(
         self, ctx: Context, client: Client, node: Node, owner: bytes, share: Share, held: Held
-    ) -> tuple[OpenState, list[Held]]:
+    ) -> tuple[Opened, list[Held]]:
         file = self._files.setdefault(node.key, OpenFile(node))
         state = file.opens.get((client.number, owner))
         if state is None:
             state = OpenState(self.states.new_name(), client, owner, file, ctx.credential.uid)
             file.opens[client.number, owner] = state
-            self._of_client.setdefault(client.number, set()).add(state)
+            holdings = self._of_client.setdefault(client.number, _Holdings())
+            holdings.opens.add(state)
+            holdings.count += 1
             self.states.add(state)
+        seqid_before, opened_before = state.seqid, state.opened
         needless = [held]
         is_new = not state.share.covers(Share(share.access))
         if is_new:
@@ -266,26 +285,27 @@ class Opens:
         state.share |= share
         state.opened |= {share}
         state.change()
-        self._announce(state, is_new=is_new)
-        return state, needless
+        self._grants.tell_all(state, is_new=is_new)
+        return Opened(state, state.stateid, seqid_before, opened_before), needless
 
     def _remove(self, state: OpenState) -> list[Held]:
-        for lock in state.locks.values():
-            state.file.ranges.drop(lock)
-            self.retract(lock)
-        self.retract(state)
+        for lock in tuple(state.locks.values()):
+            self.remove_lock(lock)
+        self._retract(state)
         del state.file.opens[state.client.number, state.owner]
         if not state.file.opens:
             del self._files[state.file.key]
-        opens = self._of_client[state.client.number]
-        opens.remove(state)
-        if not opens:
+        holdings = self._of_client[state.client.number]
+        holdings.opens.remove(state)
+        holdings.count -= 1
+        if not holdings.opens:
             del self._of_client[state.client.number]
         return state.fds.clear()
 
     def _client_gone(self, client: Client) -> None:
         needless: list[Held] = []
-        for state in tuple(self._of_client.get(client.number, ())):
+        holdings = self._of_client.get(client.number)
+        for state in tuple(holdings.opens) if holdings else ():
             needless += self._remove(state)
         if needless:
             # The server's lock is held here, and closing may take long.
@@ -313,37 +333,8 @@ class Opens:
             raise NfsError(Status.GRACE)
         with self._server.lock:
             in_the_way = self._in_the_way(ctx.node.key, Share(access), None)
-            self.oust(in_the_way, Status.LOCKED)
+            self.oust(in_the_way, NfsError(Status.LOCKED))
         self._server.recovery.settle()
-
-    def _announce(self, state: OpenState, *, is_new: bool) -> None:
-        """Tells the accelerator of a state and its locks; is_new: by another descriptor."""
-        self._tell(state, state, is_new)
-        for lock in state.locks.values():
-            self._tell(state, lock, is_new)
-
-    def _tell(self, state: OpenState, what: OpenState | LockState, is_new: bool) -> None:
-        accelerator = self._server.accelerator
-        if accelerator is None or state.uid is None:
-            return
-        held = state.fds.most_able
-        able = held.access & state.share.access
-        readable, writable = bool(able & READ), bool(able & WRITE)
-        if not is_new:
-            accelerator.update(what.other, what.seqid, readable, writable)
-            return
-        if what.seqid > 1 or isinstance(what, LockState):
-            accelerator.revoke(what.other)
-        accelerator.grant(
-            what.other,
-            what.seqid,
-            state.file.handle,
-            held.fd,
-            readable,
-            writable,
-            state.client.number,
-            state.uid,
-        )
 
 
 def client_of(ctx: Context) -> Client:
@@ -351,11 +342,6 @@ def client_of(ctx: Context) -> Client:
     if ctx.client is None:
         raise NfsError(Status.OP_NOT_IN_SESSION)
     return ctx.client
-
-
-def open_of(state: OpenState | LockState) -> OpenState:
-    """The open by which a state was got, which may be itself."""
-    return state if isinstance(state, OpenState) else state.open_state
 
 
 def _drop(needless: Iterable[Held]) -> None:

@@ -12,11 +12,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.persist import Persist, PersistError
 
-__all__ = ["Recovery"]
+__all__ = ["Reclaiming", "Recovery"]
+
+
+class Reclaiming(Protocol):
+    """What matters of a client here. has_reclaimed: it has sent RECLAIM_COMPLETE."""
+
+    @property
+    def owner(self) -> bytes: ...
+    @property
+    def has_reclaimed(self) -> bool: ...
 
 
 class Recovery:
@@ -43,6 +53,23 @@ class Recovery:
                 self._is_purge_due = True
                 self._reclaimers.clear()
             return not self._is_over
+
+    def admit(self, client: Reclaiming, *, is_reclaim: bool, now: float) -> None:
+        """Whether a client may get state now, new or old; on the disk is then what that rests on.
+
+        Whoever has not said that it has nothing to reclaim gets nothing new (18.51.3).
+        """
+        in_grace = self.in_grace(now)
+        if not is_reclaim:
+            if in_grace or not client.has_reclaimed:
+                raise NfsError(Status.GRACE)
+            self.settle()
+            return
+        if not in_grace or client.has_reclaimed:
+            raise NfsError(Status.NO_GRACE)
+        if not self.may_reclaim(client.owner):
+            raise NfsError(Status.RECLAIM_BAD)
+        self.remember(client.owner)
 
     def may_reclaim(self, owner: bytes) -> bool:
         """It had state when the server went down, and has not said that it is done."""

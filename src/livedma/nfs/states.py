@@ -71,6 +71,10 @@ class States(Generic[S]):
         """Its name finds nothing any more, forever."""
         del self._states[state.other]
 
+    def has(self, state: S) -> bool:
+        """It was added, and not removed since."""
+        return self._states.get(state.other) is state
+
     def find(self, stateid: Stateid, client_number: int) -> S:
         """The state that a client means.
 
