@@ -6,7 +6,7 @@ PYTHON ?= python3
 SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
-SOURCES = $(shell find src core port bpf -type f -not -name '*.pyc')
+SOURCES = $(shell find src core port storage bpf -type f -not -name '*.pyc')
 
 .PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format
 
