@@ -14,7 +14,8 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from livedma.errors import LivedmaError
@@ -49,12 +50,16 @@ def default_directory(export: Path) -> Path:
 
 
 class Persist:
-    """The state in `directory`, which is made if need be; one server at a time has it."""
+    """The state in `directory`, which is made if need be; one server at a time has it.
+
+    as_owner: within what the state is changed, by threads that may be acting for others.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._path = directory / "state.sqlite"
         self._mutex = threading.Lock()
+        self.as_owner: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _take(directory / "lock")
@@ -159,7 +164,7 @@ class Persist:
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._errors(), self._mutex, _transaction(self._database):
+        with self._errors(), self._mutex, self.as_owner(), _transaction(self._database):
             yield self._database
 
     @contextlib.contextmanager
