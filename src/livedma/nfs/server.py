@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from livedma.nfs.clients import Client, Clients
 from livedma.nfs.config import Config
+from livedma.nfs.locks import Locks
 from livedma.nfs.numbers import NfsError
 from livedma.nfs.opens import Opens
 from livedma.nfs.recovery import Recovery
@@ -45,11 +46,14 @@ class Server:
         self.clock = clock
         self.accelerator = accelerator
         self.lock = threading.RLock()
+        # Threads act for clients, to whom the server's own files are closed.
+        persist.as_owner = store.actor.as_server
         self.recovery = Recovery(persist, clock, self.config.grace_s)
         self.clients = Clients(self.config, self.recovery.boot, clock, self.lock)
         self.sessions = Sessions(self.config, self.clients, self.lock)
         self.clients.on_gone.append(self._forget)
         self.opens = Opens(self)
+        self.locks = Locks(self)
         self.clients.has_state = lambda client: self.opens.held_by(client) > 0
         # The same in every instance of this server, and in no other (2.10.4).
         self.owner = hashlib.sha256(persist.secret("server owner")).hexdigest()[:32].encode()
