@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sqlite3
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from livedma.nfs.persist import Persist, PersistError, default_directory
+from needs import needs
 
 
 def test_secrets_stay(tmp_path: Path) -> None:
@@ -103,9 +105,14 @@ def test_damage_is_found_at_once(tmp_path: Path) -> None:
 def test_a_full_disk_changes_nothing_and_passes(tmp_path: Path) -> None:
     with Persist(tmp_path) as persist:
         persist.change_clients(1, [(b"old", True)], purge=False)
+
         # SQLite gives the same error for a file at its limit as for a full disk.
-        limit = "PRAGMA max_page_count = "
-        (most,) = persist._database.execute(limit + "1").fetchone()
+        def limit(pages: int) -> int:
+            statement = f"PRAGMA max_page_count = {pages}"
+            (most,) = persist._do(lambda database: database.execute(statement).fetchone())
+            return int(most)
+
+        most = limit(1)
         with pytest.raises(PersistError, match="full"):
             persist.change_clients(
                 1, [(b"old", False), *((os.urandom(1000), True) for _ in range(50))], purge=False
@@ -113,7 +120,7 @@ def test_a_full_disk_changes_nothing_and_passes(tmp_path: Path) -> None:
         assert persist.clients() == {b"old"}
         persist.change_clients(1, [(b"old", False)], purge=False)
         assert persist.clients() == frozenset()
-        persist._database.execute(limit + f"{most + 100}")
+        limit(most + 100)
         persist.change_clients(1, [(os.urandom(1000), True) for _ in range(50)], purge=False)
         assert len(persist.clients()) == 50
 
@@ -200,3 +207,72 @@ def test_where_state_is_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/me")
     assert default_directory(tmp_path).is_relative_to("/home/me/.local/state/livedma")
+
+
+def test_whoever_a_thread_acts_as(tmp_path: Path) -> None:
+    """Threads of a server act as their clients, to whom its state is closed."""
+    needs(os.geteuid() == 0, "acting as somebody else needs root")
+    wrong: list[BaseException] = []
+    libc = ctypes.CDLL(None)
+
+    def act(persist: Persist) -> None:
+        libc.setfsuid(12345)
+        try:
+            with pytest.raises(PermissionError):
+                os.listdir(persist.directory)
+            persist.change_clients(1, [(b"a", True)], purge=False)
+        except BaseException as error:
+            wrong.append(error)
+
+    with Persist(tmp_path / "state") as persist:
+        thread = threading.Thread(target=act, args=(persist,))
+        thread.start()
+        thread.join()
+        assert not wrong
+        assert persist.clients() == {b"a"}
+
+
+# On a filesystem of its own, which is full: who is gone can be forgotten, nobody remembered.
+ON_A_FULL_DISK = """
+import os
+import sys
+from pathlib import Path
+from livedma.nfs.persist import Persist, PersistError
+
+directory = Path(sys.argv[1])
+with Persist(directory / "state") as persist:
+    many = [(b"%d" % i * 100, True) for i in range(100)]
+    persist.change_clients(1, many, purge=False)
+    with open(directory / "ballast", "wb", buffering=0) as ballast:
+        try:
+            while True:
+                ballast.write(bytes(512))
+        except OSError:
+            pass
+    try:
+        persist.change_clients(1, [(os.urandom(1000), True) for i in range(1000)], purge=False)
+    except PersistError as error:
+        print(error)
+    assert len(persist.clients()) == 100
+    persist.change_clients(1, [(many[0][0], False)], purge=False)
+with Persist(directory / "state") as persist:
+    assert len(persist.clients()) == 99
+    assert persist.next_boot() == 1
+    (directory / "ballast").unlink()
+    persist.change_clients(1, [(os.urandom(1000), True) for i in range(10)], purge=False)
+    assert len(persist.clients()) == 109
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    needs(os.geteuid() == 0, "a filesystem of its own needs root")
+    run = f'mount -t tmpfs -o size=512k none {tmp_path} && exec "$0" -c "$1" {tmp_path}'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", run, sys.executable, ON_A_FULL_DISK],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "full" in done.stdout

@@ -3,6 +3,9 @@
 A small SQLite database in a directory of its own. Each change is on the disk when its call returns;
 one that fails (a full disk) has changed nothing, and may be tried again. A server that is killed
 at any point leaves the state before or after a change.
+
+All work is done by a thread of its own, which is the server itself: those that call may be acting
+as their clients, who must not touch these files.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import hashlib
 import os
 import secrets
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from livedma.errors import LivedmaError
 
@@ -29,8 +32,11 @@ _TABLES = (
     "CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE instance (boot INTEGER NOT NULL)",
     "INSERT INTO instance VALUES (0)",
-    "CREATE TABLE clients (owner BLOB PRIMARY KEY, boot INTEGER NOT NULL)",
+    "CREATE TABLE clients (owner BLOB PRIMARY KEY, boot INTEGER NOT NULL) WITHOUT ROWID",
 )
+
+
+T = TypeVar("T")
 
 
 class PersistError(LivedmaError):
@@ -50,34 +56,33 @@ def default_directory(export: Path) -> Path:
 
 
 class Persist:
-    """The state in `directory`, which is made if need be; one server at a time has it.
-
-    as_owner: within what the state is changed, by threads that may be acting for others.
-    """
+    """The state in `directory`, which is made if need be; one server at a time has it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._path = directory / "state.sqlite"
-        self._mutex = threading.Lock()
-        self.as_owner: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self._is_open = True
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _take(directory / "lock")
         except OSError as error:
             raise PersistError(f"the state directory {directory} cannot be used: {error}") from None
+        # Threads inherit whom they act as: this one is made here, not by the first who needs it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nfs-persist")
         try:
-            self._database = self._open()
+            self._database = self._thread.submit(self._open).result()
         except BaseException:
+            self._thread.shutdown()
             os.close(self._lock)
             raise
 
     def close(self) -> None:
         """Lets another server have it."""
-        with self._mutex:
-            if self._lock >= 0:
-                self._database.close()
-                os.close(self._lock)
-                self._lock = -1
+        if self._is_open:
+            self._is_open = False
+            self._thread.submit(self._database.close).result()
+            self._thread.shutdown()
+            os.close(self._lock)
 
     def __enter__(self) -> Persist:
         return self
@@ -87,35 +92,44 @@ class Persist:
 
     def secret(self, name: str) -> bytes:
         """Random bytes that stay the same from one server to the next."""
-        with self._change() as database:
+
+        def change(database: sqlite3.Connection) -> bytes:
             database.execute(
                 "INSERT OR IGNORE INTO secrets VALUES (?, ?)",
                 (name, secrets.token_bytes(_SECRET_BYTES)),
             )
-            (value,) = database.execute(
-                "SELECT value FROM secrets WHERE name = ?", (name,)
-            ).fetchone()
-        return bytes(value)
+            query = "SELECT value FROM secrets WHERE name = ?"
+            (value,) = database.execute(query, (name,)).fetchone()
+            return bytes(value)
+
+        return self._do(change)
 
     def next_boot(self) -> int:
         """Counts an instance of the server; the first is 1."""
-        with self._change() as database:
+
+        def change(database: sqlite3.Connection) -> int:
             database.execute("UPDATE instance SET boot = boot + 1")
             (boot,) = database.execute("SELECT boot FROM instance").fetchone()
-        return int(boot)
+            return int(boot)
+
+        return self._do(change)
 
     def clients(self) -> frozenset[bytes]:
         """The owners of those who may reclaim."""
-        with self._errors(), self._mutex:
-            rows = self._database.execute("SELECT owner FROM clients").fetchall()
-        return frozenset(bytes(owner) for (owner,) in rows)
+
+        def look(database: sqlite3.Connection) -> frozenset[bytes]:
+            rows = database.execute("SELECT owner FROM clients").fetchall()
+            return frozenset(bytes(owner) for (owner,) in rows)
+
+        return self._do(look)
 
     def change_clients(self, boot: int, changes: list[tuple[bytes, bool]], *, purge: bool) -> None:
         """Remembers (True) and forgets (False) owners, in order, at once or not at all.
 
         purge: before that, all go that no server of instance `boot` has remembered.
         """
-        with self._change() as database:
+
+        def change(database: sqlite3.Connection) -> None:
             if purge:
                 database.execute("DELETE FROM clients WHERE boot != ?", (boot,))
             for owner, is_kept in changes:
@@ -124,11 +138,11 @@ class Persist:
                 else:
                     database.execute("DELETE FROM clients WHERE owner = ?", (owner,))
 
+        self._do(change)
+
     def _open(self) -> sqlite3.Connection:
         with self._errors():
-            database = sqlite3.connect(
-                self._path, isolation_level=None, check_same_thread=False, timeout=0
-            )
+            database = sqlite3.connect(self._path, isolation_level=None, timeout=0)
         try:
             with self._errors():
                 # A journal that keeps its place on the disk: who is gone can be forgotten on a full
@@ -162,10 +176,12 @@ class Persist:
         if verdict != "ok":
             raise PersistError(f"{self._path} is damaged: {verdict}; {_REMEDY}")
 
-    @contextlib.contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._errors(), self._mutex, self.as_owner(), _transaction(self._database):
-            yield self._database
+    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def within() -> T:
+            with self._errors(), _transaction(self._database):
+                return work(self._database)
+
+        return self._thread.submit(within).result()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

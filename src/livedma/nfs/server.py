@@ -46,8 +46,6 @@ class Server:
         self.clock = clock
         self.accelerator = accelerator
         self.lock = threading.RLock()
-        # Threads act for clients, to whom the server's own files are closed.
-        persist.as_owner = store.actor.as_server
         self.recovery = Recovery(persist, clock, self.config.grace_s)
         self.clients = Clients(self.config, self.recovery.boot, clock, self.lock)
         self.sessions = Sessions(self.config, self.clients, self.lock)
