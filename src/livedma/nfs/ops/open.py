@@ -10,6 +10,7 @@ from livedma.nfs.attributes_set import bits_of
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.nfs.opens import client_of
+from livedma.nfs.ops.change_info import encode_change
 from livedma.nfs.ops.open_arguments import Claim, OpenArguments, Want, decode_share
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.shares import WRITE
@@ -37,7 +38,7 @@ _OF_THE_VERIFIER = bits(Attr.TIME_ACCESS, Attr.TIME_MODIFY)
 
 @dataclass(slots=True)
 class _Found:
-    """The file that is meant. fd: of one that was just made, whatever its mode. done: attributes."""
+    """The file that is meant. fd: of one that was just made. done: attributes that were set."""
 
     node: Node
     change: ChangeInfo = _NO_CHANGE
@@ -71,7 +72,7 @@ def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
         _cut(ctx, opened)
     ctx.current_stateid = opened.stateid
     opened.stateid.encode(out)
-    _encode_change(out, found.change)
+    encode_change(out, found.change)
     out.u32(RESULT_LOCKTYPE_POSIX)
     out.raw(encode_bitmap(found.done))
     _encode_no_delegation(out, asked.want)
@@ -148,12 +149,6 @@ def _cut(ctx: Context, opened: Opened) -> None:
     except NfsError:
         ctx.server.opens.undo(opened)
         raise
-
-
-def _encode_change(out: ReplyEncoder, change: ChangeInfo) -> None:
-    out.boolean(False)  # not atomic
-    out.u64(change.before)
-    out.u64(change.after)
 
 
 def _encode_no_delegation(out: ReplyEncoder, want: Want) -> None:
