@@ -229,6 +229,7 @@ class _Compound:
         self._results.rewind(start)
         self._status = error.status if isinstance(error, NfsError) else Status.BADXDR
         self._results.u32(op, self._status)
-        if isinstance(error, NfsError):
-            self._results.raw(error.body)
+        body = error.body if isinstance(error, NfsError) else b""
+        served = OPERATIONS.get(op)
+        self._results.raw(body or (served.error_body if served else b""))
         self._done += 1
