@@ -1,4 +1,4 @@
-"""The attributes of a session's channels, and what comes of a client's wishes (RFC 8881 18.36.3)."""
+"""The attributes of a session's channels, and what a client's wishes come to (RFC 8881 18.36)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,15 @@ class ChannelAttributes:
     @staticmethod
     def decode(decoder: Decoder) -> ChannelAttributes:
         """As it is on the wire."""
-        numbers = [decoder.u32() for _ in range(6)]
-        return ChannelAttributes(*numbers, rdma_ird=tuple(decoder.array(Decoder.u32, most=1)))
+        return ChannelAttributes(
+            header_pad=decoder.u32(),
+            request_bytes=decoder.u32(),
+            response_bytes=decoder.u32(),
+            cached_bytes=decoder.u32(),
+            operations=decoder.u32(),
+            requests=decoder.u32(),
+            rdma_ird=tuple(decoder.array(Decoder.u32, most=1)),
+        )
 
     def encode(self, out: Encoder) -> None:
         """As above."""

@@ -1,8 +1,8 @@
 """Who the clients are: EXCHANGE_ID's records, their leases, and what becomes of them.
 
-A record is confirmed by its first CREATE_SESSION. For an owner there is at most one that is confirmed
-and one that is not; the latter replaces the former once it is confirmed, since a client that comes
-with another verifier has restarted and knows nothing of what it had.
+A record is confirmed by its first CREATE_SESSION. An owner has at most one that is confirmed and
+one that is not; the latter replaces the former once it is confirmed, since a client that comes with
+another verifier has restarted and knows nothing of what it had.
 
 A confirmed client whose lease has run out is kept as a courtesy, with all it has, until somebody
 wants what it holds, room is needed, or a day has passed. All methods are called under the

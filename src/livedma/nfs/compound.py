@@ -196,9 +196,9 @@ class _Compound:
                 raise NfsError(Status.OP_NOT_IN_SESSION)
             if self.count > 1:
                 raise NfsError(Status.NOT_ONLY_OP)
-        elif op is Op.BIND_CONN_TO_SESSION:
-            raise NfsError(Status.NOT_ONLY_OP)
-        elif op is Op.DESTROY_SESSION and self._done + 1 < self.count:
+            return
+        is_last = self._done + 1 == self.count
+        if op is Op.BIND_CONN_TO_SESSION or (op is Op.DESTROY_SESSION and not is_last):
             raise NfsError(Status.NOT_ONLY_OP)
 
     def _serve(self, op: Op) -> None:

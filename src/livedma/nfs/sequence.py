@@ -29,9 +29,7 @@ class Sequence:
     def decode(decoder: Decoder) -> Sequence:
         """What follows the operation's number."""
         session_id = decoder.fixed(_ID_BYTES)
-        return Sequence(
-            session_id, decoder.u32(), decoder.u32(), decoder.u32(), decoder.boolean()
-        )
+        return Sequence(session_id, decoder.u32(), decoder.u32(), decoder.u32(), decoder.boolean())
 
     def encode_result(self, out: Encoder, slots: SlotTable, flags: int) -> None:
         """SEQUENCE4resok."""

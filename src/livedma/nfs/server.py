@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from livedma.nfs.clients import Client, Clients
 from livedma.nfs.config import Config
+from livedma.nfs.locks import Locks
 from livedma.nfs.numbers import NfsError
 from livedma.nfs.opens import Opens
 from livedma.nfs.recovery import Recovery
@@ -50,6 +51,7 @@ class Server:
         self.sessions = Sessions(self.config, self.clients, self.lock)
         self.clients.on_gone.append(self._forget)
         self.opens = Opens(self)
+        self.locks = Locks(self)
         self.clients.has_state = lambda client: self.opens.held_by(client) > 0
         # The same in every instance of this server, and in no other (2.10.4).
         self.owner = hashlib.sha256(persist.secret("server owner")).hexdigest()[:32].encode()

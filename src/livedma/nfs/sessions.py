@@ -1,7 +1,7 @@
 """Sessions: made, bound to connections, resized and destroyed (RFC 8881 2.10, 18.34 to 18.37).
 
-Slots and replies are C's (`livedma._native.nfs.SlotTable`), since requests that do not pass Python use
-them, too. Methods take the server's lock by themselves.
+Slots and replies are C's (`SlotTable`), since requests that do not pass Python use them, too.
+Methods take the server's lock by themselves.
 """
 
 from __future__ import annotations
@@ -127,9 +127,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(
-        self, connection: Connection, credential: Credential, asked: CreateSession
-    ) -> bytes:
+    def create(self, connection: Connection, credential: Credential, asked: CreateSession) -> bytes:
         """CREATE_SESSION: its result, perhaps once more; an NfsError may be a repeated one, too."""
         # What is wrong by itself leaves the client's slot as it is, as Linux's server does.
         fore = negotiate_fore(asked.fore, self._config, is_rdma=connection.kind == "rdma")

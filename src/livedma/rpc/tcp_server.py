@@ -40,9 +40,9 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 @dataclass(frozen=True, slots=True)
 class TcpLimits:
     """record_bytes: of one call. outstanding, held_bytes: calls of a connection that have no answer
-    yet, and bytes of them and of replies not taken, beyond which it is not read from; held_bytes_all:
-    what all connections share for that, but each may have one call. stalled_s: how long half a
-    record, or a reply that is not taken, may stay so.
+    yet, and bytes of them and of replies not taken, beyond which it is not read from.
+    held_bytes_all: what all connections share for that, but each may have one call. stalled_s: how
+    long half a record, or a reply that is not taken, may stay so.
     """
 
     record_bytes: int = (1 << 20) + (64 << 10)

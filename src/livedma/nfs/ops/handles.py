@@ -1,4 +1,4 @@
-"""Operations on the current and the saved filehandle, and SECINFO (RFC 8881 18.8, 18.19 to 18.29)."""
+"""The current and the saved filehandle, and SECINFO (RFC 8881 18.8, 18.19 to 18.29, 18.45)."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ __all__: list[str] = []
 OWNER_MOST = 1024
 _VERIFIER_BYTES = 8
 
-# EXCHGID4_FLAG_*: what a client may say, by minor version, and what is said to it.
+# EXCHGID4_FLAG_*: what a client may say, and what is said to it.
 _UPDATE = 0x40000000
 _CONFIRMED = 0x80000000
 _USE_NON_PNFS = 0x00010000
-_FROM_CLIENT_1 = 0x00000003 | 0x00000100 | 0x00070000 | _UPDATE
-_FROM_CLIENT = {1: _FROM_CLIENT_1, 2: _FROM_CLIENT_1 | 0x00000004}
+# SUPP_FENCE_OPS of 4.2 is for pNFS, which is not here: Linux refuses it as well.
+_FROM_CLIENT = 0x00000003 | 0x00000100 | 0x00070000 | _UPDATE
 
 _SP4_NONE, _SP4_MACH_CRED, _SP4_SSV = range(3)
 _CREATE_SESSION_FLAGS = 0x7
@@ -40,7 +40,7 @@ def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     flags = args.u32()
     protection = _decode_protection(args)
     args.array(_skip_implementation, most=1)
-    if flags & ~_FROM_CLIENT[ctx.minor]:
+    if flags & ~_FROM_CLIENT:
         raise NfsError(Status.INVAL)
     if protection is not None:
         raise NfsError(protection)
