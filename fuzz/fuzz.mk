@@ -2,8 +2,9 @@
 FUZZ_SECONDS ?= 60
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
-FUZZ_TARGETS := packet capfile flow device
+FUZZ_TARGETS := packet capfile flow device rpcrdma
 PORT_THREADS := threads hostile pins paging windows # tests/port, for TSan
+STORAGE_THREADS := slots_threads endpoint # tests/storage, for TSan
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
@@ -11,11 +12,14 @@ build-fuzz/build.ninja:
 
 fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=60 each)
 	ninja --quiet -C build-fuzz
-	@for t in $(FUZZ_TARGETS); do mkdir -p build-fuzz/found/$$t; echo "fuzzing $$t for $(FUZZ_SECONDS) s"; \
-	  build-fuzz/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -print_final_stats=1 \
-	    -artifact_prefix=build-fuzz/$$t- build-fuzz/found/$$t fuzz/corpus/$$t 2>build-fuzz/$$t.log \
-	    || { tail -n 40 build-fuzz/$$t.log; exit 1; }; \
-	  grep -E "^Done|number_of_executed" build-fuzz/$$t.log; done
+	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
+
+fuzz-%:
+	@mkdir -p build-fuzz/found/$*; echo "fuzzing $* for $(FUZZ_SECONDS) s"
+	@build-fuzz/fuzz/fuzz_$* -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -print_final_stats=1 \
+	    -artifact_prefix=build-fuzz/$*- build-fuzz/found/$* fuzz/corpus/$* 2>build-fuzz/$*.log \
+	    || { tail -n 40 build-fuzz/$*.log; exit 1; }
+	@grep -E "^Done|number_of_executed" build-fuzz/$*.log | sed 's/^/$*: /'
 
 # Other examples than CI's, which are always the same.
 nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
@@ -30,5 +34,7 @@ build-threads/build.ninja:
 sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
-	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads
-	meson test -C build-threads --no-rebuild --print-errorlogs $(PORT_THREADS:%='port %') 'core pool_threads'
+	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \
+	  $(addprefix tests/storage/test_storage_,$(STORAGE_THREADS))
+	meson test -C build-threads --no-rebuild --print-errorlogs $(PORT_THREADS:%='port %') 'core pool_threads' \
+	  $(STORAGE_THREADS:%='storage %')

@@ -30,7 +30,7 @@ SUITE = "bookworm"
 PACKAGES = (
     *("rdma-core", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest"),
     *("python3-minimal", "python3-pyverbs"),
-    *("nfs-common", "nfs-kernel-server", "nvme-cli"),
+    *("nfs-common", "nfs-kernel-server", "nvme-cli", "fio"),
     *("iproute2", "iputils-ping", "ethtool", "iptables", "kmod", "procps", "psmisc"),
     "busybox-static",
 )

@@ -1,0 +1,103 @@
+/* The slot table of a session (RFC 8881 2.10.6): each request is executed once, whatever the client repeats.
+ *
+ * Any thread may use a table. A slot belongs to who began its request until it is ended or cancelled; meanwhile the
+ * same request again is told to wait (DELAY). The reply of the last request is kept if the client asked for it or if
+ * it is small (LDMA_SLOTS_SMALL), so that most requests survive a lost connection although clients ask for it seldom.
+ *
+ * Resizing. A raised target is in force at once: new slots begin at sequence 1. A lowered one is announced first
+ * (sr_target_highest_slotid). The slots go once a request on a slot whose last reply said so shows by its
+ * sa_highest_slotid that the client keeps below, nothing above is executing and nothing that was executing when
+ * the target fell still is. A slot that comes back may begin at 1 or go on where it was: clients do both.
+ *
+ * Memory is taken for slots that were used, 32 at a time, and for their replies. */
+#ifndef LDMA_SLOTS_H
+#define LDMA_SLOTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lock.h"
+#include "status.h"
+
+#define LDMA_SLOTS_MAX 1024
+#define LDMA_SLOTS_CHUNK 32
+#define LDMA_SLOTS_SMALL 512 /* bytes of a reply that is kept although nobody asked */
+#define LDMA_SESSION_ID_BYTES 16
+
+struct ldma_slot;
+
+struct ldma_slots_counters {
+	uint64_t executed; /* begun, less those that were cancelled */
+	uint64_t replayed;
+	uint64_t delayed;  /* repeated while it was executing */
+	uint64_t uncached; /* repeated, and its reply was not kept */
+	uint64_t false_retries;
+	uint64_t misordered;
+	uint64_t bad_slots;
+	uint64_t retired;     /* slots that went */
+	uint64_t reply_bytes; /* of memory for replies now */
+	/* Of those that did not pass Python. */
+	uint64_t reads, read_bytes, writes, written_bytes, commits;
+};
+
+struct ldma_slots {
+	/* Never change. */
+	uint8_t session_id[LDMA_SESSION_ID_BYTES];
+	uint64_t client;
+	uint32_t cache_bytes;
+	uint32_t references; /* atomic */
+
+	struct ldma_lock lock; /* guards everything below */
+	bool is_closed;
+	uint32_t size;                     /* slots there are */
+	uint32_t target;                   /* slots that are wanted */
+	uint32_t peak;                     /* of size */
+	uint32_t generation;               /* counts falls of the target */
+	uint32_t executing, executing_old; /* slots; those begun before the target fell last */
+	uint64_t used_ns;
+	struct ldma_slots_counters counters;
+	struct ldma_slot *chunks[LDMA_SLOTS_MAX / LDMA_SLOTS_CHUNK];
+};
+
+/* What a client is told in the result of SEQUENCE. */
+struct ldma_slots_limits {
+	uint32_t highest, target_highest; /* slot ids */
+};
+
+/* NULL: no memory. slots: 1 to LDMA_SLOTS_MAX. The caller has the one reference. */
+struct ldma_slots *ldma_slots_create(const uint8_t *session_id, uint64_t client, uint32_t slots,
+				     uint32_t cache_bytes);
+void ldma_slots_get(struct ldma_slots *slots);
+void ldma_slots_put(struct ldma_slots *slots);
+
+/* Arguments of SEQUENCE. fingerprint: of the request, or 0; a repeated one whose fingerprint is another is a false retry. */
+struct ldma_sequence {
+	uint32_t slot, sequence, highest;
+	bool cache_this;
+	uint64_t fingerprint;
+};
+
+/* LDMA_NFS_OK: the request is to be executed, and ended or cancelled; *replay is NULL. With a *replay, of *length bytes,
+ * it was executed: that was its reply, which the caller frees. Any other status is the answer to SEQUENCE. */
+enum ldma_nfs_status ldma_slots_begin(struct ldma_slots *slots, const struct ldma_sequence *asked,
+				      uint64_t now_ns, uint8_t **replay, uint32_t *length);
+
+/* As above, but whatever is not to be executed changes nothing, not even counters, and copies nothing. */
+bool ldma_slots_try(struct ldma_slots *slots, const struct ldma_sequence *asked, uint64_t now_ns);
+
+/* The request was executed. reply: NULL if it must not be kept. Whether it is kept. */
+bool ldma_slots_end(struct ldma_slots *slots, uint32_t slot, const void *reply, uint32_t length);
+
+bool ldma_slots_is_executing(struct ldma_slots *slots, uint32_t slot);
+
+/* The request was not executed: the slot is as it was before. */
+void ldma_slots_cancel(struct ldma_slots *slots, uint32_t slot);
+
+/* slots: 1 to LDMA_SLOTS_MAX. */
+void ldma_slots_set_target(struct ldma_slots *slots, uint32_t target);
+struct ldma_slots_limits ldma_slots_limits(struct ldma_slots *slots);
+
+/* No request begins any more: BADSESSION. Those that have begun may end. */
+void ldma_slots_close(struct ldma_slots *slots);
+
+#endif
