@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_server import ScriptedServer
+from scripted_nfs import ScriptedServer
 
 from livedma.errors import LivedmaError
 from livedma.nfs.client import BadReply, OperationFailed
@@ -26,9 +26,9 @@ from livedma.nfs.client.codec import (
     xattr,
 )
 from livedma.nfs.client.codec import open as open_codec
-from livedma.nfs.client.codec.stateid import ANONYMOUS
 from livedma.nfs.client.operation import Operation, ReplyDecoder, decode_results
 from livedma.nfs.numbers import Attribute, FileType, Op, Stable, Status
+from livedma.nfs.stateid import ANONYMOUS
 from livedma.rpc.client import CallRefused
 from livedma.rpc.xdr import XdrError
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from scripted_server import Fate, ScriptedServer
+from scripted_nfs import Fate, ScriptedServer
 
 from livedma.nfs.client import Client, OperationFailed, OutcomeUnknown, WritesLost
 from livedma.nfs.numbers import Op, Status

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import Fate, ScriptedServer
+from scripted_nfs import Fate, ScriptedServer
 
 from livedma.nfs.client import Client
 from livedma.nfs.client.slots import Slot, SlotTable

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_server import ScriptedServer
+from scripted_nfs import ScriptedServer
 
 from livedma.nfs.client import Client, Conflict, OperationFailed, StateLost
 from livedma.nfs.client.codec.lock import Range

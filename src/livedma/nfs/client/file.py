@@ -12,12 +12,12 @@ from livedma.nfs.client.codec import open as open_codec
 from livedma.nfs.client.codec import sparse
 from livedma.nfs.client.codec.attribute import getattr_of, setattr_of
 from livedma.nfs.client.codec.handle import putfh, savefh
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.errors import BadReply, OperationFailed, StateLost, WritesLost
 from livedma.nfs.client.file_locks import FileLocks
 from livedma.nfs.client.opens import LOST, OpenState
 from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.numbers import Stable, Status
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.client import Buffer
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class File(FileLocks):
         """For data: the newest of its kind, so that calls may overtake changes of the state."""
         own = self._state.locks.get(self._state.owner)
         held = own.stateid if own is not None and own.ranges else None
-        return (held or self._state.stateid).newest
+        return Stateid(0, (held or self._state.stateid).other)
 
     async def _perform(
         self,

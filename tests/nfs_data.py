@@ -10,7 +10,7 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
@@ -23,16 +23,20 @@ from livedma.rpc.message import AuthSys
 T = TypeVar("T")
 
 AT_ONCE = 32
+LIMIT_S = 600.0  #: of a scenario, on a slow machine with an emulated server
+
+Scenario = Callable[["Site"], Awaitable[None]]
 
 
 @dataclass
 class Site:
-    """A server: where it is, and what it lacks."""
+    """A server: where it is, and what it lacks of 4.2: "seek", "allocate", "copy", "xattr"."""
 
     address: str
     port: int
     transport: Kind | Connect = "tcp"
-    lacks: frozenset[str] = field(default_factory=frozenset)
+    lacks: frozenset[str] = frozenset()
+    files: int = 1000  #: how many it has to bear
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:
@@ -417,3 +421,19 @@ async def cut_connections(site: Site, rounds: int) -> None:
         assert names == {f"token-{rounds}", "data"}
         expected = b"".join(number.to_bytes(8, "big") for number in range(rounds))
         assert await read_file(client, f"{top}/data") == expected
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "tree": lambda site: tree(site, site.files),
+    "random data": lambda site: random_data(site, operations=300, size=2 << 20),
+    "many entries": lambda site: many_entries(site, count=10_000),
+    "sparse": sparse,
+    "locks": locks,
+    "share modes": share_modes,
+    "two writers": lambda site: two_writers(site, blocks=256),
+    "attributes": attributes,
+    "long paths": long_paths,
+    "extras": extras,
+    "many sessions": lambda site: many_sessions(site, count=20),
+    "cut connections": lambda site: cut_connections(site, rounds=200),
+}
