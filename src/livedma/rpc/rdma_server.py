@@ -94,6 +94,8 @@ class RdmaConnection:
         self.inline: Inline = agree(self._own, PrivateData.decode(request.private_data))
         self._server = server
         self._cm: cm.Connection | None = None
+        self._releasing = threading.Lock()
+        self._is_released = False
         self.endpoint: Endpoint | None = None
         self._pd = server.device.protection_domain()
         self.memory = ConnectionMemory(
@@ -109,7 +111,7 @@ class RdmaConnection:
     def accept(self, request: cm.Request) -> None:
         """Until the peer has confirmed; raises what `Request.accept` does."""
         options = self._server.options
-        self._cm = request.accept(
+        accepted = request.accept(
             private_data=self._own.encode(),
             timeout=_ACCEPT_S,
             pd=self._pd,
@@ -122,6 +124,12 @@ class RdmaConnection:
             max_recv_sge=1,
             max_inline=0,
         )
+        with self._releasing:
+            self._cm = accepted
+            is_over = self._is_released
+        if is_over:  # The peer left as soon as it had come, and nobody saw this to close it.
+            accepted.close()
+            return
         assert self.endpoint is not None
         self.endpoint.start()
 
@@ -175,8 +183,11 @@ class RdmaConnection:
 
     def _release(self) -> None:
         """Nothing of it is posted or being worked on."""
-        if self._cm is not None:
-            self._cm.close()
+        with self._releasing:
+            self._is_released = True
+            accepted = self._cm
+        if accepted is not None:
+            accepted.close()
         self.memory.close()
 
 
