@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import os
 import signal
 import sys
 import threading
@@ -123,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
     state = args.state or default_directory(directory)
     if _is_within(state, directory):
         raise LivedmaError(f"{state} would be exported, and it is secret; take another --state")
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     with ExitStack() as stack:
         persist = stack.enter_context(Persist(state))
         store = Store(directory, secret=persist.secret("handles"), config=config)
@@ -137,21 +138,12 @@ def run(args: argparse.Namespace) -> int:
         )
         where = args.listen or "all addresses"
         print(f"livedma: {directory} at {where}, TCP port {tcp.port}", file=sys.stderr, flush=True)
-        _wait_for_signal()
+        try:
+            stopped.wait()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
     return 0
 
 
 def _is_within(path: Path, directory: Path) -> bool:
     return path.resolve().is_relative_to(directory.resolve())
-
-
-def _wait_for_signal() -> None:
-    """Until Ctrl-C or SIGTERM, which ends in order, too."""
-    stopped = threading.Event()
-    previous = signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    try:
-        stopped.wait()
-    except KeyboardInterrupt:
-        os.write(2, b"\n")
-    finally:
-        signal.signal(signal.SIGTERM, previous)
