@@ -71,7 +71,8 @@ def run(suite: Path, scratch: Path, tests: tuple[str, ...]) -> dict[str, Any]:
     export.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = ["--listen", "127.0.0.1", "--tcp", str(port), "--state", str(scratch / "state")]
+    options = ["--listen", "127.0.0.1", "--tcp", str(port), "--rdma", "off"]
+    options += ["--state", str(scratch / "state"), "--control", str(scratch / "control")]
     # The suite is root and makes devices.
     options += ["--squash", "none", "--lease", str(LEASE_S)]
     server = subprocess.Popen(
@@ -81,9 +82,9 @@ def run(suite: Path, scratch: Path, tests: tuple[str, ...]) -> dict[str, Any]:
     )
     assert server.stderr is not None
     try:
-        line = server.stderr.readline()
-        if "TCP port" not in line:
-            raise SystemExit(f"the server did not start: {line}{server.stderr.read()}")
+        said = [server.stderr.readline() for _ in range(3)]
+        if "control" not in said[-1]:
+            raise SystemExit(f"the server did not start: {''.join(said)}{server.stderr.read()}")
         print(f"pynfs {' '.join(tests)}: a few minutes, since leases have to end", flush=True)
         results = scratch / "results.json"
         done = subprocess.run(

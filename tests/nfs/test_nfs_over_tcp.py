@@ -34,11 +34,13 @@ def served(tmp_path: Path, *options: object) -> Iterator[int]:
     export.mkdir(exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
-    args = (export, "--state", tmp_path / "state", "--listen", "127.0.0.1", "--tcp", port)
+    where = ("--listen", "127.0.0.1", "--tcp", port, "--rdma", "off")
+    args = (export, "--state", tmp_path / "state", "--control", tmp_path / "control", *where)
     process = subprocess.Popen(command(*args, *options), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        assert f"TCP port {port}" in process.stderr.readline()
+        said = [process.stderr.readline() for _ in range(3)]
+        assert f"TCP port {port}" in said[1] and "control" in said[2]
         yield port
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
