@@ -58,6 +58,8 @@ def test_closing_twice(tmp_path: Path) -> None:
     persist = Persist(tmp_path)
     persist.close()
     persist.close()
+    with pytest.raises(PersistError, match="is closed"):
+        persist.clients()
 
 
 def test_no_directory(tmp_path: Path) -> None:

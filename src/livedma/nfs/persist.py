@@ -181,6 +181,8 @@ class Persist:
             with self._errors(), _transaction(self._database):
                 return work(self._database)
 
+        if not self._is_open:
+            raise PersistError(f"{self._path} is closed")
         return self._thread.submit(within).result()
 
     @contextlib.contextmanager
