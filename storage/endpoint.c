@@ -176,7 +176,7 @@ void endpoint_break(struct ldma_endpoint *endpoint)
 	ops = endpoint->first_op;
 	receives = endpoint->to_post;
 	calls = endpoint->to_gather;
-	endpoint->first_op = NULL;
+	endpoint->first_op = endpoint->last_op = endpoint->last_transfer = NULL;
 	endpoint->to_post = endpoint->to_gather = (struct request_list){0};
 	endpoint->to_post_count = 0;
 	cancelled = piece_cancel_all(endpoint);

@@ -116,6 +116,7 @@ struct ldma_endpoint {
 	struct block *blocks;
 	struct request_list to_post, sending, to_gather;
 	struct op *first_op, *last_op;
+	struct op *last_transfer; /* behind which the next goes: before replies of this batch */
 	struct ldma_pool_waiter receive_waiter;
 	struct ldma_endpoint_stats stats;
 

@@ -3,16 +3,21 @@
 
 #include "endpoint_internal.h"
 
+/* Data of several calls goes before their replies: packets of one size share trains. What was not posted at the first try
+ * keeps its place. */
 void outbox_append(struct ldma_endpoint *endpoint, struct op *op, enum op_kind kind)
 {
-	op->next = NULL;
+	struct op *before = kind == OP_SEND ? endpoint->last_op : endpoint->last_transfer;
+	struct op **at = before ? &before->next : &endpoint->first_op;
+
 	op->stalled_ns = 0;
 	op->kind = (uint8_t)kind;
-	if (endpoint->first_op)
-		endpoint->last_op->next = op;
-	else
-		endpoint->first_op = op;
-	endpoint->last_op = op;
+	op->next = *at;
+	*at = op;
+	if (!op->next)
+		endpoint->last_op = op;
+	if (kind != OP_SEND)
+		endpoint->last_transfer = op;
 }
 
 static int post_receives(struct ldma_endpoint *endpoint)
@@ -122,9 +127,6 @@ static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 {
 	struct op *op;
 
-	/* Before the peer has confirmed the connection, calls may come, but nothing may be sent. */
-	if (endpoint->config.qp->state < LDMA_QP_RTS)
-		return 0;
 	while ((op = endpoint->first_op)) {
 		uint64_t stalled_ns = op->stalled_ns;
 		int error;
@@ -133,13 +135,14 @@ static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 		error = post_op(endpoint, op, now);
 		if (error) {
 			endpoint->first_op = op;
-			if (error == -ENOMEM && !stalled_ns)
+			if (!stalled_ns)
 				op->stalled_ns = now;
-			return error == -ENOMEM ? 0 : error;
+			return error;
 		}
 		if (stalled_ns)
 			ldma_histogram_add(&endpoint->stats.send_waits, now - stalled_ns);
 	}
+	endpoint->last_op = NULL;
 	return 0;
 }
 
@@ -150,11 +153,13 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now)
 	ldma_lock(&endpoint->lock);
 	if (!endpoint->is_broken) {
 		error = post_receives(endpoint);
-		if (!error)
+		/* Before the peer has confirmed the connection, calls may come, but nothing may be sent. */
+		if (!error && endpoint->config.qp->state >= LDMA_QP_RTS)
 			error = post_ops(endpoint, now);
+		endpoint->last_transfer = endpoint->last_op;
 	}
 	ldma_unlock(&endpoint->lock);
-	return !error;
+	return !error || error == -ENOMEM; /* no room in a ring: later */
 }
 
 void outbox_submit(struct ldma_endpoint *endpoint)
