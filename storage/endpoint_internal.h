@@ -111,6 +111,7 @@ struct ldma_endpoint {
 		is_over; /* is_ending: what was left is being ended */
 	bool is_awaiting_receive;
 	uint32_t target, to_post_count, request_count;
+	uint32_t unsignaled; /* requests in a row that tell nothing when they are done */
 	struct request *free_requests;
 	struct piece *free_pieces, *waiting;
 	struct block *blocks;

@@ -48,6 +48,12 @@ static uint32_t at_most(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+/* Who waits for room in the send queue hears of completions alone: there has to be one in each quarter of it. */
+static bool is_signal_due(const struct ldma_endpoint *endpoint)
+{
+	return endpoint->unsignaled >= endpoint->config.qp->req.mask / 4;
+}
+
 /* A request for each segment that it touches. Those of a reply complete with it; others tell when their buffer is free. */
 static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 {
@@ -59,7 +65,7 @@ static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 			&request->header.segments[piece->chunk->first + piece->segment];
 		uint32_t left = piece->shown.length - piece->posted;
 		uint32_t length = at_most(left, segment->length - piece->segment_used);
-		bool tells = length == left && !is_departing;
+		bool tells = length == left && !is_departing, is_due = is_signal_due(endpoint);
 		struct ldma_sge sge = {.va = piece->buffer.va + piece->posted,
 				       .length = length,
 				       .lkey = piece->buffer.lkey};
@@ -69,7 +75,7 @@ static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 			.sge = &sge,
 			.sge_count = 1,
 			.opcode = piece->is_pull ? LDMA_WR_RDMA_READ : LDMA_WR_RDMA_WRITE,
-			.flags = tells ? LDMA_SEND_SIGNALED : 0,
+			.flags = tells || is_due ? LDMA_SEND_SIGNALED : 0,
 			.remote_va = segment->offset + piece->segment_used,
 			.rkey = segment->handle,
 		};
@@ -77,6 +83,8 @@ static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 
 		if (error)
 			return error;
+		if (length)
+			endpoint->unsignaled = tells || is_due ? 0 : endpoint->unsignaled + 1;
 		piece->posted += length;
 		piece->segment_used += length;
 		if (piece->segment_used == segment->length) {
@@ -110,6 +118,7 @@ static int post_reply(struct ldma_endpoint *endpoint, struct request *request, u
 
 	if (error)
 		return error;
+	endpoint->unsignaled = 0;
 	request->sent_ns = now;
 	list_append(&endpoint->sending, request);
 	endpoint->stats.invalidations += request->invalidated != 0;

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from rdma_peer import Echo, Peer, data_reply, only_connection, serving, wait_until
 
 from livedma.rdma import Device
 from livedma.rpc.rdma_chunks import ReadChunk, Segment
 from livedma.rpc.rdma_header import ErrorCode, Proc
 from livedma.rpc.rdma_server import RdmaServer
-from rdma_peer import Echo, Peer, data_reply, only_connection, serving, wait_until
 
 XID = 0x77
 

@@ -183,6 +183,11 @@ class RdmaConnection:
         """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
         if self.endpoint is not None:
             self.endpoint.close()
+        if self._cm is not None:
+            with suppress(
+                TimeoutError, ValueError
+            ):  # told; or the device is closed, and all with it
+                self._cm.disconnect(timeout=0)
 
     def _release(self) -> None:
         """Nothing of it is posted or being worked on."""
@@ -321,6 +326,9 @@ class RdmaServer:
             endpoint = self.service.next_over(_LOOK_S)
             if endpoint is not None:
                 self._end(endpoint.owner)
+            for connection in self.connections:
+                if not connection.is_open:  # its calls may take a while; the peer is told now
+                    connection.close()
 
     def _end(self, connection: RdmaConnection) -> None:
         try:
