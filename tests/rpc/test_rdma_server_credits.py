@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 from rdma_peer import PATIENCE, Echo, Peer, only_connection, serving, wait_until
 
+from livedma.errors import NoRoomError
 from livedma.rdma import cm
 from livedma.rpc.rdma_server import RdmaConnection
 from livedma.rpc.service import Connection, Part
 
 PAGE = 4096
-SHARD = 65536
 
 
 class Gate(Echo):
@@ -40,23 +40,23 @@ def posted(connection: RdmaConnection) -> int:
 
 
 def test_credits_are_raised_and_lowered() -> None:
-    with serving(Echo(), credits=4) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            connection = only_connection(server)
-            assert (grants(peer), connection.credits, posted(connection)) == (4, 4, 4)
-            connection.credits = 16
-            # The pool may have to grow first, also for the Receive that a reply makes room for.
-            wait_until(lambda: grants(peer) == 16)
-            wait_until(lambda: posted(connection) == 16)
-            connection.credits = 3
-            # What is posted cannot be taken back: it runs out, while fewer are granted at once.
-            assert posted(connection) == 16
-            for left in range(15, 2, -1):
-                assert (grants(peer), posted(connection)) == (3, left)
-            assert (grants(peer), posted(connection)) == (3, 3)
-            connection.credits = 64
-            wait_until(lambda: grants(peer) == 64)
-            wait_until(lambda: connection.receive_pool.stats.data.taken == 64)
+    with (
+        serving(Echo(), credits=4) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        assert (grants(peer), connection.credits, posted(connection)) == (4, 4, 4)
+        connection.credits = 16
+        assert (connection.credits, posted(connection), grants(peer)) == (16, 16, 16)
+        connection.credits = 3
+        # What is posted cannot be taken back: it runs out, while fewer are granted at once.
+        assert posted(connection) == 16
+        for left in range(15, 2, -1):
+            assert (grants(peer), posted(connection)) == (3, left)
+        assert (grants(peer), posted(connection)) == (3, 3)
+        connection.credits = 64
+        assert grants(peer) == 64
+        wait_until(lambda: connection.memory.receive_pool.stats.data.taken == 64)
 
 
 @pytest.mark.parametrize("value", [0, -1, 65])
@@ -70,50 +70,74 @@ def test_credits_have_bounds(value: int) -> None:
 def test_who_sends_more_than_granted_waits() -> None:
     """No more calls are worked on than there are credits; the rest is not lost."""
     gate = Gate()
-    with serving(gate, credits=2, workers=8) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            xids = [peer.call(bytes([i]) * 4) for i in range(12)]
-            connection = only_connection(server)
-            wait_until(lambda: connection.statistics()["in_progress"] == 2)
-            stats = connection.statistics()
-            assert (stats["calls"], stats["posted"]) == (2, 0)
-            gate.is_open.set()
-            for i, xid in enumerate(xids):
-                header, message = peer.reply(xid)
-                assert (header.credits, message[4:]) == (2, bytes([i]) * 4)
+    with (
+        serving(gate, credits=2, workers=8) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        xids = [peer.call(bytes([i]) * 4) for i in range(12)]
+        connection = only_connection(server)
+        wait_until(lambda: connection.statistics()["in_progress"] == 2)
+        stats = connection.statistics()
+        assert (stats["calls"], stats["posted"]) == (2, 0)
+        gate.is_open.set()
+        for i, xid in enumerate(xids):
+            header, message = peer.reply(xid)
+            assert (header.credits, message[4:]) == (2, bytes([i]) * 4)
 
 
 def test_credits_that_are_lowered_while_calls_are_worked_on() -> None:
     gate = Gate()
-    with serving(gate, credits=8, workers=8) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            xids = [peer.call() for _ in range(8)]
-            connection = only_connection(server)
-            wait_until(lambda: connection.statistics()["in_progress"] == 8)
-            connection.credits = 2
-            gate.is_open.set()
-            assert [peer.reply(xid)[0].credits for xid in xids] == [2] * 8
-            wait_until(lambda: posted(connection) == 2)
-            assert grants(peer) == 2
+    with (
+        serving(gate, credits=8, workers=8) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        xids = [peer.call() for _ in range(8)]
+        connection = only_connection(server)
+        wait_until(lambda: connection.statistics()["in_progress"] == 8)
+        connection.credits = 2
+        gate.is_open.set()
+        assert [peer.reply(xid)[0].credits for xid in xids] == [2] * 8
+        wait_until(lambda: posted(connection) == 2)
+        assert grants(peer) == 2
 
 
-def test_no_more_is_granted_than_there_is_memory_for() -> None:
-    """Receives that find no buffer wait for one; the window's owner may bring it."""
-    with serving(Echo(), credits=8, mapped_bytes=2 * SHARD) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            connection = only_connection(server)
-            connection.credits = 40
-            wait_until(lambda: posted(connection) == 16)
-            assert grants(peer) <= 16
-            assert connection.statistics()["receives_late"]
-            connection.window.extend(4 * SHARD)
-            connection.tend()
-            wait_until(lambda: posted(connection) == 40)
-            wait_until(lambda: grants(peer) == 40)
+def test_no_more_is_granted_than_there_are_receives() -> None:
+    """Those that find no buffer wait for one; others of the pool have taken it."""
+    with (
+        serving(Echo(), credits=8) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        pool = connection.memory.receive_pool
+        pool.set_bounds(16, 16)
+        held = []
+        while (buffer := pool.take_free()) is not None:
+            held.append(buffer)
+        # The Receive of the next call waits for a buffer until that of a reply is free again.
+        assert all(0 < grants(peer) < 8 for _ in range(20))
+        assert connection.statistics()["receives_late"]
+        for buffer in held:
+            buffer.release()
+        wait_until(lambda: posted(connection) == 8)
+        assert grants(peer) == 8
+
+
+def test_credits_for_which_there_is_no_memory() -> None:
+    with (
+        serving(Echo(), credits=8, window_bytes=64 * PAGE, mapped_bytes=0, buffer_bytes=PAGE) as (
+            server,
+            device,
+        ),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        with pytest.raises(NoRoomError):
+            connection.credits = 64
+        assert (connection.credits, grants(peer), posted(connection)) == (8, 8, 8)
 
 
 def test_memory_that_cannot_be_had_refuses_the_connection() -> None:
-    with serving(Echo(), credits=8, mapped_bytes=SHARD) as (server, device):
+    with serving(Echo(), credits=8, window_bytes=15 * PAGE) as (server, device):
         for _ in range(3):
             with pytest.raises(cm.RejectedError) as refusal:
                 Peer(device, server.device.address)
@@ -122,11 +146,14 @@ def test_memory_that_cannot_be_had_refuses_the_connection() -> None:
 
 
 def test_so_many_connections_and_no_more() -> None:
-    with serving(Echo(), connections=2) as (server, device):
-        with Peer(device, server.device.address) as one, Peer(device, server.device.address):
-            with pytest.raises(cm.RejectedError):
-                Peer(device, server.device.address)
-            one.close()
-            wait_until(lambda: len(server.connections) == 1)
-            with Peer(device, server.device.address) as again:
-                again.reply(again.call())
+    with (
+        serving(Echo(), connections=2) as (server, device),
+        Peer(device, server.device.address) as one,
+        Peer(device, server.device.address),
+    ):
+        with pytest.raises(cm.RejectedError):
+            Peer(device, server.device.address)
+        one.close()
+        wait_until(lambda: len(server.connections) == 1)
+        with Peer(device, server.device.address) as again:
+            again.reply(again.call())

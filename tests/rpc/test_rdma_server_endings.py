@@ -34,7 +34,7 @@ class Stage(Echo):
 def without_buffers(connection: RdmaConnection) -> Iterator[None]:
     """Nobody finds a data buffer meanwhile."""
     held: list[Buffer] = []
-    while (buffer := connection.data_pool.try_take()) is not None:
+    while (buffer := connection.memory.data_pool.try_take()) is not None:
         held.append(buffer)
     yield
     for buffer in held:
@@ -54,9 +54,9 @@ def is_gone(server: RdmaServer, stage: Stage, connection: RdmaConnection) -> Non
     wait_until(lambda: not server.connections)
     assert stage.ended == [connection]
     assert not connection.is_open
-    assert connection.window.closed
-    assert connection.receive_pool.closed
-    assert connection.data_pool.closed
+    assert connection.memory.window.closed
+    assert connection.memory.receive_pool.closed
+    assert connection.memory.data_pool.closed
     stats = connection.statistics()
     left = ("posted", "in_progress", "replying", "waiting_pieces", "queued_sends", "gathered_bytes")
     assert [stats[name] for name in left] == [0] * len(left)
@@ -88,7 +88,7 @@ def test_in_the_program(by: str) -> None:
         cut(peer, connection, by)
         wait_until(lambda: not connection.is_open)
         assert not stage.ended
-        assert not connection.window.closed
+        assert not connection.memory.window.closed
         stage.is_open.set()
         is_gone(server, stage, connection)
         assert stage.inside == 6
@@ -112,16 +112,18 @@ def test_while_a_call_is_fetched(by: str) -> None:
 @CUTS
 def test_while_calls_wait_to_be_fetched(by: str) -> None:
     stage = Stage()
-    with serving(stage, message_bytes=100_000, gathered_bytes=100_000) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            connection = only_connection(server)
-            with without_buffers(connection):
-                for _ in range(5):
-                    peer.call(reads=(ReadChunk(4, (peer.segment(0, 90_000),)),))
-                wait_until(lambda: connection.statistics()["in_progress"] == 5)
-                cut(peer, connection, by)
-                wait_until(lambda: not connection.statistics()["in_progress"])
-            is_gone(server, stage, connection)
+    with (
+        serving(stage, message_bytes=100_000, gathered_bytes=100_000) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        with without_buffers(connection):
+            for _ in range(5):
+                peer.call(reads=(ReadChunk(4, (peer.segment(0, 90_000),)),))
+            wait_until(lambda: connection.statistics()["in_progress"] == 5)
+            cut(peer, connection, by)
+            wait_until(lambda: not connection.statistics()["in_progress"])
+        is_gone(server, stage, connection)
 
 
 @CUTS
@@ -147,17 +149,19 @@ def test_while_data_is_placed(by: str, how: str) -> None:
 @CUTS
 def test_while_replies_find_no_receive(by: str) -> None:
     stage = Stage()
-    with serving(stage) as (server, device):
-        with Peer(device, server.device.address, receives=0) as peer:
-            connection = only_connection(server)
-            for _ in range(20):
-                peer.call()
-            wait_until(lambda: connection.statistics()["replying"] == 20)
-            if by == "server":
-                connection.close()
-            else:
-                peer.connection.disconnect(timeout=PATIENCE)
-            is_gone(server, stage, connection)
+    with (
+        serving(stage) as (server, device),
+        Peer(device, server.device.address, receives=0) as peer,
+    ):
+        connection = only_connection(server)
+        for _ in range(20):
+            peer.call()
+        wait_until(lambda: connection.statistics()["replying"] == 20)
+        if by == "server":
+            connection.close()
+        else:
+            peer.connection.disconnect(timeout=PATIENCE)
+        is_gone(server, stage, connection)
 
 
 def test_a_peer_that_takes_no_replies_is_cut_off() -> None:
@@ -241,15 +245,14 @@ def test_a_program_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(str(args.exc_value)))
     echo = Echo()
     echo.answer = RuntimeError("no way")
-    with serving(echo, workers=1) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            for _ in range(2):
-                xid = peer.call()
-                words = peer.reply(xid)[1]
-                assert words == xid.to_bytes(4, "big") + bytes.fromhex(
-                    "00000001 00000000 00000000 00000000 00000005"
-                )
-            assert told == ["no way"] * 2
+    with serving(echo, workers=1) as (server, device), Peer(device, server.device.address) as peer:
+        for _ in range(2):
+            xid = peer.call()
+            words = peer.reply(xid)[1]
+            assert words == xid.to_bytes(4, "big") + bytes.fromhex(
+                "00000001 00000000 00000000 00000000 00000005"
+            )
+        assert told == ["no way"] * 2
 
 
 def test_a_port_that_is_taken() -> None:

@@ -35,8 +35,8 @@ def lives_on(server: RdmaServer, peer: Peer) -> None:
     """A call still works, and no buffer is missing."""
     peer.reply(peer.call(b"still"))
     connection = only_connection(server)
-    wait_until(lambda: connection.receive_pool.stats.data.taken == 8)
-    wait_until(lambda: not connection.data_pool.stats.data.taken)
+    wait_until(lambda: connection.memory.receive_pool.stats.data.taken == 8)
+    wait_until(lambda: not connection.memory.data_pool.stats.data.taken)
     assert connection.statistics()["posted"] == 8
 
 
@@ -143,14 +143,16 @@ def test_a_long_call_with_another_xid(served: tuple[RdmaServer, Device, Echo]) -
 
 
 def test_a_call_that_is_too_long() -> None:
-    with serving(Echo(), credits=8, message_bytes=10_000) as (server, device):
-        with Peer(device, server.device.address) as peer:
-            reads = (ReadChunk(4, (peer.segment(0, 9993),)),)
-            assert peer.error(peer.call(reads=reads)).code == ErrorCode.ERR_CHUNK
-            reads = (ReadChunk(4, (peer.segment(0, 9992),)),)
-            xid = peer.call(reads=reads, reply=(peer.segment(20_000, 10_000),))
-            assert peer.reply(xid)[0].proc == Proc.RDMA_NOMSG
-            lives_on(server, peer)
+    with (
+        serving(Echo(), credits=8, message_bytes=10_000) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        reads = (ReadChunk(4, (peer.segment(0, 9993),)),)
+        assert peer.error(peer.call(reads=reads)).code == ErrorCode.ERR_CHUNK
+        reads = (ReadChunk(4, (peer.segment(0, 9992),)),)
+        xid = peer.call(reads=reads, reply=(peer.segment(20_000, 10_000),))
+        assert peer.reply(xid)[0].proc == Proc.RDMA_NOMSG
+        lives_on(server, peer)
 
 
 def test_thresholds() -> None:
