@@ -44,7 +44,7 @@ struct ldma_call {
 	/* The first write chunk: what it can take; has_write: there is one, if of no bytes. */
 	bool has_write;
 	uint64_t write_room;
-	uint32_t reply_room; /* bytes of a message that can be sent back: inline or by a reply chunk */
+	uint32_t reply_room; /* bytes of a message that can be sent back, inline or by a chunk */
 	uint64_t waited_ns;  /* for buffers, so far */
 	void *user;          /* the program's */
 };

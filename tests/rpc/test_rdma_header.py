@@ -49,6 +49,11 @@ def test_a_short_message() -> None:
     assert encode_header(Header(7, 32)) == PLAIN
 
 
+def test_no_credits_are_asked_for() -> None:
+    """Which is no reason to refuse a call (section 3.3.1 forbids to grant none)."""
+    assert decode_header(words(7, 1, 0, 0, 0, 0, 0) + RPC) == (Header(7, 0), 28)
+
+
 def test_all_lists() -> None:
     data = START + read(148) + read(148) + read(164, 6) + words(0)
     data += words(1, 2) + segment() * 2 + words(1, 0) + words(0)
@@ -113,7 +118,6 @@ CHUNK = ErrorCode.ERR_CHUNK
         (words(7, 0, 32, 3), "RPC-over-RDMA version 0 at byte 4", ErrorCode.ERR_VERS),
         (words(7, 1, 32, 5), "RPC-over-RDMA procedure 5 at byte 12", CHUNK),
         (words(7, 1, 32, 2, 64, 512, 0, 0, 0) + RPC, "RDMA_MSGP is not used at byte 12", CHUNK),
-        (words(7, 1, 0, 0, 0, 0, 0) + RPC, "0 credits at byte 8", CHUNK),
         (words(7, 1, 32), "bytes end inside a 4-byte word at byte 12", CHUNK),
         (START + words(2), "boolean is 0x2 at byte 16", CHUNK),
         (PLAIN[:-4], "bytes end inside a 4-byte word at byte 24", CHUNK),
@@ -261,7 +265,7 @@ def checked(data: bytes) -> None:
             assert reply[:8] == data[:8]
         return
     assert end <= len(data)
-    if isinstance(found, Header):
+    if isinstance(found, Header) and found.credits:
         again = encode_header(found)
         assert len(again) == end
         assert decode_header(again + data[end:], SMALL) == (found, end)

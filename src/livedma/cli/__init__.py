@@ -19,11 +19,12 @@ from livedma.cli import (
     mem,
     perf,
     rping,
+    serve,
 )
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError, PrivilegeError
 
-_COMMANDS = (demo, doctor, mem, capture, decode, guard, perf, rping, experiment, lab)
+_COMMANDS = (demo, doctor, mem, capture, decode, guard, perf, rping, serve, experiment, lab)
 
 
 def _parser() -> argparse.ArgumentParser:

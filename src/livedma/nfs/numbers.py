@@ -1,10 +1,13 @@
-"""Numbers of NFSv4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276): statuses and operations."""
+"""Numbers of NFSv4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276): statuses, operations, attributes."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["NfsError", "Op", "Status"]
+__all__ = ["PROGRAM", "VERSION", "Attribute", "FileType", "NfsError", "Op", "Stable", "Status"]
+
+PROGRAM = 100003
+VERSION = 4
 
 
 class Status(IntEnum):
@@ -202,6 +205,91 @@ class Op(IntEnum):
     LISTXATTRS = 74
     REMOVEXATTR = 75
     ILLEGAL = 10044
+
+
+class Attribute(IntEnum):
+    """Numbers of file attributes, less their prefix: a bit each in a bitmap4."""
+
+    SUPPORTED_ATTRS = 0
+    TYPE = 1
+    FH_EXPIRE_TYPE = 2
+    CHANGE = 3
+    SIZE = 4
+    LINK_SUPPORT = 5
+    SYMLINK_SUPPORT = 6
+    NAMED_ATTR = 7
+    FSID = 8
+    UNIQUE_HANDLES = 9
+    LEASE_TIME = 10
+    RDATTR_ERROR = 11
+    ACL = 12
+    ACLSUPPORT = 13
+    ARCHIVE = 14
+    CANSETTIME = 15
+    CASE_INSENSITIVE = 16
+    CASE_PRESERVING = 17
+    CHOWN_RESTRICTED = 18
+    FILEHANDLE = 19
+    FILEID = 20
+    FILES_AVAIL = 21
+    FILES_FREE = 22
+    FILES_TOTAL = 23
+    FS_LOCATIONS = 24
+    HIDDEN = 25
+    HOMOGENEOUS = 26
+    MAXFILESIZE = 27
+    MAXLINK = 28
+    MAXNAME = 29
+    MAXREAD = 30
+    MAXWRITE = 31
+    MIMETYPE = 32
+    MODE = 33
+    NO_TRUNC = 34
+    NUMLINKS = 35
+    OWNER = 36
+    OWNER_GROUP = 37
+    QUOTA_AVAIL_HARD = 38
+    QUOTA_AVAIL_SOFT = 39
+    QUOTA_USED = 40
+    RAWDEV = 41
+    SPACE_AVAIL = 42
+    SPACE_FREE = 43
+    SPACE_TOTAL = 44
+    SPACE_USED = 45
+    SYSTEM = 46
+    TIME_ACCESS = 47
+    TIME_ACCESS_SET = 48
+    TIME_BACKUP = 49
+    TIME_CREATE = 50
+    TIME_DELTA = 51
+    TIME_METADATA = 52
+    TIME_MODIFY = 53
+    TIME_MODIFY_SET = 54
+    MOUNTED_ON_FILEID = 55
+    SUPPATTR_EXCLCREAT = 75
+    XATTR_SUPPORT = 82
+
+
+class FileType(IntEnum):
+    """nfs_ftype4, less its prefix."""
+
+    REG = 1
+    DIR = 2
+    BLK = 3
+    CHR = 4
+    LNK = 5
+    SOCK = 6
+    FIFO = 7
+    ATTRDIR = 8
+    NAMEDATTR = 9
+
+
+class Stable(IntEnum):
+    """stable_how4: what a WRITE may leave in memory."""
+
+    UNSTABLE = 0
+    DATA_SYNC = 1
+    FILE_SYNC = 2
 
 
 class NfsError(Exception):

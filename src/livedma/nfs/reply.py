@@ -30,9 +30,23 @@ class ReplyEncoder(Encoder):
         self.u32(len(data))
         self._data, self._at = data, len(self)
 
+    def rewind(self, length: int) -> None:
+        """Takes back what was encoded since `len(self)` was `length`."""
+        del self._out[length:]
+        if self._data is not None and self._at > length:
+            self._data = None
+
     def parts(self) -> list[Part]:
         """What was encoded, in order."""
         whole = bytes(self)
         if self._data is None:
             return [whole]
         return [whole[: self._at], Data(self._data), whole[self._at :]]
+
+    def flat(self) -> bytes:
+        """What was encoded, as on a stream."""
+        whole = bytes(self)
+        if self._data is None:
+            return whole
+        padding = bytes(-len(self._data) % WORD_BYTES)
+        return b"".join((whole[: self._at], self._data, padding, whole[self._at :]))

@@ -164,9 +164,6 @@ def _decode(decoder: Decoder, limits: Limits) -> Header | ErrorHeader | Done:
     if proc not in (MSG, NOMSG):  # section 4.6.1
         what = "RDMA_MSGP is not used" if proc == MSGP else f"RPC-over-RDMA procedure {proc}"
         raise HeaderError(what, 12)
-    wrong = _credits_error(granted)
-    if wrong:
-        raise HeaderError(wrong, 8)
     header = _decode_lists(decoder, Header(xid, granted, Proc(proc)), limits)
     wrong = _placement_error(header)
     if wrong:
@@ -194,7 +191,8 @@ def _encode_error(out: Encoder, header: ErrorHeader) -> None:
 
 
 def _credits_error(value: int) -> str | None:
-    # Section 3.3.1: who may send nothing can never ask for more.
+    # Section 3.3.1: who may send nothing can never ask for more. What others say is not refused:
+    # who asks for 0 is granted what there is, who is granted 0 may take it for 1, as Linux does.
     return None if value else "0 credits"
 
 

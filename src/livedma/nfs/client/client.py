@@ -1,0 +1,175 @@
+"""The NFS client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from importlib import import_module
+from typing import Literal
+
+from livedma.nfs.client.codec.session import ChannelLimits
+from livedma.nfs.client.connection import Connection, Terms
+from livedma.nfs.client.errors import OperationFailed
+from livedma.nfs.client.files import Files
+from livedma.nfs.client.identity import Identity
+from livedma.nfs.client.session import Session
+from livedma.nfs.numbers import Status
+from livedma.rpc.client import Transport
+from livedma.rpc.message import AuthSys, OpaqueAuth
+
+__all__ = ["PORTS", "Client"]
+
+PORTS = {"tcp": 2049, "rdma": 20049}
+
+_MESSAGE_MOST = (1 << 20) + 4096  # data of 1 MiB, and what goes with it
+_CACHED_MOST = 4096
+_OPERATIONS = 64
+
+Kind = Literal["tcp", "rdma"]
+
+
+class Client(Files):
+    """A server's files, through a connection that is made again whenever it is lost.
+
+    async with await Client.connect("10.0.0.1") as client:
+        async with await client.open("/data", "rw", create=True) as file:
+            await file.write(0, b"hello")
+        print(await client.listdir("/"))
+    """
+
+    def __init__(self, connection: Connection, identity: Identity, wanted: ChannelLimits) -> None:
+        self._connection = connection
+        self._connections = [connection]
+        self._identities = [identity]
+        self._wanted = wanted
+        self._first: Session | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        port: int | None = None,
+        transport: Kind = "tcp",
+        *,
+        minor: int | None = None,
+        slots: int = 64,
+        message_bytes: int = _MESSAGE_MOST,
+        credential: AuthSys | OpaqueAuth | None = None,
+        owner: bytes | None = None,
+        call_s: float = 60.0,
+        patience_s: float = 180.0,
+    ) -> Client:
+        """Connects, and begins a first session.
+
+        minor: the version, 4.2 where the server has it and 4.1 otherwise unless told. slots: how
+        many calls may be under way at once, if the server agrees. message_bytes: the longest call
+        and reply. credential: who asks, this process unless told. owner: what the server knows this
+        client by; one that comes back with the same owner gets rid of what it left.
+        call_s, patience_s: see `Terms`.
+        """
+        made = connection_to(address, port, transport)
+        who = credential or own_credential()
+        wanted = ChannelLimits(message_bytes, message_bytes, _CACHED_MOST, _OPERATIONS, slots)
+        for version in (2, 1) if minor is None else (minor,):
+            terms = Terms(version, who, call_s, patience_s)
+            identity = Identity(terms, owner or _new_owner())
+            client = cls(made, identity, wanted)
+            try:
+                client._first = await identity.begin(made, wanted)
+                return client
+            except OperationFailed as failed:
+                is_other = failed.status == Status.MINOR_VERS_MISMATCH
+                if not is_other or minor is not None or version == 1:
+                    await client.close()
+                    raise
+            except BaseException:
+                await client.close()
+                raise
+        raise AssertionError("a version is always tried")
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def through(self) -> Session:
+        assert self._first is not None
+        return self._first
+
+    @property
+    def connection(self) -> Connection:
+        """The first one."""
+        return self._connection
+
+    @property
+    def identity(self) -> Identity:
+        """The first client id."""
+        return self._identities[0]
+
+    def connection_to(
+        self, address: str, port: int | None = None, transport: Kind = "tcp"
+    ) -> Connection:
+        """Another connection, for `session` or `Session.bind`; made when it is used."""
+        made = connection_to(address, port, transport)
+        self._connections.append(made)
+        return made
+
+    async def session(
+        self,
+        slots: int | None = None,
+        *,
+        connection: Connection | None = None,
+        owner: bytes | None = None,
+    ) -> Session:
+        """Another session: on the same connection, unless told otherwise.
+
+        owner: of a client id of its own; without, it belongs to that of the first session.
+        """
+        wanted = ChannelLimits(
+            self._wanted.request_bytes,
+            self._wanted.response_bytes,
+            self._wanted.cached_bytes,
+            self._wanted.operations,
+            slots or self._wanted.slots,
+        )
+        where = connection or self._connection
+        if owner is None:
+            return await self.identity.session(where, wanted)
+        identity = Identity(self.identity.terms, owner)
+        self._identities.append(identity)
+        return await identity.begin(where, wanted)
+
+    async def close(self) -> None:
+        """Closes sessions and connections, as politely as the server lets it. Idempotent."""
+        try:
+            await asyncio.gather(*(identity.close() for identity in self._identities))
+        finally:
+            for connection in self._connections:
+                connection.close()
+
+
+def connection_to(address: str, port: int | None, transport: Kind) -> Connection:
+    """A connection that is made when it is used."""
+    where = PORTS[transport] if port is None else port
+
+    async def connect() -> Transport:
+        module = import_module(f"livedma.rpc.{transport}_client")  # RDMA is not for all to load
+        made: Transport = await module.connect(address, where)
+        return made
+
+    return Connection(connect, f"{address} port {where} ({transport})")
+
+
+def own_credential() -> AuthSys:
+    """AUTH_SYS as this process is."""
+    machine = socket.gethostname().encode()[:255]
+    gids = tuple(gid for gid in os.getgroups() if gid != os.getegid())[:16]
+    return AuthSys(0, machine, os.geteuid(), os.getegid(), gids)
+
+
+def _new_owner() -> bytes:
+    return f"livedma {socket.gethostname()} {os.getpid()} ".encode()[:200] + secrets.token_bytes(8)

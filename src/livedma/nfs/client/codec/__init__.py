@@ -1,0 +1,1 @@
+"""Arguments and results of the operations that the client uses, a module for each family."""

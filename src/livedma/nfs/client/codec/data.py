@@ -1,0 +1,71 @@
+"""READ, WRITE, COMMIT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livedma.nfs.client.codec.stateid import Stateid
+from livedma.nfs.client.operation import Operation, ReplyDecoder
+from livedma.nfs.numbers import Op, Stable
+from livedma.rpc.client import Buffer
+from livedma.rpc.xdr import Encoder, XdrError
+
+__all__ = ["ReadDone", "Written", "commit", "read", "write"]
+
+VERIFIER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDone:
+    """How many bytes came, and whether the file ends behind them."""
+
+    count: int
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How many bytes were taken, how safe they are, and by which life of the server."""
+
+    count: int
+    stable: Stable
+    verifier: bytes
+
+
+def read(stateid: Stateid, offset: int, into: memoryview) -> Operation[ReadDone]:
+    out = Encoder()
+    stateid.encode(out)
+    out.u64(offset)
+    out.u32(len(into))
+
+    def done(decoder: ReplyDecoder) -> ReadDone:
+        is_end = decoder.boolean()
+        return ReadDone(decoder.place(into), is_end)
+
+    return Operation(Op.READ, bytes(out), done, into=into)
+
+
+def write(stateid: Stateid, offset: int, data: Buffer, stable: Stable) -> Operation[Written]:
+    out = Encoder()
+    stateid.encode(out)
+    out.u64(offset)
+    out.enum(stable)
+
+    def written(decoder: ReplyDecoder) -> Written:
+        at = decoder.pos
+        count, how = decoder.u32(), decoder.enum(Stable)
+        if count > len(data):
+            raise XdrError(f"{count} of {len(data)} bytes were written", at)
+        if how < stable:
+            raise XdrError(f"{how.name} instead of {stable.name}", at + 4)
+        return Written(count, how, decoder.fixed(VERIFIER_BYTES))
+
+    return Operation(Op.WRITE, bytes(out), written, data=data)
+
+
+def commit(offset: int = 0, count: int = 0) -> Operation[bytes]:
+    """All of the current file unless told otherwise; gives the verifier."""
+    out = Encoder()
+    out.u64(offset)
+    out.u32(count)
+    return Operation(Op.COMMIT, bytes(out), lambda decoder: decoder.fixed(VERIFIER_BYTES))

@@ -1,0 +1,166 @@
+"""OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN, FREE_STATEID."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from livedma.nfs.client.codec.attribute import Values, decode_bitmap, encode_attributes
+from livedma.nfs.client.codec.handle import encode_name
+from livedma.nfs.client.codec.stateid import Stateid
+from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
+from livedma.nfs.numbers import Op
+from livedma.rpc.xdr import Encoder, XdrError
+
+__all__ = [
+    "How",
+    "Opened",
+    "Share",
+    "close",
+    "delegreturn",
+    "free_stateid",
+    "open_again",
+    "open_downgrade",
+    "open_name",
+    "open_reclaim",
+]
+
+READ, WRITE, BOTH = 1, 2, 3
+
+_WANT_NO_DELEGATION = 0x0400
+_OWNER_MOST = 1024
+_CLAIM_NULL, _CLAIM_PREVIOUS, _CLAIM_FH = 0, 1, 4
+_DELEGATE_NONE, _DELEGATE_READ, _DELEGATE_WRITE, _DELEGATE_NONE_EXT = range(4)
+_CONTENTION, _RESOURCE = 1, 2
+
+
+class How(IntEnum):
+    """createmode4, and not to create at all."""
+
+    NOCREATE = -1
+    UNCHECKED = 0
+    GUARDED = 1
+    EXCLUSIVE4 = 2
+    EXCLUSIVE4_1 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What an open may do (READ | WRITE), what others must not, and who owns it."""
+
+    access: int
+    deny: int
+    client_id: int
+    owner: bytes
+
+    def encode(self, out: Encoder) -> None:
+        out.u32(0, self.access | _WANT_NO_DELEGATION, self.deny)
+        out.u64(self.client_id)
+        out.opaque(self.owner, _OWNER_MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The state of an open, and a delegation if the server gave one unasked."""
+
+    stateid: Stateid
+    delegation: Stateid | None
+
+
+def open_name(
+    share: Share, name: str, how: How, values: Values, verifier: bytes
+) -> Operation[Opened]:
+    """Of a name in the current directory; `values` and `verifier` as `how` has use for them."""
+    out = Encoder()
+    share.encode(out)
+    out.boolean(how != How.NOCREATE)
+    if how != How.NOCREATE:
+        out.enum(how)
+        if how in (How.EXCLUSIVE4, How.EXCLUSIVE4_1):
+            out.fixed(verifier, 8)
+        if how != How.EXCLUSIVE4:
+            encode_attributes(out, values)
+    out.u32(_CLAIM_NULL)
+    out.raw(encode_name(name))
+    # Whoever made a file can prove it by the verifier, but not with GUARDED.
+    return _open(out, is_repeatable=how != How.GUARDED)
+
+
+def open_again(share: Share) -> Operation[Opened]:
+    """Of the current file, by its handle."""
+    out = Encoder()
+    share.encode(out)
+    out.boolean(False)
+    out.u32(_CLAIM_FH)
+    return _open(out)
+
+
+def open_reclaim(share: Share) -> Operation[Opened]:
+    """Of the current file, which was open when the server restarted."""
+    out = Encoder()
+    share.encode(out)
+    out.boolean(False)
+    out.u32(_CLAIM_PREVIOUS, _DELEGATE_NONE)
+    return _open(out)
+
+
+def _open(out: Encoder, *, is_repeatable: bool = True) -> Operation[Opened]:
+    return Operation(
+        Op.OPEN, bytes(out), _opened, room=1024, is_repeatable=is_repeatable, keeps_reply=True
+    )
+
+
+def _opened(decoder: ReplyDecoder) -> Opened:
+    stateid = Stateid.decode(decoder)
+    decoder.boolean()
+    decoder.u64()
+    decoder.u64()
+    decoder.u32()  # flags
+    decode_bitmap(decoder)
+    return Opened(stateid, _delegation(decoder))
+
+
+def _delegation(decoder: ReplyDecoder) -> Stateid | None:
+    at = decoder.pos
+    kind = decoder.u32()
+    if kind == _DELEGATE_NONE:
+        return None
+    if kind == _DELEGATE_NONE_EXT:
+        if decoder.u32() in (_CONTENTION, _RESOURCE):
+            decoder.boolean()
+        return None
+    if kind not in (_DELEGATE_READ, _DELEGATE_WRITE):
+        raise XdrError(f"delegation of type {kind}", at)
+    stateid = Stateid.decode(decoder)
+    decoder.boolean()
+    if kind == _DELEGATE_WRITE:
+        decoder.fixed(12)  # a limit of space: its kind, then a size, or blocks and their size
+    decoder.fixed(12)  # type, flags and mask of an ACE
+    decoder.opaque(_OWNER_MOST)
+    return stateid
+
+
+def open_downgrade(stateid: Stateid, access: int, deny: int) -> Operation[Stateid]:
+    out = Encoder()
+    stateid.encode(out)
+    out.u32(0, access, deny)
+    return Operation(Op.OPEN_DOWNGRADE, bytes(out), Stateid.decode, keeps_reply=True)
+
+
+def close(stateid: Stateid) -> Operation[Stateid]:
+    out = Encoder()
+    out.u32(0)
+    stateid.encode(out)
+    return Operation(Op.CLOSE, bytes(out), Stateid.decode, keeps_reply=True)
+
+
+def delegreturn(stateid: Stateid) -> Operation[None]:
+    out = Encoder()
+    stateid.encode(out)
+    return Operation(Op.DELEGRETURN, bytes(out), nothing)
+
+
+def free_stateid(stateid: Stateid) -> Operation[None]:
+    out = Encoder()
+    stateid.encode(out)
+    return Operation(Op.FREE_STATEID, bytes(out), nothing)

@@ -1,0 +1,197 @@
+"""EXCHANGE_ID, CREATE_SESSION, BIND_CONN_TO_SESSION, SEQUENCE, DESTROY_*, RECLAIM_COMPLETE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
+from livedma.nfs.numbers import Op
+from livedma.rpc.xdr import Decoder, Encoder, XdrError
+
+__all__ = [
+    "ChannelLimits",
+    "Created",
+    "Exchanged",
+    "Sequenced",
+    "StatusFlag",
+    "bind_conn_to_session",
+    "create_session",
+    "destroy_clientid",
+    "destroy_session",
+    "exchange_id",
+    "reclaim_complete",
+    "sequence",
+]
+
+SESSION_ID_BYTES = 16
+VERIFIER_BYTES = 8
+
+_OWNER_MOST = 1024
+_CONFIRMED_R = 0x80000000
+_USE_NON_PNFS = 0x00010000
+_SP4_NONE = 0
+_FORE = 1
+
+
+class StatusFlag(IntFlag):
+    """What SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
+
+    CB_PATH_DOWN = 0x1
+    EXPIRED_ALL_STATE_REVOKED = 0x8
+    EXPIRED_SOME_STATE_REVOKED = 0x10
+    ADMIN_STATE_REVOKED = 0x20
+    RECALLABLE_STATE_REVOKED = 0x40
+    LEASE_MOVED = 0x80
+    RESTART_RECLAIM_NEEDED = 0x100
+    CB_PATH_DOWN_SESSION = 0x200
+    BACKCHANNEL_FAULT = 0x400
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """eir_*: the client id, the first sequence of CREATE_SESSION, and who the server is."""
+
+    client_id: int
+    sequence: int
+    is_confirmed: bool
+    server_owner: bytes
+    server_scope: bytes
+
+
+def exchange_id(verifier: bytes, owner: bytes) -> Operation[Exchanged]:
+    out = Encoder()
+    out.fixed(verifier, VERIFIER_BYTES)
+    out.opaque(owner, _OWNER_MOST)
+    out.u32(_USE_NON_PNFS, _SP4_NONE, 0)  # no implementation id
+    return Operation(Op.EXCHANGE_ID, bytes(out), _exchanged, room=4096)
+
+
+def _exchanged(decoder: ReplyDecoder) -> Exchanged:
+    client_id, sequence, flags = decoder.u64(), decoder.u32(), decoder.u32()
+    at = decoder.pos
+    if decoder.u32() != _SP4_NONE:
+        raise XdrError("state protection that was not asked for", at)
+    decoder.u64()  # the minor part of the server's owner
+    owner, scope = decoder.opaque(_OWNER_MOST), decoder.opaque(_OWNER_MOST)
+    decoder.array(_implementation, most=1)
+    return Exchanged(client_id, sequence, bool(flags & _CONFIRMED_R), owner, scope)
+
+
+def _implementation(decoder: Decoder) -> None:
+    decoder.opaque(_OWNER_MOST)
+    decoder.opaque(_OWNER_MOST)
+    decoder.u64()
+    decoder.u32()
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLimits:
+    """channel_attrs4, less what RDMA once wanted."""
+
+    request_bytes: int
+    response_bytes: int
+    cached_bytes: int
+    operations: int
+    slots: int
+
+    def encode(self, out: Encoder) -> None:
+        out.u32(0, self.request_bytes, self.response_bytes, self.cached_bytes)
+        out.u32(self.operations, self.slots, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """csr_*: the session."""
+
+    session_id: bytes
+    fore: ChannelLimits
+
+
+def create_session(client_id: int, sequence: int, fore: ChannelLimits) -> Operation[Created]:
+    out = Encoder()
+    out.u64(client_id)
+    out.u32(sequence, 0)  # neither persistent nor with a back channel
+    fore.encode(out)
+    ChannelLimits(4096, 4096, 0, 2, 1).encode(out)
+    out.u32(0, 0)  # no program for callbacks, and nobody to make them
+    return Operation(Op.CREATE_SESSION, bytes(out), _created, room=256)
+
+
+def _created(decoder: ReplyDecoder) -> Created:
+    session_id = decoder.fixed(SESSION_ID_BYTES)
+    decoder.u32()
+    decoder.u32()
+    fore = _limits(decoder)
+    _limits(decoder)
+    return Created(session_id, fore)
+
+
+def _limits(decoder: ReplyDecoder) -> ChannelLimits:
+    at = decoder.pos
+    decoder.u32()
+    request, response, cached = decoder.u32(), decoder.u32(), decoder.u32()
+    operations, slots = decoder.u32(), decoder.u32()
+    decoder.array(Decoder.u32, most=1)
+    if not slots:
+        raise XdrError("a session without slots", at)
+    return ChannelLimits(request, response, cached, operations, slots)
+
+
+def bind_conn_to_session(session_id: bytes) -> Operation[None]:
+    out = Encoder()
+    out.fixed(session_id, SESSION_ID_BYTES)
+    out.u32(_FORE)
+    out.boolean(False)
+
+    def bound(decoder: ReplyDecoder) -> None:
+        at = decoder.pos
+        if decoder.fixed(SESSION_ID_BYTES) != session_id:
+            raise XdrError("another session was bound", at)
+        at = decoder.pos
+        if not decoder.u32() & _FORE:
+            raise XdrError("the connection was not bound for calls", at)
+        decoder.boolean()
+
+    return Operation(Op.BIND_CONN_TO_SESSION, bytes(out), bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequenced:
+    """sr_*: how many slots there are, how many there should be (as numbers of the last), flags."""
+
+    highest: int
+    target: int
+    flags: StatusFlag
+
+
+def sequence(
+    session_id: bytes, number: int, slot: int, highest: int, keep: bool
+) -> Operation[Sequenced]:
+    out = Encoder()
+    out.fixed(session_id, SESSION_ID_BYTES)
+    out.u32(number, slot, highest)
+    out.boolean(keep)
+
+    def sequenced(decoder: ReplyDecoder) -> Sequenced:
+        at = decoder.pos
+        same = decoder.fixed(SESSION_ID_BYTES) == session_id
+        if not (decoder.u32() == number and decoder.u32() == slot and same):
+            raise XdrError("the reply of another session, slot or sequence", at)
+        return Sequenced(decoder.u32(), decoder.u32(), StatusFlag(decoder.u32()))
+
+    return Operation(Op.SEQUENCE, bytes(out), sequenced)
+
+
+def destroy_session(session_id: bytes) -> Operation[None]:
+    return Operation(Op.DESTROY_SESSION, session_id, nothing)
+
+
+def destroy_clientid(client_id: int) -> Operation[None]:
+    return Operation(Op.DESTROY_CLIENTID, client_id.to_bytes(8, "big"), nothing)
+
+
+def reclaim_complete() -> Operation[None]:
+    out = Encoder()
+    out.boolean(False)
+    return Operation(Op.RECLAIM_COMPLETE, bytes(out), nothing)

@@ -1,0 +1,96 @@
+"""What goes wrong for users of the client."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from livedma.errors import LivedmaError
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.rpc.client import RpcError
+
+__all__ = ["BadReply", "Conflict", "OperationFailed", "OutcomeUnknown", "StateLost", "WritesLost"]
+
+
+class OperationFailed(NfsError, LivedmaError):
+    """The server answered an operation with an error."""
+
+    def __init__(self, op: Op | None, status: Status, path: str = "", detail: str = "") -> None:
+        super().__init__(status)
+        self.op = op
+        self.path = path
+        what = op.name if op is not None else "COMPOUND"
+        where = f" of {path}" if path else ""
+        self.args = (f"{what}{where}: {status.name}{f' ({detail})' if detail else ''}",)
+
+    @property
+    def errno(self) -> int:
+        """The errno that comes nearest, EIO if none does."""
+        if self.status < 10000:
+            return int(_ERRNO.get(self.status, self.status))
+        return _ERRNO.get(self.status, errno.EIO)
+
+    @property
+    def strerror(self) -> str:
+        return os.strerror(self.errno)
+
+
+class Conflict(OperationFailed):
+    """A lock is held by somebody else: which bytes (None: to the end), how, and by whom."""
+
+    def __init__(
+        self, op: Op, path: str, start: int, length: int | None, write: bool, owner: bytes
+    ) -> None:
+        end = "the end" if length is None else str(start + length)
+        kind = "write" if write else "read"
+        super().__init__(op, Status.DENIED, path, f"a {kind} lock from {start} to {end}")
+        self.start, self.length, self.write, self.owner = start, length, write, owner
+
+
+class BadReply(RpcError):
+    """The server's reply makes no sense. Nothing of it was used."""
+
+
+class OutcomeUnknown(RpcError):
+    """The server has lost the session before it said what came of a call that must not be made
+    twice: it may or may not have been executed.
+    """
+
+
+class StateLost(LivedmaError):
+    """An open file or its locks were lost, and could not be reclaimed: close it."""
+
+
+class WritesLost(LivedmaError):
+    """The server restarted before data was on stable storage: what was written since the last
+    commit has to be written again.
+    """
+
+
+_ERRNO = {
+    Status.NAMETOOLONG: errno.ENAMETOOLONG,
+    Status.NOTEMPTY: errno.ENOTEMPTY,
+    Status.DQUOT: errno.EDQUOT,
+    Status.STALE: errno.ESTALE,
+    Status.BADHANDLE: errno.ESTALE,
+    Status.FHEXPIRED: errno.ESTALE,
+    Status.NOTSUPP: errno.EOPNOTSUPP,
+    Status.ATTRNOTSUPP: errno.EOPNOTSUPP,
+    Status.UNION_NOTSUPP: errno.EOPNOTSUPP,
+    Status.DELAY: errno.EAGAIN,
+    Status.GRACE: errno.EAGAIN,
+    Status.DENIED: errno.EAGAIN,
+    Status.LOCKED: errno.EAGAIN,
+    Status.SHARE_DENIED: errno.EBUSY,
+    Status.FILE_OPEN: errno.EBUSY,
+    Status.SYMLINK: errno.ELOOP,
+    Status.WRONG_TYPE: errno.EINVAL,
+    Status.BADNAME: errno.EINVAL,
+    Status.BADCHAR: errno.EINVAL,
+    Status.BADTYPE: errno.EINVAL,
+    Status.BADOWNER: errno.EINVAL,
+    Status.OPENMODE: errno.EBADF,
+    Status.DEADLOCK: errno.EDEADLK,
+    Status.NOXATTR: errno.ENODATA,
+    Status.XATTR2BIG: errno.E2BIG,
+}

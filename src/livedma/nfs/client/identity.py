@@ -1,0 +1,221 @@
+"""A client id: its sessions, the lease on its state, and getting both back after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Sequence
+
+from livedma.nfs.client.codec import session as codec
+from livedma.nfs.client.codec.attribute import getattr_of
+from livedma.nfs.client.codec.handle import putrootfh
+from livedma.nfs.client.connection import Backoff, Connection, Terms
+from livedma.nfs.client.errors import BadReply, OperationFailed
+from livedma.nfs.client.opens import OpenState
+from livedma.nfs.client.session import Session, SessionBroken
+from livedma.nfs.numbers import Attribute, NfsError, Status
+from livedma.rpc.client import ConnectionLost, RpcError, Transport
+
+__all__ = ["Identity"]
+
+_LEASE_S = 90.0  # until the server says
+_LEASE_LEAST_S = 1.0
+_DATA_MOST = 1 << 30
+_RENEWALS = 3  # in one lease
+_GOODBYE_S = 5.0
+_STALE = {Status.STALE_CLIENTID, Status.SEQ_MISORDERED, Status.BADSESSION, Status.DEADSESSION}
+
+
+class Identity:
+    """What a server knows a client by."""
+
+    def __init__(self, terms: Terms, owner: bytes) -> None:
+        self.terms = terms
+        self.owner = owner
+        self.client_id = 0
+        self.lease_s = _LEASE_S
+        self.read_most = self.write_most = _DATA_MOST  #: bytes of one READ or WRITE
+        self.opens: set[OpenState] = set()
+        self.recoveries = 0  #: how often sessions or state had to be got back
+        self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
+        self._sequence = 0  # of CREATE_SESSION
+        self._sessions: list[Session] = []
+        self._mending = asyncio.Lock()
+        self._is_ready = asyncio.Event()
+        self._is_ready.set()
+        self._heard_s = asyncio.get_running_loop().time()
+        self._renewal: asyncio.Task[None] | None = None
+        self._reclaiming: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        return tuple(self._sessions)
+
+    async def ready(self) -> None:
+        """Waits while state is being got back."""
+        await self._is_ready.wait()
+
+    async def begin(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
+        """Introduces itself to the server, with a first session."""
+        await connection.ensure(Backoff(0))  # A wrong address should not take long to find out.
+        await self._exchange(connection, Backoff(self.terms.patience_s))
+        session = await self.session(connection, wanted)
+        await session.compound(codec.reclaim_complete(), urgent=True)
+        await self._learn(session)
+        self._renewal = asyncio.create_task(self._renew_forever(), name="nfs lease")
+        return session
+
+    async def session(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
+        """Another session."""
+        session = Session(self, connection, wanted)
+        await session.create(Backoff(self.terms.patience_s))
+        self._sessions.append(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    async def close(self) -> None:
+        """Gives everything back, as far as the server can be reached. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in (self._renewal, self._reclaiming):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        sessions = self.sessions
+        with contextlib.suppress(TimeoutError, RpcError, NfsError):
+            async with asyncio.timeout(_GOODBYE_S):
+                for session in sessions:
+                    await session.close()
+                await self._destroy(sessions)
+
+    async def _destroy(self, sessions: Sequence[Session]) -> None:
+        destroy = codec.destroy_clientid(self.client_id)
+        for connection in (one for session in sessions for one in session.connections):
+            if (transport := connection.transport) is not None:
+                await connection.perform(transport, self.terms, [destroy])
+                return
+
+    # What sessions ask of it.
+
+    async def create_session(
+        self, connection: Connection, transport: Transport, wanted: codec.ChannelLimits
+    ) -> codec.Created:
+        """CREATE_SESSION, sent once; after a `ConnectionLost` it is to be sent again."""
+        create = codec.create_session(self.client_id, self._sequence, wanted)
+        outcome = await connection.perform(transport, self.terms, [create])
+        if outcome.error is not None:
+            raise outcome.error
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        self._heard_s = asyncio.get_running_loop().time()
+        created = outcome.results[create]
+        if created.fore.slots > wanted.slots or created.fore.operations < 2:
+            raise BadReply("the server made a session that was not asked for")
+        return created
+
+    def heard(self, flags: codec.StatusFlag) -> None:
+        """A SEQUENCE was answered: the lease is renewed, and the server may want something."""
+        self._heard_s = asyncio.get_running_loop().time()
+        if flags & codec.StatusFlag.RESTART_RECLAIM_NEEDED and self._is_ready.is_set():
+            # Its sessions outlive a restart, other state does not.
+            self._is_ready.clear()
+            self._reclaiming = asyncio.create_task(self._reclaim_alone(), name="nfs reclaim")
+
+    async def recover(self, session: Session, session_id: bytes) -> None:
+        """Gets sessions and state back, unless that was done since `session` had this id."""
+        async with self._mending:
+            if session.session_id != session_id or self._is_closed:
+                return
+            self._is_ready.clear()
+            try:
+                await self._mend(session, Backoff(self.terms.patience_s))
+                self.recoveries += 1
+            finally:
+                self._is_ready.set()
+
+    async def _mend(self, broken: Session, backoff: Backoff) -> None:
+        """One session may be lost, or all: the client id tells."""
+        has_lost_all = False
+        while True:
+            try:
+                has_lost_all |= await self._exchange(broken.connections[0], backoff)
+                for session in self.sessions if has_lost_all else [broken]:
+                    await session.create(backoff)
+                if has_lost_all:
+                    await self._reclaim(broken)
+                return
+            except OperationFailed as failed:
+                if failed.status not in _STALE or backoff.is_over:
+                    raise
+                if failed.status == Status.SEQ_MISORDERED:  # Only a new life has a new count.
+                    self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
+            except (SessionBroken, ConnectionLost):
+                if backoff.is_over:
+                    raise
+            await backoff.wait()
+
+    async def _reclaim_alone(self) -> None:
+        async with self._mending:
+            try:
+                for session in self._sessions[:1]:
+                    await self._reclaim(session)
+                    self.recoveries += 1
+            except (RpcError, NfsError):
+                pass  # The server will ask for it again.
+            finally:
+                self._is_ready.set()
+
+    async def _reclaim(self, session: Session) -> None:
+        for state in tuple(self.opens):
+            await state.reclaim(session)
+        await session.compound(codec.reclaim_complete(), urgent=True)
+
+    async def _exchange(self, connection: Connection, backoff: Backoff) -> bool:
+        """EXCHANGE_ID; whether the server gave us another client id than before."""
+        exchange = codec.exchange_id(self._verifier, self.owner)
+        while True:
+            transport = await connection.ensure(backoff)
+            try:
+                outcome = await connection.perform(transport, self.terms, [exchange])
+            except ConnectionLost:
+                if backoff.is_over:
+                    raise
+                await backoff.wait()
+                continue
+            if outcome.error is None:
+                break
+            if outcome.status != Status.DELAY or backoff.is_over:
+                raise outcome.error
+            await backoff.wait()
+        said = outcome.results[exchange]
+        is_new = said.client_id != self.client_id or not said.is_confirmed
+        if is_new:  # Of one that it knows, the server does not say the sequence (18.35.4).
+            self.client_id, self._sequence = said.client_id, said.sequence
+        return is_new
+
+    # The lease.
+
+    async def _learn(self, session: Session) -> None:
+        ask = getattr_of([Attribute.LEASE_TIME, Attribute.MAXREAD, Attribute.MAXWRITE])
+        values = (await session.compound(putrootfh(), ask, path="/"))[ask]
+        self.lease_s = max(_LEASE_LEAST_S, float(values.get(Attribute.LEASE_TIME, _LEASE_S)))
+        self.read_most = max(1, values.get(Attribute.MAXREAD, _DATA_MOST))
+        self.write_most = max(1, values.get(Attribute.MAXWRITE, _DATA_MOST))
+
+    async def _renew_forever(self) -> None:
+        pause_s = self.lease_s / _RENEWALS
+        while True:
+            now_s = asyncio.get_running_loop().time()
+            due_s = self._heard_s + pause_s - now_s
+            if due_s > 0 or not self._sessions:
+                await asyncio.sleep(max(due_s, 0.1))
+                continue
+            try:
+                await self._sessions[0].compound()
+            except (RpcError, NfsError):
+                await asyncio.sleep(min(1.0, pause_s))

@@ -1,0 +1,385 @@
+"""A session: calls in slots, each executed exactly once however often its connection is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from livedma.nfs.client.bindings import Bindings
+from livedma.nfs.client.codec import session as codec
+from livedma.nfs.client.connection import Backoff, Connection
+from livedma.nfs.client.errors import OperationFailed, OutcomeUnknown
+from livedma.nfs.client.files import Files
+from livedma.nfs.client.operation import Operation, Outcome, Results
+from livedma.nfs.client.slots import Slot, SlotTable
+from livedma.nfs.numbers import Op, Status
+from livedma.rpc.client import ConnectionLost, RpcError, Transport
+
+if TYPE_CHECKING:
+    from livedma.nfs.client.identity import Identity
+
+__all__ = ["HandedOver", "HandedSlot", "Session", "SessionBroken"]
+
+_RECOVERIES_MOST = 5  # of one call: a server that loses every session is not worth more
+_REFUSALS_MOST = 8
+_OVERHEAD_BYTES = 1024  # of a message, beside its data
+
+_BROKEN = {Status.BADSESSION, Status.DEADSESSION}
+_ANSWERED_BEFORE = {Status.RETRY_UNCACHED_REP, Status.SEQ_FALSE_RETRY}
+_COME_AGAIN = {Status.DELAY, Status.GRACE}
+
+
+class SessionBroken(RpcError):
+    """The server does not know the session any more, or not as we do.
+
+    may_be_executed: the call was sent before, over a connection that was lost.
+    """
+
+    def __init__(self, why: str, may_be_executed: bool = False) -> None:
+        super().__init__(why)
+        self.may_be_executed = may_be_executed
+
+
+class _TakeAnother(Exception):
+    """The call was not executed, and its slot is of no use."""
+
+
+class _AnsweredBefore(Exception):
+    """The call was executed, and its result is not to be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedSlot:
+    """A slot that is free: its number, and the sequence of the next call in it."""
+
+    number: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """All that somebody else needs to go on using a session."""
+
+    session_id: bytes
+    client_id: int
+    minor: int
+    slots: tuple[HandedSlot, ...]
+    limits: codec.ChannelLimits
+    lease_s: float
+
+
+class Session(Files):
+    """Made by `Client.session`. Several may share a connection, and one may use several."""
+
+    def __init__(
+        self, identity: Identity, connection: Connection, wanted: codec.ChannelLimits
+    ) -> None:
+        self._identity = identity
+        self._wanted = wanted
+        self._bindings = Bindings(identity.terms, connection)
+        self._table = SlotTable(b"", 0)
+        self._limits = wanted
+        self._closed = ""  # why it cannot be used any more
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id.hex()} with {self.slots} slots>"
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def through(self) -> Session:
+        return self
+
+    @property
+    def identity(self) -> Identity:
+        """The client id that it belongs to."""
+        return self._identity
+
+    @property
+    def session_id(self) -> bytes:
+        return self._table.session_id
+
+    @property
+    def limits(self) -> codec.ChannelLimits:
+        """What the server agreed to."""
+        return self._limits
+
+    @property
+    def slots(self) -> int:
+        """How many calls may be under way at once now: the server may change it with any reply."""
+        return self._table.limit
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a slot."""
+        return self._table.waiting
+
+    @property
+    def read_bytes(self) -> int:
+        """The most that one READ asks for."""
+        return max(1, min(self._identity.read_most, self._limits.response_bytes - _OVERHEAD_BYTES))
+
+    @property
+    def write_bytes(self) -> int:
+        """The most that one WRITE carries."""
+        return max(1, min(self._identity.write_most, self._limits.request_bytes - _OVERHEAD_BYTES))
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        return self._bindings.connections
+
+    # Making and ending it.
+
+    async def create(self, backoff: Backoff) -> None:
+        """Makes the session at the server, or makes it anew: what it had is forgotten."""
+        connection = self.connections[0]
+        while True:
+            transport = await connection.ensure(backoff)
+            try:
+                created = await self._identity.create_session(connection, transport, self._wanted)
+                break
+            except ConnectionLost:  # CREATE_SESSION has a sequence of its own: it is repeated.
+                if backoff.is_over:
+                    raise
+            except OperationFailed as failed:
+                if failed.status != Status.DELAY or backoff.is_over:
+                    raise
+            await backoff.wait()
+        self._limits = created.fore
+        self._bindings.begin(created.session_id, connection, transport)
+        self._table.close()
+        self._table = SlotTable(created.session_id, created.fore.slots)
+
+    async def bind(self, connection: Connection) -> None:
+        """Lets the session use another connection, too."""
+        await self._bindings.add(connection, Backoff(self._identity.terms.patience_s))
+
+    def unbind(self, connection: Connection) -> None:
+        """Calls made from now on go through the session's other connections."""
+        self._bindings.remove(connection)
+
+    async def hand_over(self) -> HandedOver:
+        """Ends the use of the session here, but leaves it at the server, for somebody else.
+
+        Waits for calls under way. Its files stay open, their leases are renewed as long as the
+        client has another session.
+        """
+        self._use()
+        table, held = self._table, []
+        for _ in range(table.limit):
+            slot = await table.acquire()
+            if slot is None:
+                raise SessionBroken("the session was lost")
+            held.append(slot)
+            if slot.in_doubt:
+                await self._resolve(table, slot, Backoff(self._identity.terms.patience_s))
+        self._closed = "it was handed over"
+        self._identity.forget(self)
+        table.close()
+        return HandedOver(
+            table.session_id,
+            self._identity.client_id,
+            self._identity.terms.minor,
+            tuple(HandedSlot(slot.number, slot.sequence) for slot in held),
+            self._limits,
+            self._identity.lease_s,
+        )
+
+    async def close(self) -> None:
+        """Destroys the session; calls under way raise. Idempotent."""
+        if self._closed:
+            return
+        self._closed = "it was closed"
+        self._identity.forget(self)
+        self._table.close()
+        destroy = codec.destroy_session(self.session_id)
+        for connection in self.connections:
+            if (transport := connection.transport) is not None:
+                with contextlib.suppress(RpcError, OperationFailed):
+                    await connection.perform(transport, self._identity.terms, [destroy])
+                return
+
+    def _use(self) -> None:
+        if self._closed:
+            raise RpcError(f"the session cannot be used: {self._closed}")
+
+    # Calls.
+
+    async def compound(
+        self, *operations: Operation[Any], path: str = "", urgent: bool = False
+    ) -> Results:
+        """Executes operations in one COMPOUND behind a SEQUENCE, exactly once.
+
+        `OperationFailed` if one of them failed. `OutcomeUnknown` if the server lost the session
+        with its reply cache, and repeating them might do harm. path: for the error's text.
+        urgent: part of recovery, which others wait for.
+        """
+        can_repeat = all(one.is_repeatable for one in operations)
+        backoff = Backoff(self._identity.terms.patience_s)
+        recoveries = 0
+        while True:
+            if not urgent:
+                await self._identity.ready()
+            self._use()
+            table = self._table
+            try:
+                outcome = await self._in_a_slot(table, operations, path, backoff)
+            except _TakeAnother:
+                continue
+            except _AnsweredBefore:
+                if not can_repeat:
+                    raise OutcomeUnknown(_unknown(operations, path)) from None
+                continue
+            except SessionBroken as broken:
+                recoveries += 1
+                if urgent or recoveries > _RECOVERIES_MOST:
+                    raise
+                await self._identity.recover(self, table.session_id)
+                if broken.may_be_executed and not can_repeat:
+                    raise OutcomeUnknown(_unknown(operations, path)) from None
+                continue
+            if outcome.error is None:
+                return outcome.results
+            before = operations[: max(0, outcome.failed_at - 1)]
+            can_retry = all(one.is_repeatable and not one.keeps_reply for one in before)
+            if outcome.status not in _COME_AGAIN or not can_retry or backoff.is_over:
+                raise outcome.error
+            await backoff.wait()
+
+    async def _in_a_slot(
+        self, table: SlotTable, operations: Sequence[Operation[Any]], path: str, backoff: Backoff
+    ) -> Outcome:
+        slot = await table.acquire()
+        if slot is None:
+            self._use()
+            raise SessionBroken("the session was lost")
+        try:
+            if slot.in_doubt:
+                await self._resolve(table, slot, backoff)
+            return await self._repeat_until_answered(table, slot, operations, path, backoff)
+        finally:
+            table.release(slot)
+
+    async def _repeat_until_answered(
+        self,
+        table: SlotTable,
+        slot: Slot,
+        operations: Sequence[Operation[Any]],
+        path: str,
+        backoff: Backoff,
+    ) -> Outcome:
+        keep = any(one.keeps_reply for one in operations)
+        highest = table.highest_used
+        is_repeated = False
+        for _ in range(_REFUSALS_MOST):
+            while True:
+                connection, transport = await self._carrier(table, backoff, is_repeated)
+                number = table.next_call()
+                first = codec.sequence(table.session_id, slot.sequence, slot.number, highest, keep)
+                slot.in_doubt = True
+                try:
+                    outcome = await connection.perform(
+                        transport, self._identity.terms, [first, *operations], path
+                    )
+                    break
+                except ConnectionLost:
+                    is_repeated = True
+                    if backoff.is_over:
+                        raise
+            if outcome.error is None or outcome.failed_at > 0:
+                slot.advance()
+                self._heard(table, number, outcome.results[first])
+                return outcome
+            await self._refused(table, slot, outcome, is_repeated, backoff)
+            highest = slot.number
+        assert outcome.error is not None
+        raise outcome.error
+
+    async def _refused(
+        self, table: SlotTable, slot: Slot, outcome: Outcome, is_repeated: bool, backoff: Backoff
+    ) -> None:
+        """SEQUENCE failed. Returns if the call is to be sent again as it was."""
+        status, error = outcome.status, outcome.error
+        assert isinstance(error, OperationFailed)
+        if error.op != Op.SEQUENCE:  # not even that was looked at
+            raise error
+        if status in _BROKEN:
+            raise SessionBroken(f"the server answered {status.name}", is_repeated)
+        if status in _ANSWERED_BEFORE:
+            slot.advance()
+            raise _AnsweredBefore
+        if status == Status.DELAY and not backoff.is_over:
+            await backoff.wait()
+        elif status == Status.SEQ_MISORDERED and not is_repeated and slot.sequence != 1:
+            slot.sequence = 1  # The server may have taken the slot away and given it back.
+        elif status == Status.SEQ_MISORDERED:
+            raise SessionBroken("the server counts otherwise", is_repeated)
+        elif status == Status.BADSLOT:
+            slot.in_doubt = False
+            table.refuse(slot)
+            if slot.number == 0:
+                raise SessionBroken("the server has no slot left", is_repeated)
+            raise _AnsweredBefore if is_repeated else _TakeAnother
+        elif status == Status.CONN_NOT_BOUND_TO_SESSION:
+            self._bindings.forget()
+        elif status != Status.BAD_HIGH_SLOT:
+            raise error
+
+    async def _resolve(self, table: SlotTable, slot: Slot, backoff: Backoff) -> None:
+        """Finds out what became of the last call in a slot.
+
+        A SEQUENCE alone with the same number is either executed, since the call never arrived, or
+        answered as a repetition. In both cases the server has counted it.
+        """
+        while True:
+            connection, transport = await self._carrier(table, backoff, False)
+            number = table.next_call()
+            probe = codec.sequence(
+                table.session_id, slot.sequence, slot.number, table.highest_used, False
+            )
+            try:
+                outcome = await connection.perform(
+                    transport, self._identity.terms, [probe], only_first=True
+                )
+            except ConnectionLost:
+                if backoff.is_over:
+                    raise
+                continue
+            if outcome.error is None:
+                slot.advance()
+                self._heard(table, number, outcome.results[probe])
+                return
+            try:
+                await self._refused(table, slot, outcome, True, backoff)
+            except _AnsweredBefore:
+                if slot.in_doubt or outcome.status == Status.BADSLOT:
+                    raise _TakeAnother from None
+                return
+
+    async def _carrier(
+        self, table: SlotTable, backoff: Backoff, is_repeated: bool
+    ) -> tuple[Connection, Transport]:
+        try:
+            if self._table is table:
+                return await self._bindings.carrier(backoff)
+            why = "another took its place"
+        except OperationFailed as failed:
+            if failed.status not in _BROKEN:
+                raise
+            why = failed.status.name
+        raise SessionBroken(f"the session was lost: {why}", is_repeated)
+
+    def _heard(self, table: SlotTable, number: int, said: codec.Sequenced) -> None:
+        table.update(number, said.highest, said.target)
+        self._identity.heard(said.flags)
+
+
+def _unknown(operations: Sequence[Operation[Any]], path: str) -> str:
+    what = ", ".join(one.op.name for one in operations if not one.is_repeatable)
+    return f"{what}{f' of {path}' if path else ''}: whether it was executed is not known"

@@ -1,0 +1,81 @@
+"""Which stateids the accelerator may serve: it is told of each that is new, changed or gone."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Protocol
+
+from livedma.nfs.opened import LockState, OpenState, open_of
+from livedma.nfs.shares import READ, WRITE
+
+if TYPE_CHECKING:
+    from livedma.nfs.server import Server
+
+__all__ = ["Grantee", "Grants"]
+
+
+class Grantee(Protocol):
+    """The accelerator, as far as it matters here. It keeps a descriptor of its own."""
+
+    def grant(
+        self,
+        other: bytes,
+        seqid: int,
+        handle: bytes,
+        fd: int,
+        readable: bool,
+        writable: bool,
+        client: int,
+        uid: int,
+    ) -> None: ...
+    def update(self, other: bytes, seqid: int, readable: bool, writable: bool) -> None: ...
+    def revoke(self, other: bytes) -> None: ...
+
+
+class Grants:
+    """What it was told of. All under the server's lock; without accelerator nothing happens."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._granted: set[bytes] = set()
+
+    def tell_all(self, state: OpenState, *, is_new: bool) -> None:
+        """An open and its locks; is_new: by another descriptor than before."""
+        self.tell(state, is_new=is_new)
+        for lock in state.locks.values():
+            self.tell(lock, is_new=is_new)
+
+    def tell(self, what: OpenState | LockState, *, is_new: bool) -> None:
+        """One of them. A caller without uid is never the one who opened: the slow path looks."""
+        state = open_of(what)
+        accelerator: Grantee | None = self._server.accelerator
+        if accelerator is None or state.uid is None:
+            return
+        held = state.fds.most_able
+        able = held.access & state.share.access
+        readable, writable = bool(able & READ), bool(able & WRITE)
+        if what.other in self._granted and not is_new:
+            accelerator.update(what.other, what.seqid, readable, writable)
+            return
+        self.end(what)
+        # Out of descriptors, it does without this one.
+        with contextlib.suppress(OSError):
+            accelerator.grant(
+                what.other,
+                what.seqid,
+                state.file.handle,
+                held.fd,
+                readable,
+                writable,
+                state.client.number,
+                state.uid,
+            )
+            self._granted.add(what.other)
+
+    def end(self, what: OpenState | LockState) -> None:
+        """The stateid is no more."""
+        if what.other in self._granted:
+            self._granted.remove(what.other)
+            accelerator: Grantee | None = self._server.accelerator
+            if accelerator is not None:
+                accelerator.revoke(what.other)

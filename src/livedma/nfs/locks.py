@@ -1,0 +1,161 @@
+"""Byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and FREE_STATEID.
+
+Locks are advisory: READ and WRITE do not look at them. Local processes of the server's machine
+neither see them nor are seen: their locks belong to descriptors, which come and go here
+with opens and are shared by lock-owners, so that what one of them unlocks the others would lose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from livedma.nfs.byteranges import LAST, Locked
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.opened import LockState, OpenFile, OpenState
+from livedma.nfs.opens import client_of
+from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.stateid import Stateid, resolve
+from livedma.rpc.xdr import Encoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.context import Context
+    from livedma.nfs.server import Server
+
+__all__ = ["FirstLock", "Locks", "Range"]
+
+READ_LT = 1
+WRITE_LT = 2
+_TO_THE_END = LAST  # as a length
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes `first` to `last`, to be locked for everybody else or for writers alone."""
+
+    first: int
+    last: int
+    is_exclusive: bool
+
+    @staticmethod
+    def of(offset: int, length: int, is_exclusive: bool) -> Range:
+        """As a client says it (18.10.3): a length of all ones reaches to the end of any file."""
+        if length == _TO_THE_END:
+            return Range(offset, LAST, is_exclusive)
+        if length == 0 or offset + length > LAST:
+            raise NfsError(Status.INVAL)
+        return Range(offset, offset + length - 1, is_exclusive)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLock:
+    """Who locks: a lock-owner that has no stateid yet, by an open."""
+
+    open_stateid: Stateid
+    owner: bytes
+
+
+class Locks:
+    """The locks of a server's files, which are kept with its opens."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def lock(
+        self, ctx: Context, locker: FirstLock | Stateid, wanted: Range, *, is_reclaim: bool
+    ) -> Stateid:
+        """LOCK. Nobody waits here: a client that wants to be told when to try again polls."""
+        server, client = self._server, client_of(ctx)
+        server.recovery.admit(client, is_reclaim=is_reclaim, now=server.clock())
+        while True:
+            with server.lock:
+                open_state, owner = self._locker(ctx, locker)
+                _check_mode(open_state, wanted)
+                in_the_way = _conflicts(open_state.file, (client.number, owner), wanted)
+                if not in_the_way:
+                    return self._grant(open_state, owner, wanted)
+                refusal = NfsError(Status.RECLAIM_CONFLICT) if is_reclaim else denied(in_the_way[0])
+                server.opens.oust({lock.holder.open_state.client for lock in in_the_way}, refusal)
+            server.recovery.settle()
+
+    def test(self, ctx: Context, owner: bytes, wanted: Range) -> None:
+        """LOCKT: DENIED if a lock could not be had now."""
+        server, client = self._server, client_of(ctx)
+        if server.recovery.in_grace(server.clock()):
+            raise NfsError(Status.GRACE)
+        with server.lock:
+            file = server.opens.file(ctx.node)
+            if file is None:
+                return
+            in_the_way = _conflicts(file, (client.number, owner), wanted)
+            if in_the_way:
+                server.opens.oust(
+                    {lock.holder.open_state.client for lock in in_the_way}, denied(in_the_way[0])
+                )
+
+    def unlock(self, ctx: Context, stateid: Stateid, wanted: Range) -> Stateid:
+        """LOCKU: also of what was not locked."""
+        with self._server.lock:
+            lock = self._find(ctx, stateid)
+            ranges = lock.open_state.file.ranges
+            before = ranges.count(lock.lock_owner)
+            ranges.unlock(lock.lock_owner, wanted.first, wanted.last)
+            more = ranges.count(lock.lock_owner) - before
+            self._server.opens.changed_lock(lock, more, is_new=False)
+            return lock.stateid
+
+    def free(self, ctx: Context, stateid: Stateid) -> None:
+        """FREE_STATEID: of a lock-owner that has no locks left. Opens are closed instead."""
+        opens = self._server.opens
+        with self._server.lock:
+            state = opens.states.find(resolve(ctx, stateid), client_of(ctx).number)
+            if isinstance(state, OpenState) or state.open_state.file.ranges.holds(state):
+                raise NfsError(Status.LOCKS_HELD)
+            opens.remove_lock(state)
+
+    def _locker(self, ctx: Context, locker: FirstLock | Stateid) -> tuple[OpenState, bytes]:
+        if isinstance(locker, FirstLock):
+            opens = self._server.opens
+            return opens.find_open(ctx, resolve(ctx, locker.open_stateid)), locker.owner
+        lock = self._find(ctx, locker)
+        return lock.open_state, lock.owner
+
+    def _find(self, ctx: Context, stateid: Stateid) -> LockState:
+        state = self._server.opens.find(ctx, resolve(ctx, stateid))
+        if not isinstance(state, LockState):
+            raise NfsError(Status.BAD_STATEID)
+        return state
+
+    def _grant(self, open_state: OpenState, owner: bytes, wanted: Range) -> Stateid:
+        opens = self._server.opens
+        opens.check_room(open_state.client)
+        lock = open_state.locks.get(owner)
+        is_new = lock is None
+        if lock is None:
+            lock = opens.add_lock(open_state, owner)
+        ranges = open_state.file.ranges
+        before = ranges.count(lock.lock_owner)
+        ranges.lock(lock, wanted.first, wanted.last, wanted.is_exclusive)
+        opens.changed_lock(lock, ranges.count(lock.lock_owner) - before, is_new=is_new)
+        return lock.stateid
+
+
+def _conflicts(file: OpenFile, owner: tuple[int, bytes], wanted: Range) -> list[Locked[LockState]]:
+    return list(file.ranges.conflicts(owner, wanted.first, wanted.last, wanted.is_exclusive))
+
+
+def _check_mode(open_state: OpenState, wanted: Range) -> None:
+    """Whoever locks to write has to have opened to write, and so for reading (9.1.2)."""
+    if not open_state.share.access & (WRITE if wanted.is_exclusive else READ):
+        raise NfsError(Status.OPENMODE)
+
+
+def denied(lock: Locked[LockState]) -> NfsError:
+    """The refusal that says which lock is in the way."""
+    body = Encoder()
+    body.u64(lock.first)
+    body.u64(_TO_THE_END if lock.last == LAST else lock.last - lock.first + 1)
+    body.enum(WRITE_LT if lock.is_exclusive else READ_LT)
+    body.u64(lock.holder.client_number)
+    body.opaque(lock.holder.owner)
+    return NfsError(Status.DENIED, bytes(body))

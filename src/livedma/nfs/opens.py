@@ -1,0 +1,347 @@
+"""Open files: who has opened what, for what, and what others may not do meanwhile (RFC 8881, 9.7).
+
+All changes happen under the server's lock; files are opened before and closed after it. A
+client whose lease has run out keeps its state as a courtesy until somebody wants what it
+denies; then it loses everything, and that is on the disk before anybody gets something.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from livedma.nfs.grants import Grants
+from livedma.nfs.held import Descriptors, Held
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.opened import LockState, OpenFile, OpenState, open_of
+from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
+from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
+from livedma.nfs.states import States
+
+if TYPE_CHECKING:
+    from livedma.nfs.clients import Client
+    from livedma.nfs.context import Context
+    from livedma.nfs.server import Server
+    from livedma.nfs.store import Node
+
+__all__ = ["Opened", "Opens", "client_of"]
+
+
+@dataclass(slots=True)
+class _Holdings:
+    """What a client has; count: with lock states and ranges."""
+
+    opens: set[OpenState] = field(default_factory=set)
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What came of an open: the state may be another by the time that one looks at it."""
+
+    state: OpenState
+    stateid: Stateid
+    seqid_before: int
+    opened_before: frozenset[Share]
+
+
+class Opens:
+    """The open files of a server, and the table of all stateids."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._grants = Grants(server)
+        self.descriptors = Descriptors(server.config.open_files_most)
+        self.states: States[OpenState | LockState] = States(server.recovery.boot)
+        self._files: dict[tuple[int, int], OpenFile] = {}
+        self._of_client: dict[int, _Holdings] = {}
+        server.clients.on_gone.append(self._client_gone)
+
+    def open(
+        self,
+        ctx: Context,
+        node: Node,
+        owner: bytes,
+        share: Share,
+        *,
+        fd: int | None = None,
+        owner_may: bool = False,
+    ) -> Opened:
+        """Opens a file, once more if the owner has it open: then for what both opens asked for.
+
+        fd: of a file that the caller has just made, for all access; it is taken over. owner_may:
+        whoever owns the file may, since it did before.
+        """
+        client = client_of(ctx)
+        if fd is None:
+            held = self._opened(client, node, owner, share, owner_may)
+        else:
+            held = self.descriptors.hold(fd, BOTH)
+        try:
+            while True:
+                with self._server.lock:
+                    in_the_way = self._in_the_way(node.key, share, (client.number, owner))
+                    if not in_the_way:
+                        opened, needless = self._grant(ctx, client, node, owner, share, held)
+                        break
+                    self.oust(in_the_way, NfsError(Status.SHARE_DENIED))
+                self._server.recovery.settle()
+        except BaseException:
+            held.drop()
+            raise
+        _drop(needless)
+        return opened
+
+    def undo(self, opened: Opened) -> None:
+        """What was to come with the open has failed: all is as before, unless it changed again."""
+        state, needless = opened.state, []
+        with self._server.lock:
+            if state.stateid != opened.stateid or not self.states.has(state):
+                return
+            if opened.seqid_before == 0:
+                needless = self._remove(state)
+            else:
+                state.seqid, state.opened = opened.seqid_before, opened.opened_before
+                state.share = reduce(or_, state.opened)
+                needless = state.fds.keep(state.share.access)
+                self._grants.tell_all(state, is_new=bool(needless))
+        _drop(needless)
+
+    def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> Stateid:
+        """Gives up what `share` does not name."""
+        with self._server.lock:
+            state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
+            opened = downgraded(state.opened, share)
+            if opened is None:
+                raise NfsError(Status.INVAL)
+            state.opened = opened
+            state.share = share
+            state.change()
+            needless = state.fds.keep(share.access)
+            self._grants.tell_all(state, is_new=bool(needless))
+            ret = state.stateid
+        _drop(needless)
+        return ret
+
+    def close(self, ctx: Context, stateid: Stateid) -> None:
+        """Gives up the open, and the locks that were got by it."""
+        with self._server.lock:
+            state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
+            needless = self._remove(state)
+        _drop(needless)
+
+    @contextmanager
+    def for_io(self, ctx: Context, stateid: Stateid, write: bool) -> Iterator[int]:
+        """A descriptor of the current file to read from or write to, as long as the block runs.
+
+        The file need not be regular for this; who reads or writes looks at that first.
+        """
+        held = self._held_for_io(ctx, resolve(ctx, stateid), WRITE if write else READ)
+        if held is not None:
+            try:
+                yield held.fd
+            finally:
+                held.drop()
+            return
+        fd = ctx.server.store.open(ctx.node, not write, write)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState:
+        """The state of the current file that the caller means; under the server's lock."""
+        state = self.states.find(stateid, client_of(ctx).number)
+        if open_of(state).file.key != ctx.node.key:
+            raise NfsError(Status.BAD_STATEID)
+        return state
+
+    def find_open(self, ctx: Context, stateid: Stateid) -> OpenState:
+        """As above; it has to be an open."""
+        state = self.find(ctx, stateid)
+        if not isinstance(state, OpenState):
+            raise NfsError(Status.BAD_STATEID)
+        return state
+
+    def file(self, node: Node) -> OpenFile | None:
+        """What is known of a file; under the server's lock. None: nobody has it open."""
+        return self._files.get(node.key)
+
+    def held_by(self, client: Client) -> int:
+        """How many opens, lock states and locked ranges a client has."""
+        holdings = self._of_client.get(client.number)
+        return holdings.count if holdings else 0
+
+    def check_room(self, client: Client) -> None:
+        """DELAY if a client has as much as one may have; under the server's lock."""
+        if self.held_by(client) >= self._server.config.states_most:
+            raise NfsError(Status.DELAY)
+
+    def check_room_for_one(self, client: Client) -> None:
+        """DELAY if one open more would surely find no room."""
+        if self.descriptors.is_full:
+            raise NfsError(Status.DELAY)
+        with self._server.lock:
+            self.check_room(client)
+
+    def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
+        """Ends clients that are kept as a courtesy; if one of them is not, `otherwise` is raised.
+
+        Under the server's lock; `recovery.settle` has to follow before anything is granted.
+        """
+        if not all(client.is_courtesy for client in clients):
+            raise otherwise
+        for client in clients:
+            self._server.clients.expire(client)
+
+    def add_lock(self, open_state: OpenState, owner: bytes) -> LockState:
+        """A lock-owner without locks yet; under the server's lock, as all that follows."""
+        lock = LockState(self.states.new_name(), open_state, owner)
+        open_state.locks[owner] = lock
+        self.states.add(lock)
+        self._of_client[lock.client_number].count += 1
+        return lock
+
+    def changed_lock(self, lock: LockState, more_ranges: int, *, is_new: bool) -> None:
+        """The locks are others now."""
+        self._of_client[lock.client_number].count += more_ranges
+        lock.change()
+        self._grants.tell(lock, is_new=is_new)
+
+    def remove_lock(self, lock: LockState) -> None:
+        """A lock-owner goes, with the locks that it got by this open."""
+        ranges = lock.open_state.file.ranges
+        before = ranges.count(lock.lock_owner)
+        ranges.drop(lock)
+        gone = before - ranges.count(lock.lock_owner)
+        del lock.open_state.locks[lock.owner]
+        self._of_client[lock.client_number].count -= 1 + gone
+        self._retract(lock)
+
+    def _retract(self, state: OpenState | LockState) -> None:
+        self.states.remove(state)
+        self._grants.end(state)
+
+    def _opened(
+        self, client: Client, node: Node, owner: bytes, share: Share, owner_may: bool
+    ) -> Held:
+        """A descriptor for what is asked for: the system says whether the caller may."""
+        with self._server.lock:
+            file = self._files.get(node.key)
+            state = file.opens.get((client.number, owner)) if file else None
+            if state is None:
+                self.check_room(client)
+            access = share.access | (state.share.access if state else 0)
+        if access != share.access:
+            # One that does all is better than two, but the mode may have changed meanwhile.
+            try:
+                return self._open_held(node, access, owner_may)
+            except NfsError as error:
+                if error.status != Status.ACCESS:
+                    raise
+        return self._open_held(node, share.access, owner_may)
+
+    def _open_held(self, node: Node, access: int, owner_may: bool) -> Held:
+        fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), owner_may)
+        return self.descriptors.hold(fd, access)
+
+    def _in_the_way(
+        self, key: tuple[int, int], share: Share, asking: tuple[int, bytes] | None
+    ) -> set[Client]:
+        file = self._files.get(key)
+        if file is None:
+            return set()
+        return {
+            state.client
+            for holder, state in file.opens.items()
+            if holder != asking and share.conflicts(state.share)
+        }
+
+    def _grant(
+        self, ctx: Context, client: Client, node: Node, owner: bytes, share: Share, held: Held
+    ) -> tuple[Opened, list[Held]]:
+        file = self._files.setdefault(node.key, OpenFile(node))
+        state = file.opens.get((client.number, owner))
+        if state is None:
+            state = OpenState(self.states.new_name(), client, owner, file, ctx.credential.uid)
+            file.opens[client.number, owner] = state
+            holdings = self._of_client.setdefault(client.number, _Holdings())
+            holdings.opens.add(state)
+            holdings.count += 1
+            self.states.add(state)
+        seqid_before, opened_before = state.seqid, state.opened
+        needless = [held]
+        is_new = not state.share.covers(Share(share.access))
+        if is_new:
+            needless = state.fds.add(held)
+        state.share |= share
+        state.opened |= {share}
+        state.change()
+        self._grants.tell_all(state, is_new=is_new)
+        return Opened(state, state.stateid, seqid_before, opened_before), needless
+
+    def _remove(self, state: OpenState) -> list[Held]:
+        for lock in tuple(state.locks.values()):
+            self.remove_lock(lock)
+        self._retract(state)
+        del state.file.opens[state.client.number, state.owner]
+        if not state.file.opens:
+            del self._files[state.file.key]
+        holdings = self._of_client[state.client.number]
+        holdings.opens.remove(state)
+        holdings.count -= 1
+        if not holdings.opens:
+            del self._of_client[state.client.number]
+        return state.fds.clear()
+
+    def _client_gone(self, client: Client) -> None:
+        needless: list[Held] = []
+        holdings = self._of_client.get(client.number)
+        for state in tuple(holdings.opens) if holdings else ():
+            needless += self._remove(state)
+        if needless:
+            # The server's lock is held here, and closing may take long.
+            threading.Thread(target=_drop, args=(needless,), name="nfs-close").start()
+
+    def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
+        """None: the file has to be opened for the caller."""
+        if stateid in (ANONYMOUS, BYPASS):
+            if stateid == ANONYMOUS or access == WRITE:
+                self._check_anonymous(ctx, access)
+            return None
+        with self._server.lock:
+            state = open_of(self.find(ctx, stateid))
+            if not access & state.share.access and access == WRITE:
+                raise NfsError(Status.OPENMODE)
+            # An open to write may be used to read (9.1.2): some clients write whole pages.
+            held = state.fds.find(access) if access & state.share.access else None
+            if held is None or state.uid is None or state.uid != ctx.credential.uid:
+                return None
+            return held.take()
+
+    def _check_anonymous(self, ctx: Context, access: int) -> None:
+        """Whoever has opened nothing must not do what somebody denies (8.2.3)."""
+        if self._server.recovery.in_grace(self._server.clock()):
+            raise NfsError(Status.GRACE)
+        with self._server.lock:
+            in_the_way = self._in_the_way(ctx.node.key, Share(access), None)
+            self.oust(in_the_way, NfsError(Status.LOCKED))
+        self._server.recovery.settle()
+
+
+def client_of(ctx: Context) -> Client:
+    """Whose COMPOUND it is; states are for those with a session."""
+    if ctx.client is None:
+        raise NfsError(Status.OP_NOT_IN_SESSION)
+    return ctx.client
+
+
+def _drop(needless: Iterable[Held]) -> None:
+    for held in needless:
+        held.drop()

@@ -1,0 +1,87 @@
+"""LOCK, LOCKT and LOCKU (RFC 8881, 18.10 to 18.12)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from livedma.nfs.locks import FirstLock, Range
+from livedma.nfs.numbers import Op
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.stateid import Stateid
+from livedma.rpc.xdr import Decoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.context import Context
+    from livedma.nfs.reply import ReplyEncoder
+
+__all__: list[str] = []
+
+OWNER_MOST = 1024  # NFS4_OPAQUE_LIMIT
+
+
+class LockType(IntEnum):
+    """nfs_lock_type4. Whoever would wait (W) is answered at once, and asks again."""
+
+    READ = 1
+    WRITE = 2
+    READ_WAITING = 3
+    WRITE_WAITING = 4
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Nobody else has a lock there."""
+        return self in (LockType.WRITE, LockType.WRITE_WAITING)
+
+
+def decode_owner(args: Decoder) -> bytes:
+    """An open-owner or lock-owner; its client ID is that of the session (8.1)."""
+    args.u64()
+    return args.opaque(OWNER_MOST)
+
+
+def _locker(args: Decoder) -> FirstLock | Stateid:
+    is_first = args.boolean()
+    if not is_first:
+        stateid = Stateid.decode(args)
+        args.u32()  # A seqid, which sessions have made needless; here and below.
+        return stateid
+    args.u32()
+    open_stateid = Stateid.decode(args)
+    args.u32()
+    return FirstLock(open_stateid, decode_owner(args))
+
+
+@operation(Op.LOCK, needs_handle=True)
+def lock(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    """Locks a range."""
+    kind = args.enum(LockType)
+    is_reclaim = args.boolean()
+    offset, length = args.u64(), args.u64()
+    locker = _locker(args)
+    ctx.node.want_file()
+    wanted = Range.of(offset, length, kind.is_exclusive)
+    ctx.current_stateid = ctx.server.locks.lock(ctx, locker, wanted, is_reclaim=is_reclaim)
+    ctx.current_stateid.encode(out)
+
+
+@operation(Op.LOCKT, needs_handle=True)
+def lockt(ctx: Context, args: Decoder, _: ReplyEncoder) -> None:
+    """Says whether a range could be locked."""
+    kind = args.enum(LockType)
+    offset, length = args.u64(), args.u64()
+    owner = decode_owner(args)
+    ctx.node.want_file()
+    ctx.server.locks.test(ctx, owner, Range.of(offset, length, kind.is_exclusive))
+
+
+@operation(Op.LOCKU, needs_handle=True)
+def locku(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    """Unlocks a range."""
+    kind = args.enum(LockType)
+    args.u32()
+    stateid = Stateid.decode(args)
+    offset, length = args.u64(), args.u64()
+    wanted = Range.of(offset, length, kind.is_exclusive)
+    ctx.current_stateid = ctx.server.locks.unlock(ctx, stateid, wanted)
+    ctx.current_stateid.encode(out)

@@ -1,0 +1,179 @@
+"""Operations on clients and sessions (RFC 8881 18.33 to 18.37, 18.50, 18.51)."""
+
+from __future__ import annotations
+
+from livedma.nfs.channel import ChannelAttributes
+from livedma.nfs.clients import Client, principal_of
+from livedma.nfs.context import Context
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.sessions import ID_BYTES, BindFrom, CreateSession
+from livedma.rpc.message import AUTH_MOST, GIDS_MOST, MACHINE_MOST, Flavor
+from livedma.rpc.xdr import Decoder, XdrError
+
+__all__: list[str] = []
+
+OWNER_MOST = 1024
+_VERIFIER_BYTES = 8
+
+# EXCHGID4_FLAG_*: what a client may say, and what is said to it.
+_UPDATE = 0x40000000
+_CONFIRMED = 0x80000000
+_USE_NON_PNFS = 0x00010000
+# SUPP_FENCE_OPS of 4.2 is for pNFS, which is not here: Linux refuses it as well.
+_FROM_CLIENT = 0x00000003 | 0x00000100 | 0x00070000 | _UPDATE
+
+_SP4_NONE, _SP4_MACH_CRED, _SP4_SSV = range(3)
+_CREATE_SESSION_FLAGS = 0x7
+_RPCSEC_GSS = 6
+_BITMAP_WORDS_MOST = 8
+_OID_BYTES_MOST = 256
+
+_IMPLEMENTATION = ("livedma.dev", "livedma")
+
+
+@operation(Op.EXCHANGE_ID)
+def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    verifier = args.fixed(_VERIFIER_BYTES)
+    owner = args.opaque(OWNER_MOST)
+    flags = args.u32()
+    protection = _decode_protection(args)
+    args.array(_skip_implementation, most=1)
+    if flags & ~_FROM_CLIENT:
+        raise NfsError(Status.INVAL)
+    if protection is not None:
+        raise NfsError(protection)
+    server = ctx.server
+    with server.lock:
+        client = server.clients.exchange(
+            owner,
+            verifier,
+            principal_of(ctx.credential),
+            ctx.connection.peer,
+            update=bool(flags & _UPDATE),
+        )
+        out.u64(client.number)
+        out.u32(client.creation.next)
+        out.u32(_USE_NON_PNFS | (_CONFIRMED if client.is_confirmed else 0))
+    out.u32(_SP4_NONE)
+    out.u64(0)  # so_minor_id
+    out.opaque(server.owner)
+    out.opaque(server.owner)  # Its scope is itself: nobody else knows its handles.
+    out.u32(1)
+    for text in _IMPLEMENTATION:
+        out.string(text)
+    out.i64(0)
+    out.u32(0)
+
+
+def _decode_protection(args: Decoder) -> Status | None:
+    """None for SP4_NONE, which is all that goes without RPCSEC_GSS; or why not."""
+    how = args.u32()
+    if how == _SP4_NONE:
+        return None
+    if how not in (_SP4_MACH_CRED, _SP4_SSV):
+        raise XdrError(f"state protection {how}", args.pos - 4)
+    for _ in ("must_enforce", "must_allow"):
+        args.array(Decoder.u32, _BITMAP_WORDS_MOST)
+    if how == _SP4_MACH_CRED:
+        return Status.INVAL  # 18.35.3: it takes a GSS credential
+    hashes = args.array(_decode_oid)
+    ciphers = args.array(_decode_oid)
+    args.u32()
+    args.u32()
+    if not hashes or not ciphers:
+        return Status.INVAL
+    return Status.HASH_ALG_UNSUPP
+
+
+def _decode_oid(args: Decoder) -> bytes:
+    return args.opaque(_OID_BYTES_MOST)
+
+
+def _skip_implementation(args: Decoder) -> None:
+    args.opaque()
+    args.opaque()
+    args.i64()
+    args.u32()
+
+
+@operation(Op.CREATE_SESSION)
+def _create_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    client, sequence, flags = args.u64(), args.u32(), args.u32()
+    fore, back = ChannelAttributes.decode(args), ChannelAttributes.decode(args)
+    _decode_callback(args)
+    if flags & ~_CREATE_SESSION_FLAGS:
+        raise NfsError(Status.INVAL)
+    asked = CreateSession(client, sequence, fore, back)
+    out.raw(ctx.server.sessions.create(ctx.connection, ctx.credential, asked))
+
+
+def _decode_callback(args: Decoder) -> None:
+    """csa_cb_program and csa_sec_parms, or those of BACKCHANNEL_CTL: nobody is called back."""
+    args.u32()
+    args.array(_skip_callback_security)
+
+
+def _skip_callback_security(args: Decoder) -> None:
+    flavor = args.u32()
+    if flavor == Flavor.AUTH_SYS:
+        args.u32()
+        args.opaque(MACHINE_MOST)
+        args.u32()
+        args.u32()
+        args.array(Decoder.u32, GIDS_MOST)
+    elif flavor == _RPCSEC_GSS:
+        args.u32()
+        args.opaque(AUTH_MOST)
+        args.opaque(AUTH_MOST)
+    elif flavor != Flavor.AUTH_NONE:
+        raise XdrError(f"callbacks with flavor {flavor}", args.pos - 4)
+
+
+@operation(Op.BACKCHANNEL_CTL)
+def _backchannel_ctl(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    _decode_callback(args)
+
+
+@operation(Op.BIND_CONN_TO_SESSION)
+def _bind_conn_to_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    session_id = args.fixed(ID_BYTES)
+    wanted = args.enum(BindFrom)
+    args.boolean()
+    bound = ctx.server.sessions.bind(session_id, ctx.connection, ctx.credential, wanted)
+    out.fixed(session_id, ID_BYTES)
+    out.enum(bound)
+    out.boolean(False)  # What is a TCP connection stays one, and so does one of RDMA.
+
+
+@operation(Op.DESTROY_SESSION)
+def _destroy_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    ctx.server.sessions.destroy(args.fixed(ID_BYTES), ctx.connection)
+
+
+@operation(Op.DESTROY_CLIENTID)
+def _destroy_clientid(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    number = args.u64()
+    with ctx.server.lock:
+        ctx.server.clients.destroy(number)
+
+
+@operation(Op.RECLAIM_COMPLETE)
+def _reclaim_complete(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    is_of_one_filesystem = args.boolean()
+    if is_of_one_filesystem:
+        # After a migration (18.51.3): there is none here, so nothing was to be reclaimed.
+        assert ctx.node
+        return
+    client = _client_of(ctx)
+    if client.has_reclaimed:
+        raise NfsError(Status.COMPLETE_ALREADY)
+    ctx.server.recovery.complete(client.owner)
+    client.has_reclaimed = True
+
+
+def _client_of(ctx: Context) -> Client:
+    if ctx.client is None:
+        raise NfsError(Status.OP_NOT_IN_SESSION)
+    return ctx.client

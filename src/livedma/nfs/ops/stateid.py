@@ -1,0 +1,57 @@
+"""TEST_STATEID and FREE_STATEID (RFC 8881, 18.48 and 18.38), and the operations of delegations.
+
+Nobody gets a delegation here, so nobody has one to return.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.opens import client_of
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.stateid import OTHER_BYTES, Stateid
+from livedma.rpc.xdr import WORD_BYTES, Decoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.context import Context
+    from livedma.nfs.reply import ReplyEncoder
+
+__all__: list[str] = []
+
+
+@operation(Op.TEST_STATEID)
+def test_stateid(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    """The status of each; special ones are no stateids of anything (18.48.3)."""
+    stateids = args.array(Stateid.decode, item_bytes=WORD_BYTES + OTHER_BYTES)
+    out.array(stateids, lambda _, stateid: out.enum(_status(ctx, stateid)))
+
+
+@operation(Op.FREE_STATEID)
+def free_stateid(ctx: Context, args: Decoder, _: ReplyEncoder) -> None:
+    """Forgets a lock-owner without locks."""
+    stateid = Stateid.decode(args)
+    ctx.server.locks.free(ctx, stateid)
+
+
+@operation(Op.DELEGRETURN, needs_handle=True)
+def delegreturn(_: Context, args: Decoder, __: ReplyEncoder) -> None:
+    """Nothing that was given."""
+    Stateid.decode(args)
+    raise NfsError(Status.BAD_STATEID)
+
+
+@operation(Op.DELEGPURGE)
+def delegpurge(_: Context, args: Decoder, __: ReplyEncoder) -> None:
+    """For servers that let delegations be claimed after a client's restart (18.5.3)."""
+    args.u64()
+    raise NfsError(Status.NOTSUPP)
+
+
+def _status(ctx: Context, stateid: Stateid) -> Status:
+    with ctx.server.lock:
+        try:
+            ctx.server.opens.states.find(stateid, client_of(ctx).number)
+        except NfsError as wrong:
+            return wrong.status
+    return Status.OK

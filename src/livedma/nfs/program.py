@@ -1,0 +1,71 @@
+"""NFS version 4 as an RPC program: NULL and COMPOUND."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from livedma.nfs import compound
+from livedma.nfs.context import Credential
+from livedma.nfs.ops import served
+from livedma.nfs.server import Server
+from livedma.rpc.message import (
+    Accepted,
+    AcceptStatus,
+    AuthSys,
+    Call,
+    Served,
+    admit,
+    encode_reply,
+)
+from livedma.rpc.service import Connection, Part
+from livedma.rpc.xdr import XdrError
+
+__all__ = ["NFS_PROGRAM", "NFS_VERSION", "NfsProgram"]
+
+_log = logging.getLogger(__name__)
+
+NFS_PROGRAM = 100003
+NFS_VERSION = 4
+_NULL, _COMPOUND = 0, 1
+_SERVED: Served = {NFS_PROGRAM: {NFS_VERSION: 2}}
+
+
+class NfsProgram:
+    """A `Program` for transports. Any number of threads may call it at once."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        served.load()
+
+    def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
+        """The reply to a whole RPC message; None: it has none."""
+        admitted = admit(message, _SERVED)
+        if admitted is None:
+            return None
+        if not isinstance(admitted, tuple):
+            return [encode_reply(admitted)]
+        call, decoder = admitted
+        if call.procedure == _NULL:
+            return [encode_reply(Accepted(call.xid))]
+        try:
+            results = compound.serve(
+                self._server, connection, _credential(call), decoder, len(message)
+            )
+        except XdrError:
+            return [encode_reply(Accepted(call.xid, AcceptStatus.GARBAGE_ARGS))]
+        except Exception:
+            _log.exception("a COMPOUND failed")
+            return [encode_reply(Accepted(call.xid, AcceptStatus.SYSTEM_ERR))]
+        return [encode_reply(Accepted(call.xid)), *results]
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is no more."""
+        self._server.sessions.connection_closed(connection)
+
+
+def _credential(call: Call) -> Credential:
+    if isinstance(call.credential, AuthSys):
+        sent = call.credential
+        return Credential(sent.uid, sent.gid, sent.gids, sent.machine)
+    return Credential(None, None)

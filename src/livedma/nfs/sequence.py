@@ -1,0 +1,37 @@
+"""SEQUENCE on the wire (RFC 8881 18.46)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from livedma.rpc.xdr import Decoder, Encoder
+
+if TYPE_CHECKING:
+    from livedma._native.nfs import SlotTable
+
+__all__ = ["Sequence"]
+
+_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """SEQUENCE4args."""
+
+    session_id: bytes
+    sequence: int
+    slot: int
+    highest: int
+    cache_this: bool
+
+    @staticmethod
+    def decode(decoder: Decoder) -> Sequence:
+        """What follows the operation's number."""
+        session_id = decoder.fixed(_ID_BYTES)
+        return Sequence(session_id, decoder.u32(), decoder.u32(), decoder.u32(), decoder.boolean())
+
+    def encode_result(self, out: Encoder, slots: SlotTable, flags: int) -> None:
+        """SEQUENCE4resok."""
+        out.fixed(self.session_id, _ID_BYTES)
+        out.u32(self.sequence, self.slot, slots.highest, slots.target_highest, flags)

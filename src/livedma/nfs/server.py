@@ -1,0 +1,84 @@
+"""A server's parts, and what they share."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from livedma.nfs.clients import Client, Clients
+from livedma.nfs.config import Config
+from livedma.nfs.locks import Locks
+from livedma.nfs.numbers import NfsError
+from livedma.nfs.opens import Opens
+from livedma.nfs.recovery import Recovery
+from livedma.nfs.sessions import Sessions
+
+if TYPE_CHECKING:
+    from livedma.nfs.persist import Persist
+    from livedma.nfs.store import Store
+
+__all__ = ["Server"]
+
+TICK_S = 1.0
+
+
+class Server:
+    """What serves an export. `lock` guards all state in memory; who holds it never waits for files.
+
+    clock: monotonic seconds. accelerator: who serves some requests without Python, or None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        persist: Persist,
+        config: Config | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        accelerator: Any = None,
+    ) -> None:
+        self.config = Config() if config is None else config
+        self.store = store
+        self.clock = clock
+        self.accelerator = accelerator
+        self.lock = threading.RLock()
+        self.recovery = Recovery(persist, clock, self.config.grace_s)
+        self.clients = Clients(self.config, self.recovery.boot, clock, self.lock)
+        self.sessions = Sessions(self.config, self.clients, self.lock)
+        self.clients.on_gone.append(self._forget)
+        self.opens = Opens(self)
+        self.locks = Locks(self)
+        self.clients.has_state = lambda client: self.opens.held_by(client) > 0
+        # The same in every instance of this server, and in no other (2.10.4).
+        self.owner = hashlib.sha256(persist.secret("server owner")).hexdigest()[:32].encode()
+        self._is_stopping = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def _forget(self, client: Client) -> None:
+        self.recovery.forget(client.owner)
+
+    def tick(self) -> None:
+        """What time alone brings about: leases and grace end."""
+        self.clients.tick()
+        self.recovery.in_grace(self.clock())
+        with contextlib.suppress(NfsError):  # The disk may be full now; the next one tries again.
+            self.recovery.settle()
+
+    def start(self) -> None:
+        """Has `tick` called from now on."""
+        self._ticker = threading.Thread(target=self._run, name="nfs-ticker", daemon=True)
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """Ends that."""
+        self._is_stopping.set()
+        if self._ticker is not None:
+            self._ticker.join()
+
+    def _run(self) -> None:
+        while not self._is_stopping.wait(TICK_S):
+            self.tick()

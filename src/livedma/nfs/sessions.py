@@ -1,0 +1,266 @@
+"""Sessions: made, bound to connections, resized and destroyed (RFC 8881 2.10, 18.34 to 18.37).
+
+Slots and replies are C's (`SlotTable`), since requests that do not pass Python use them, too.
+Methods take the server's lock by themselves.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from livedma._native.nfs import SlotTable
+from livedma.nfs.channel import ChannelAttributes, negotiate_back, negotiate_fore
+from livedma.nfs.clients import Client, Clients, principal_of
+from livedma.nfs.numbers import NfsError, Status
+from livedma.rpc.service import Connection
+from livedma.rpc.xdr import Encoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.config import Config
+    from livedma.nfs.context import Credential
+
+__all__ = ["BindFrom", "Bound", "CreateSession", "Session", "SessionFacts", "Sessions"]
+
+ID_BYTES = 16
+
+
+class BindFrom(IntEnum):
+    """channel_dir_from_client4: what a client wants a connection for."""
+
+    FORE = 1
+    BACK = 2
+    FORE_OR_BOTH = 3
+    BACK_OR_BOTH = 7
+
+
+class Bound(IntEnum):
+    """channel_dir_from_server4: what a connection is for."""
+
+    FORE = 1
+    BACK = 2
+    BOTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSession:
+    """Arguments of CREATE_SESSION, as far as they matter here."""
+
+    client: int
+    sequence: int
+    fore: ChannelAttributes
+    back: ChannelAttributes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What others may know of a session. connections: their numbers."""
+
+    id: bytes
+    client: int
+    slots: int
+    slots_target: int
+    connections: tuple[int, ...]
+    counters: dict[str, int]
+
+
+class Session:
+    """One session. `connections`: those that are bound to it, by number."""
+
+    def __init__(self, client: Client, fore: ChannelAttributes, back: ChannelAttributes) -> None:
+        self.id = secrets.token_bytes(ID_BYTES)
+        self.client = client
+        self.fore = fore
+        self.back = back
+        self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
+        self.connections: dict[int, Connection] = {}
+        self._seen_ns = self.slots.used_ns
+
+    def set_slots(self, slots: int) -> None:
+        """How many requests the client may have at a time; it learns of it by its next reply.
+
+        More are there at once; fewer, once the client has followed.
+        """
+        self.slots.target = slots
+
+    def was_used(self) -> bool:
+        """Since this was asked last."""
+        used_ns = self.slots.used_ns
+        was_used = used_ns != self._seen_ns
+        self._seen_ns = used_ns
+        return was_used
+
+    def facts(self) -> SessionFacts:
+        """What others may know of it."""
+        return SessionFacts(
+            self.id,
+            self.client.number,
+            self.slots.size,
+            self.slots.target,
+            tuple(self.connections),
+            self.slots.counters,
+        )
+
+
+class Sessions:
+    """All sessions of a server.
+
+    refuse: whether a new session cannot have its memory (the owner of the budget sets it).
+    on_made, on_gone: are called with sessions, under the server's lock.
+    """
+
+    def __init__(self, config: Config, clients: Clients, lock: threading.RLock) -> None:
+        self._config = config
+        self._clients = clients
+        self._lock = lock
+        self._sessions: dict[bytes, Session] = {}
+        self._of_connection: dict[int, set[Session]] = {}
+        self.refuse: Callable[[], bool] = lambda: False
+        self.on_made: list[Callable[[Session], None]] = []
+        self.on_gone: list[Callable[[Session], None]] = []
+        clients.on_gone.append(self._client_gone)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, connection: Connection, credential: Credential, asked: CreateSession) -> bytes:
+        """CREATE_SESSION: its result, perhaps once more; an NfsError may be a repeated one, too."""
+        # What is wrong by itself leaves the client's slot as it is, as Linux's server does.
+        fore = negotiate_fore(asked.fore, self._config, is_rdma=connection.kind == "rdma")
+        back = negotiate_back(asked.back)
+        is_refused = self.refuse()
+        with self._lock:
+            client = self._clients.find(asked.client)
+            slot = client.creation
+            if asked.sequence == slot.sequence:
+                status, body = slot.result
+                if status != Status.OK:
+                    raise NfsError(status, body)
+                return body
+            if asked.sequence != slot.next:
+                raise NfsError(Status.SEQ_MISORDERED)
+            try:
+                self._clients.confirm(client, principal_of(credential))
+                self._check_room(is_refused)
+                session = self._made(client, fore, back)
+            except NfsError as error:
+                slot.keep(error.status, error.body)
+                raise
+            body = _created(session, asked.sequence)
+            slot.keep(Status.OK, body)
+            self._add(session, connection)
+        return body
+
+    def _check_room(self, is_refused: bool) -> None:
+        """NOSPC, which CREATE_SESSION may return: DELAY would promise that waiting helps, and
+        RESOURCE is not an error of 4.1.
+        """
+        if len(self) >= self._config.sessions_most:
+            self._clients.drop_a_courtesy()
+        if is_refused or len(self) >= self._config.sessions_most:
+            raise NfsError(Status.NOSPC)
+
+    @staticmethod
+    def _made(client: Client, fore: ChannelAttributes, back: ChannelAttributes) -> Session:
+        try:
+            return Session(client, fore, back)
+        except MemoryError:
+            raise NfsError(Status.NOSPC) from None
+
+    def _add(self, session: Session, connection: Connection) -> None:
+        self._sessions[session.id] = session
+        session.client.sessions[session.id] = session
+        self._clients.renew(session.client)
+        session.client.came_from(connection.peer)
+        self._bind(session, connection)
+        for made in self.on_made:
+            made(session)
+
+    def find(self, session_id: bytes) -> Session:
+        """The session with this id; BADSESSION."""
+        with self._lock:
+            session = self._sessions.get(session_id)
+        if session is None:
+            raise NfsError(Status.BADSESSION)
+        return session
+
+    def enter(self, session: Session, connection: Connection) -> None:
+        """A SEQUENCE comes by a connection: it is bound by that, or refused (2.10.3.1).
+
+        A session's id is all that one needs to act in it, and it can be seen on the wire. So a new
+        connection has to come from where the client is known to be; from elsewhere, it has to be
+        bound by the client's principal first.
+        """
+        if connection.number in session.connections:
+            return
+        with self._lock:
+            if connection.peer not in session.client.addresses:
+                raise NfsError(Status.CONN_NOT_BOUND_TO_SESSION)
+            self._bind(session, connection)
+
+    def bind(
+        self, session_id: bytes, connection: Connection, credential: Credential, wanted: BindFrom
+    ) -> Bound:
+        """BIND_CONN_TO_SESSION. There is no back channel; who insists on one is refused."""
+        with self._lock:
+            session = self.find(session_id)
+            if principal_of(credential) != session.client.principal:
+                raise NfsError(Status.WRONG_CRED)
+            if wanted is BindFrom.BACK:
+                raise NfsError(Status.INVAL)
+            self._clients.renew(session.client)
+            session.client.came_from(connection.peer)
+            self._bind(session, connection)
+        return Bound.FORE
+
+    def _bind(self, session: Session, connection: Connection) -> None:
+        session.connections[connection.number] = connection
+        self._of_connection.setdefault(connection.number, set()).add(session)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """It is no more; its sessions may go on by another one."""
+        with self._lock:
+            for session in self._of_connection.pop(connection.number, ()):
+                del session.connections[connection.number]
+
+    def destroy(self, session_id: bytes, connection: Connection) -> None:
+        """DESTROY_SESSION, by a connection that is bound to it."""
+        with self._lock:
+            session = self.find(session_id)
+            if connection.number not in session.connections:
+                raise NfsError(Status.CONN_NOT_BOUND_TO_SESSION)
+            self._remove(session)
+
+    def _remove(self, session: Session) -> None:
+        del self._sessions[session.id]
+        del session.client.sessions[session.id]
+        for number in session.connections:
+            self._of_connection[number].discard(session)
+        session.connections.clear()
+        session.slots.close()
+        for gone in self.on_gone:
+            gone(session)
+
+    def _client_gone(self, client: Client) -> None:
+        for session in list(client.sessions.values()):
+            self._remove(session)
+
+    def all(self) -> list[Session]:
+        """Those that there are now."""
+        with self._lock:
+            return list(self._sessions.values())
+
+
+def _created(session: Session, sequence: int) -> bytes:
+    out = Encoder()
+    out.fixed(session.id, ID_BYTES)
+    # No flag is granted: replies do not survive a restart, there is no back channel, and a TCP
+    # connection does not become one of RDMA.
+    out.u32(sequence, 0)
+    session.fore.encode(out)
+    session.back.encode(out)
+    return bytes(out)

@@ -1,0 +1,90 @@
+"""The table of states that stateids name, and what makes a stateid wrong (RFC 8881, 8.2.4)."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Generic, Protocol, TypeVar
+
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.stateid import SEQID_MOST, Stateid
+
+__all__ = ["State", "States", "Versioned"]
+
+_BOOT_BYTES = 4
+_NUMBER_BYTES = 8
+_HALF = 1 << 31
+
+
+class State(Protocol):
+    """What the table holds."""
+
+    other: bytes
+    seqid: int
+
+    @property
+    def client_number(self) -> int:
+        """The client ID that it belongs to."""
+
+
+class Versioned:
+    """A name and a version that changes with the state; what both kinds of states have."""
+
+    def __init__(self, other: bytes) -> None:
+        self.other = other
+        self.seqid = 0
+
+    @property
+    def stateid(self) -> Stateid:
+        """As a client gets it."""
+        return Stateid(self.seqid, self.other)
+
+    def change(self) -> None:
+        """The next version; never 0, which means the latest."""
+        self.seqid = self.seqid % SEQID_MOST + 1
+
+
+S = TypeVar("S", bound=State)
+
+
+class States(Generic[S]):
+    """States by name. A name is the server's instance and 64 random bits: it cannot be guessed."""
+
+    def __init__(self, boot: int) -> None:
+        self._boot = (boot & 0xFFFFFFFF).to_bytes(_BOOT_BYTES, "big")
+        self._states: dict[bytes, S] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def new_name(self) -> bytes:
+        """A name that no state has, and that is not special."""
+        while True:
+            other = self._boot + secrets.token_bytes(_NUMBER_BYTES)
+            if other not in self._states and not Stateid(0, other).is_special:
+                return other
+
+    def add(self, state: S) -> None:
+        """From now on its name finds it."""
+        self._states[state.other] = state
+
+    def remove(self, state: S) -> None:
+        """Its name finds nothing any more, forever."""
+        del self._states[state.other]
+
+    def has(self, state: S) -> bool:
+        """It was added, and not removed since."""
+        return self._states.get(state.other) is state
+
+    def find(self, stateid: Stateid, client_number: int) -> S:
+        """The state that a client means.
+
+        Names of earlier instances of the server are BAD_STATEID as well: in 4.1 the session is
+        what tells a client of the restart (15.1.16.5).
+        """
+        state = self._states.get(stateid.other)
+        if state is None or state.client_number != client_number:
+            raise NfsError(Status.BAD_STATEID)
+        if stateid.seqid and stateid.seqid != state.seqid:
+            is_old = (state.seqid - stateid.seqid) % (1 << 32) < _HALF
+            raise NfsError(Status.OLD_STATEID if is_old else Status.BAD_STATEID)
+        return state

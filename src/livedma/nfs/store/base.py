@@ -1,0 +1,184 @@
+"""The export's root and the way from handles to files and back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+
+from livedma.nfs.context import Credential
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store import syscalls
+from livedma.nfs.store.changes import ChangeInfo, Changes, CtimeChanges
+from livedma.nfs.store.credentials import Actor, Identity, SquashRules
+from livedma.nfs.store.failure import translated
+from livedma.nfs.store.handles import Handles, KernelHandles
+from livedma.nfs.store.node import Node
+from livedma.nfs.store.table import TableHandles
+
+__all__ = ["BENEATH", "Base", "Rules"]
+
+# A name leads to an entry of its directory: to no link's target and no other mount.
+BENEATH = (
+    syscalls.RESOLVE_BENEATH
+    | syscalls.RESOLVE_NO_XDEV
+    | syscalls.RESOLVE_NO_MAGICLINKS
+    | syscalls.RESOLVE_NO_SYMLINKS
+)
+
+
+_U64 = (1 << 64) - 1
+_TRIES = 8  # of a lookup that a rename disturbs
+
+
+class Rules(SquashRules, Protocol):
+    """What the store has to know of the server's configuration."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+
+def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles] | None:
+    try:
+        tree = syscalls.clone_mount(os.fsencode(path))
+    except OSError as failure:
+        if failure.errno in (errno.EPERM, errno.ENOSYS, errno.EINVAL):
+            return None
+        raise
+    try:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
+    finally:
+        os.close(tree)
+    try:
+        return fd, KernelHandles(secret, fd, actor)
+    except OSError:  # The filesystem has no handles, or too long ones; or they may not be opened.
+        os.close(fd)
+        return None
+
+
+def _plain(path: Path, secret: bytes) -> tuple[int, Handles]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return fd, TableHandles(secret, fd)
+
+
+class Base:
+    """A directory and all below it that is on its filesystem.
+
+    A privileged server clones the mount of the directory: other filesystems that are mounted below
+    are not there, clients see the directories that they cover. Without privilege such a directory
+    is an entry that nobody may enter (ACCESS).
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        secret: bytes,
+        config: Rules,
+        changes: Changes | None = None,
+        verifier: bytes | None = None,
+        by_kernel: bool = True,
+    ) -> None:
+        """`secret` makes handles; the same secret recognises them after a restart.
+        `verifier`: eight bytes that differ from those of the instance before (COMMIT).
+        `by_kernel`: handles are the kernel's where that can be; else they come from a table.
+        """
+        self.config = config
+        self.changes: Changes = changes or CtimeChanges()
+        self.verifier = verifier or os.urandom(8)
+        self.actor = Actor(config)
+        path = Path(root)
+        private = _private_mount(path, secret, self.actor) if by_kernel else None
+        self._root_fd, self.handles = private or _plain(path, secret)
+        self._enter = syscalls.Link(os.O_PATH | os.O_NOFOLLOW, BENEATH)
+        self.root = self._node(os.open(f"/proc/self/fd/{self._root_fd}", os.O_PATH | os.O_CLOEXEC))
+        self.links_most = os.fpathconf(self._root_fd, "PC_LINK_MAX")
+        self.has_birth = syscalls.birth_ns(self._root_fd) is not None
+        number = blake2b(self.root.handle, digest_size=8, key=blake2b(secret).digest()).digest()
+        self._fsid = int.from_bytes(number, "big") >> 1
+
+    def close(self) -> None:
+        """Gives the root back; nodes that are still held stay usable."""
+        if self._root_fd >= 0:
+            self.handles.close()
+            os.close(self._root_fd)
+            self._root_fd = -1
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether handles survive a restart."""
+        return self.handles.is_persistent
+
+    def acting_as(self, credential: Credential) -> AbstractContextManager[Identity]:
+        """This thread is the client, as far as files are concerned, until the block ends."""
+        return self.actor.acting_as(credential)
+
+    def fsid(self, node_key: tuple[int, int]) -> tuple[int, int]:
+        """Of the root's filesystem, always the same; of subvolumes in it, which have inode numbers
+        of their own, by their device numbers.
+        """
+        return self._fsid, 0 if node_key[0] == self.root.key[0] else node_key[0]
+
+    @translated
+    def resolve(self, handle: bytes) -> Node:
+        """The file of a handle: BADHANDLE if it was not made here, STALE if the file is gone."""
+        return self._node(self.handles.decode(handle), handle)
+
+    def change(self, node: Node, status: os.stat_result | None = None) -> int:
+        """The change attribute."""
+        status = status or node.stat()
+        return self.changes.value(*node.key, status.st_ctime_ns) & _U64
+
+    def modified(self, node: Node) -> None:
+        """The file was modified by a client: let its change attribute differ from now on."""
+        self.changes.bump(*node.key, node.stat().st_ctime_ns)
+
+    @contextmanager
+    def _changing(self, directory: Node) -> Iterator[_Span]:
+        directory.want_directory()
+        span = _Span(self.change(directory))
+        yield span
+        self.modified(directory)
+        span.after = self.change(directory)
+
+    def _node(self, fd: int, handle: bytes | None = None) -> Node:
+        """Takes the descriptor over."""
+        try:
+            status = os.fstat(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return Node(fd, self.handles, status, handle)
+
+    def _lookup(self, directory: Node, name: bytes) -> Node:
+        fd = self._entered(directory, name)
+        node = self._node(fd)
+        self.handles.found(directory.fd, name, fd)
+        return node
+
+    def _entered(self, directory: Node, name: bytes) -> int:
+        for _ in range(_TRIES):
+            try:
+                return self._enter.open(directory.fd, name)
+            except OSError as failure:
+                # Moved while it was looked up; or for good, if it is a mount.
+                if failure.errno not in (errno.EXDEV, errno.EAGAIN):
+                    raise
+        raise NfsError(Status.DELAY if self.is_persistent else Status.ACCESS)
+
+
+class _Span:
+    """A directory's change attribute before and after something."""
+
+    __slots__ = ("after", "before")
+
+    def __init__(self, before: int) -> None:
+        self.before = self.after = before
+
+    @property
+    def info(self) -> ChangeInfo:
+        return ChangeInfo(self.before, self.after)

@@ -1,0 +1,179 @@
+"""Data of regular files. Descriptors are those that `open` gave; positions are never used."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from enum import IntEnum
+
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store import syscalls
+from livedma.nfs.store.base import Base
+from livedma.nfs.store.failure import translated
+from livedma.nfs.store.metadata import SIZE_MOST
+from livedma.nfs.store.node import Node
+
+__all__ = ["Content", "Stable"]
+
+# What one COPY copies at most: the client asks for the rest, and others get a turn.
+_COPY_MOST = 64 << 20
+
+
+_BLOCK_MOST = 65536  # bytes of a filesystem's block
+
+
+class Stable(IntEnum):
+    """stable_how4."""
+
+    UNSTABLE = 0
+    DATA_SYNC = 1
+    FILE_SYNC = 2
+
+
+_WRITE_FLAGS = {
+    Stable.UNSTABLE: 0,
+    Stable.DATA_SYNC: os.RWF_DSYNC,
+    Stable.FILE_SYNC: os.RWF_SYNC,
+}
+
+
+class Content(Base):
+    """Reading and writing."""
+
+    on_new_verifier: Callable[[bytes], None] | None = None
+
+    @translated
+    def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:
+        """A descriptor for I/O on a regular file; the caller closes it.
+
+        The kernel decides by who this thread acts as. `owner_may`: who owns the file is not refused
+        for its mode, since whoever had it open before a chmod or a restart still has.
+        """
+        node.want_file()
+        flags = (os.O_RDWR if read else os.O_WRONLY) if write else os.O_RDONLY
+        # O_NOFOLLOW would refuse the way by /proc; the node is a regular file for good.
+        flags |= os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+        try:
+            return os.open(node.path, flags)
+        except PermissionError:
+            if not owner_may or node.stat().st_uid != self.actor.current.uid:
+                raise
+        with self.actor.as_server():
+            return os.open(node.path, flags)
+
+    @translated
+    def read(self, fd: int, offset: int, count: int) -> tuple[bytes, bool]:
+        """Data and whether the file ends there."""
+        if offset > SIZE_MOST:
+            return b"", True
+        data = os.pread(fd, min(count, SIZE_MOST - offset), offset)
+        return data, offset + len(data) >= os.fstat(fd).st_size
+
+    @translated
+    def write(self, fd: int, offset: int, data: bytes | memoryview, stable: Stable) -> int:
+        """How many bytes were written, as stably as asked for; fewer than given if space ends."""
+        if offset + len(data) > SIZE_MOST:
+            raise NfsError(Status.FBIG)
+        if not data:
+            return 0
+        try:
+            return os.pwritev(fd, (data,), offset, _WRITE_FLAGS[stable])
+        except OSError as failure:
+            if stable != Stable.UNSTABLE:
+                self._lost(failure)
+            raise
+
+    @translated
+    def sync(self, fd: int) -> None:
+        """What was written to the file survives a crash from here on."""
+        try:
+            os.fsync(fd)
+        except OSError as failure:
+            self._lost(failure)
+            raise
+
+    @translated
+    def commit(self, node: Node) -> bytes:
+        """As `sync`, for who has no descriptor; the write verifier.
+
+        Done as the server: whoever was allowed to write need not be allowed to open again.
+        """
+        node.want_file()
+        with self.actor.as_server():
+            try:
+                fd = os.open(node.path, os.O_RDONLY | os.O_CLOEXEC)
+            except PermissionError:
+                fd = os.open(node.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            self.sync(fd)
+        finally:
+            os.close(fd)
+        return self.verifier
+
+    def _lost(self, failure: OSError) -> None:
+        # The kernel reports a lost page once, perhaps not to who wrote it: a new verifier tells all
+        # clients to write again what was not committed.
+        if failure.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            self.verifier = os.urandom(8)
+            if self.on_new_verifier is not None:
+                self.on_new_verifier(self.verifier)
+
+    @translated
+    def seek(self, fd: int, offset: int, whence: int) -> tuple[int, bool]:
+        """Where data or a hole (os.SEEK_DATA, os.SEEK_HOLE) is from `offset` on, and whether the
+        file ends there. NXIO from its end on (RFC 7862 §15.11.3).
+        """
+        size = os.fstat(fd).st_size
+        if offset >= size:
+            raise NfsError(Status.NXIO)
+        try:
+            found = os.lseek(fd, offset, whence)
+        except OSError as failure:
+            if failure.errno == errno.ENXIO:  # No data up to the end: no error here.
+                return size, True
+            raise
+        return found, found >= size
+
+    @translated
+    def allocate(self, fd: int, offset: int, length: int) -> None:
+        """Space for a range is there, whatever others write."""
+        if length == 0:
+            raise NfsError(Status.INVAL)
+        if offset + length > SIZE_MOST:
+            raise NfsError(Status.FBIG)
+        syscalls.fallocate(fd, 0, offset, length)
+
+    @translated
+    def deallocate(self, fd: int, offset: int, length: int) -> None:
+        """A range is a hole; the file stays as long as it was."""
+        if length == 0:
+            raise NfsError(Status.INVAL)
+        # Up to where the last block may end: filesystems refuse to look further than they can.
+        last = -(-os.fstat(fd).st_size // _BLOCK_MOST) * _BLOCK_MOST
+        length = min(length, last - offset)
+        if length <= 0:
+            return
+        mode = syscalls.FALLOC_FL_PUNCH_HOLE | syscalls.FALLOC_FL_KEEP_SIZE
+        syscalls.fallocate(fd, mode, offset, length)
+
+    @translated
+    def copy(self, source: int, source_at: int, target: int, target_at: int, count: int) -> int:
+        """Bytes copied, at least one, and at most what one call should take. `count` 0: all from
+        `source_at` on. INVAL beyond the source's end (RFC 7862 §15.2.3).
+        """
+        size = os.fstat(source).st_size
+        if source_at + count > size:
+            raise NfsError(Status.INVAL)
+        count = min(count or size - source_at, _COPY_MOST)
+        if target_at + count > SIZE_MOST:
+            raise NfsError(Status.FBIG)
+        copied = 0
+        while copied < count:
+            step = os.copy_file_range(
+                source, target, count - copied, source_at + copied, target_at + copied
+            )
+            if step == 0:  # Somebody cut the source short.
+                break
+            copied += step
+        return copied

@@ -1,0 +1,162 @@
+"""Filehandles that clients keep: what is in them, and how a file is found again.
+
+A handle is a version, a scheme, that scheme's bytes, and a MAC over these, the export's root and a
+secret. Whoever does not know the secret cannot make one, nor use one of another export.
+
+The scheme of privileged servers (`KernelHandles`) is the filesystem's own handle: it survives
+renames and restarts, and holds the inode's generation, so that a new file with an old number is not
+taken for the old one. Servers that may not open by handle, and filesystems that have none, are
+served from a table (`livedma.nfs.store.table`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import struct
+from hashlib import blake2b
+from typing import Protocol
+
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store import syscalls
+from livedma.nfs.store.credentials import Actor
+
+__all__ = ["HANDLE_MOST", "Handles", "KernelHandles", "Seal"]
+
+HANDLE_MOST = 64  # of them RFC 8881 allows 128; this is what NFSv3 allowed, and enough
+MAC_BYTES = 16
+
+_VERSION = 1
+_KERNEL = 1
+_KERNEL_KIND = struct.Struct(">i")
+_HEADER_BYTES = 2
+
+
+class Seal:
+    """Makes handles of one scheme and recognises its own."""
+
+    def __init__(self, secret: bytes, root: bytes, scheme: int) -> None:
+        self._header = bytes((_VERSION, scheme))
+        self._mac = blake2b(
+            root, digest_size=MAC_BYTES, key=blake2b(secret).digest(), person=b"livedma-handle"
+        )
+
+    def _digest(self, body: bytes) -> bytes:
+        mac = self._mac.copy()
+        mac.update(body)
+        return mac.digest()
+
+    def close(self, opaque: bytes) -> bytes:
+        """The handle that holds `opaque`."""
+        body = self._header + opaque
+        if len(body) + MAC_BYTES > HANDLE_MOST:
+            raise syscalls.HandleTooLong(f"{len(opaque)} bytes")
+        return body + self._digest(body)
+
+    def open(self, handle: bytes) -> bytes:
+        """What is in a handle; BADHANDLE if it was not made here."""
+        body, mac = handle[:-MAC_BYTES], handle[-MAC_BYTES:]
+        is_own = len(handle) <= HANDLE_MOST and body[:_HEADER_BYTES] == self._header
+        if not is_own or not hmac.compare_digest(mac, self._digest(body)):
+            raise NfsError(Status.BADHANDLE)
+        return body[_HEADER_BYTES:]
+
+
+class Handles(Protocol):
+    """From files to handles and back."""
+
+    is_persistent: bool
+
+    def encode(self, fd: int) -> bytes:
+        """The handle of an O_PATH descriptor's file."""
+
+    def decode(self, handle: bytes) -> int:
+        """A descriptor (O_PATH) of a handle's file; BADHANDLE if forged, STALE if it is gone."""
+
+    def parent(self, fd: int) -> int:
+        """The directory above a directory, which is not the root; never one outside the export."""
+
+    def found(self, directory: int, name: bytes, fd: int) -> None:
+        """`fd` is what `name` led to."""
+
+    def gone(self, directory: int, name: bytes) -> None:
+        """`name` leads to nothing any more."""
+
+    def close(self) -> None:
+        """Gives descriptors back."""
+
+
+class KernelHandles:
+    """Handles of the filesystem, below a root that is that of a mount of its own.
+
+    A directory that was moved out of the export is STALE: the kernel tells by its way up. Of other
+    files no way up is known, as they may have several: a handle that a client got while the file
+    was in the export stays good, and is subject to the file's own permissions, until the file
+    is removed. So do handles of any NFS server that does not check subtrees.
+    """
+
+    is_persistent = True
+
+    def __init__(self, secret: bytes, root: int, actor: Actor) -> None:
+        """`root`: an open directory, by a mount whose root it is. OSError: it cannot be done."""
+        kind, opaque = syscalls.handle_of(root)
+        self._seal = Seal(secret, _KERNEL_KIND.pack(kind) + opaque, _KERNEL)
+        self._root, self._actor = root, actor
+        self._root_key = _key(root)
+        self._up = syscalls.Link(
+            os.O_PATH | os.O_DIRECTORY,
+            syscalls.RESOLVE_NO_XDEV
+            | syscalls.RESOLVE_NO_MAGICLINKS
+            | syscalls.RESOLVE_NO_SYMLINKS,
+        )
+        os.close(self.decode(self.encode(root)))
+
+    def encode(self, fd: int) -> bytes:
+        kind, opaque = syscalls.handle_of(fd)
+        return self._seal.close(_KERNEL_KIND.pack(kind) + opaque)
+
+    def decode(self, handle: bytes) -> int:
+        opaque = self._seal.open(handle)
+        (kind,) = _KERNEL_KIND.unpack_from(opaque)
+        with self._actor.as_server():
+            try:
+                fd = syscalls.open_by_handle(self._root, kind, opaque[_KERNEL_KIND.size :])
+            except OSError as failure:
+                # What the filesystem cannot make sense of any more was made by it once.
+                if failure.errno in (errno.ESTALE, errno.EINVAL, errno.ENOENT):
+                    raise NfsError(Status.STALE) from None
+                raise
+            try:
+                self._check_inside(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def _check_inside(self, fd: int) -> None:
+        if _key(fd) == self._root_key:
+            return
+        try:
+            os.close(self._up.open(fd, b".."))
+        except NotADirectoryError:
+            return
+        except FileNotFoundError:  # Not below the root, or removed.
+            raise NfsError(Status.STALE) from None
+
+    def parent(self, fd: int) -> int:
+        return self._up.open(fd, b"..")
+
+    def found(self, directory: int, name: bytes, fd: int) -> None:
+        """The filesystem knows."""
+
+    def gone(self, directory: int, name: bytes) -> None:
+        """The filesystem knows."""
+
+    def close(self) -> None:
+        """The root is not its own."""
+
+
+def _key(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino

@@ -1,0 +1,92 @@
+"""A file, directory or whatever else has an inode, held so that it stays what it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from livedma.nfs.numbers import NfsError, Status
+
+if TYPE_CHECKING:
+    from livedma.nfs.store.handles import Handles
+
+__all__ = ["Kind", "Node"]
+
+
+class Kind(IntEnum):
+    """nfs_ftype4, as far as a filesystem has them."""
+
+    REG = 1
+    DIR = 2
+    BLK = 3
+    CHR = 4
+    LNK = 5
+    SOCK = 6
+    FIFO = 7
+
+
+_KINDS = {
+    stat.S_IFREG: Kind.REG,
+    stat.S_IFDIR: Kind.DIR,
+    stat.S_IFBLK: Kind.BLK,
+    stat.S_IFCHR: Kind.CHR,
+    stat.S_IFLNK: Kind.LNK,
+    stat.S_IFSOCK: Kind.SOCK,
+    stat.S_IFIFO: Kind.FIFO,
+}
+
+
+class Node:
+    """A pinned inode: `fd` (O_PATH) refers to it as long as the node lives, whatever its names do.
+
+    `key` is (device, inode): equal for nodes of the same file. O_PATH opens nothing: a FIFO or
+    device is as harmless as any other.
+    """
+
+    __slots__ = ("__weakref__", "_handle", "_handles", "fd", "key", "kind")
+
+    def __init__(
+        self, fd: int, handles: Handles, status: os.stat_result, handle: bytes | None = None
+    ) -> None:
+        """Takes `fd` over."""
+        self.fd = fd
+        self.key = (status.st_dev, status.st_ino)
+        self.kind = _KINDS[stat.S_IFMT(status.st_mode)]
+        self._handles = handles
+        self._handle = handle
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.kind.name} {self.key[0]:x}:{self.key[1]}>"
+
+    @property
+    def handle(self) -> bytes:
+        """What clients call it: at most 64 bytes, the same after a rename and a restart."""
+        if self._handle is None:
+            self._handle = self._handles.encode(self.fd)
+        return self._handle
+
+    @property
+    def path(self) -> str:
+        """A name of it for this process, for calls that want one; leads to it and nothing else."""
+        return f"/proc/self/fd/{self.fd}"
+
+    def stat(self) -> os.stat_result:
+        """What the inode says now."""
+        return os.fstat(self.fd)
+
+    def want_directory(self) -> None:
+        """Only a directory has entries (RFC 8881 §18.13: a link to one is SYMLINK)."""
+        if self.kind != Kind.DIR:
+            raise NfsError(Status.SYMLINK if self.kind == Kind.LNK else Status.NOTDIR)
+
+    def want_file(self) -> None:
+        """Only a regular file has data (RFC 8881 §18.22, §18.32)."""
+        if self.kind == Kind.DIR:
+            raise NfsError(Status.ISDIR)
+        if self.kind != Kind.REG:
+            raise NfsError(Status.SYMLINK if self.kind == Kind.LNK else Status.WRONG_TYPE)

@@ -1,0 +1,291 @@
+"""System calls that Python lacks, or makes for the whole process where one thread is meant.
+
+Each raises `OSError` on failure. File descriptors of O_PATH will do wherever the kernel takes them:
+an empty name is the descriptor's own file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = [
+    "HandleTooLong",
+    "Link",
+    "birth_ns",
+    "capabilities",
+    "chmod",
+    "chown",
+    "clone_mount",
+    "entries",
+    "fallocate",
+    "handle_of",
+    "is_accessible",
+    "mount_of",
+    "open_at",
+    "open_by_handle",
+    "own_filesystem_context",
+    "set_capabilities",
+    "set_fsgid",
+    "set_fsuid",
+    "set_groups",
+    "set_times",
+]
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_EACCESS = 0x200
+_AT_EMPTY_PATH = 0x1000
+_OPEN_TREE_CLONE = 0x1
+_OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+_CLONE_FS = 0x200
+_STATX_BTIME = 0x800
+_STATX_MNT_ID = 0x1000
+_UTIME_NOW = (1 << 30) - 1
+_UTIME_OMIT = (1 << 30) - 2
+_HANDLE_MOST = 128  # MAX_HANDLE_SZ
+_CAPABILITY_VERSION_3 = 0x20080522
+
+# Those without a wrapper in the C library have the same number everywhere, but for setgroups.
+_SYS_OPEN_TREE = 428
+_SYS_OPENAT2 = 437
+_SYS_FACCESSAT2 = 439
+_SYS_SETGROUPS = {"x86_64": 116, "i686": 206, "ppc64le": 81, "s390x": 206}.get(
+    platform.machine(), 159
+)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_int, _uint, _long = ctypes.c_int, ctypes.c_uint, ctypes.c_long
+_pointer, _string, _size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+
+
+def _function(name: str, *arguments: Any, returns: Any = _int) -> Any:
+    ret = _libc[name]  # An object of its own: several prototypes of syscall() live side by side.
+    ret.argtypes, ret.restype = arguments, returns
+    return ret
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+class _FileHandle(ctypes.Structure):
+    _fields_ = (
+        ("handle_bytes", _uint),
+        ("handle_type", _int),
+        ("f_handle", ctypes.c_ubyte * _HANDLE_MOST),
+    )
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", _long), ("nanoseconds", _long))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", _int))
+
+
+_openat2 = _function("syscall", _long, _int, _string, _pointer, _size, returns=_long)
+_open_tree = _function("syscall", _long, _int, _string, _uint, returns=_long)
+_faccessat2 = _function("syscall", _long, _int, _string, _int, _int, returns=_long)
+_setgroups = _function("syscall", _long, _size, _pointer, returns=_long)
+_name_to_handle_at = _function("name_to_handle_at", _int, _string, _pointer, _pointer, _int)
+_open_by_handle_at = _function("open_by_handle_at", _int, _pointer, _int)
+_statx = _function("statx", _int, _string, _int, _uint, _pointer)
+_getdents64 = _function("getdents64", _int, _pointer, _size, returns=ctypes.c_ssize_t)
+_fchownat = _function("fchownat", _int, _string, _uint, _uint, _int)
+_utimensat = _function("utimensat", _int, _string, _pointer, _int)
+_fallocate = _function("fallocate", _int, _int, ctypes.c_int64, ctypes.c_int64)
+_setfsuid = _function("setfsuid", _uint)
+_setfsgid = _function("setfsgid", _uint)
+_unshare = _function("unshare", _int)
+_capget = _function("capget", _pointer, _pointer)
+_capset = _function("capset", _pointer, _pointer)
+
+_HOW_BYTES = ctypes.sizeof(_OpenHow)
+_NOBODY = 0xFFFFFFFF  # setfsuid(-1) fails, and so tells what the id is.
+
+
+class HandleTooLong(OSError):
+    """The filesystem's handles are longer than the kernel lets anybody see."""
+
+
+class Link:
+    """A way to open names below a directory: flags and rules that are prepared once."""
+
+    __slots__ = ("_how",)
+
+    def __init__(self, flags: int, resolve: int, mode: int = 0) -> None:
+        self._how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+
+    def open(self, directory: int, name: bytes) -> int:
+        """openat2."""
+        ret: int = _openat2(_SYS_OPENAT2, directory, name, ctypes.byref(self._how), _HOW_BYTES)
+        return ret if ret >= 0 else _fail()
+
+
+def open_at(directory: int, name: bytes, flags: int, mode: int, resolve: int) -> int:
+    """openat2, once."""
+    return Link(flags, resolve, mode).open(directory, name)
+
+
+def clone_mount(path: bytes) -> int:
+    """A directory as the root of a mount of its own, which nobody else sees and nothing is on.
+
+    Within it `..` ends at its root, also for who was moved out of it meanwhile.
+    """
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC
+    ret: int = _open_tree(_SYS_OPEN_TREE, _AT_FDCWD, path, flags)
+    return ret if ret >= 0 else _fail()
+
+
+def handle_of(fd: int) -> tuple[int, bytes]:
+    """Type and bytes of the filesystem's own handle of a file."""
+    handle, mount = _FileHandle(_HANDLE_MOST), _int()
+    if _name_to_handle_at(fd, b"", ctypes.byref(handle), ctypes.byref(mount), _AT_EMPTY_PATH):
+        _fail()
+    length = handle.handle_bytes
+    return handle.handle_type, bytes(handle.f_handle[:length])
+
+
+def open_by_handle(mount: int, kind: int, opaque: bytes) -> int:
+    """The file of such a handle, as O_PATH; `mount`: any open file of its filesystem."""
+    if len(opaque) > _HANDLE_MOST:
+        raise HandleTooLong(f"{len(opaque)} bytes")
+    handle = _FileHandle(len(opaque), kind, (ctypes.c_ubyte * _HANDLE_MOST)(*opaque))
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    ret: int = _open_by_handle_at(mount, ctypes.byref(handle), flags)
+    return ret if ret >= 0 else _fail()
+
+
+def _statx_of(fd: int, mask: int) -> ctypes.Array[ctypes.c_char]:
+    buffer = ctypes.create_string_buffer(256)
+    if _statx(fd, b"", _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW, mask, buffer):
+        _fail()
+    return buffer
+
+
+def birth_ns(fd: int) -> int | None:
+    """When a file was made; None where the filesystem does not remember."""
+    buffer = _statx_of(fd, _STATX_BTIME)
+    if not ctypes.c_uint32.from_buffer(buffer, 0).value & _STATX_BTIME:
+        return None
+    seconds = ctypes.c_int64.from_buffer(buffer, 80).value
+    return seconds * 10**9 + ctypes.c_uint32.from_buffer(buffer, 88).value
+
+
+def mount_of(fd: int) -> int:
+    """The number of the mount that a file was reached by."""
+    return ctypes.c_uint64.from_buffer(_statx_of(fd, _STATX_MNT_ID), 144).value
+
+
+def entries(fd: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
+    """Fills `buffer` with records of an open directory; bytes of it, 0 at the end."""
+    ret: int = _getdents64(fd, buffer, len(buffer))
+    return ret if ret >= 0 else _fail()
+
+
+def is_accessible(fd: int, mode: int) -> bool:
+    """Whether the kernel would let this thread, with its filesystem ids, do what `mode` says.
+
+    The C library's access() asks for the real ids; the call itself with AT_EACCESS looks at what an
+    open() would look at.
+    """
+    return bool(_faccessat2(_SYS_FACCESSAT2, fd, b"", mode, _AT_EMPTY_PATH | _AT_EACCESS) == 0)
+
+
+def chmod(fd: int, mode: int) -> None:
+    """chmod of a file that need not be open for anything."""
+    os.chmod(f"/proc/self/fd/{fd}", mode)
+
+
+def chown(fd: int, uid: int | None, gid: int | None) -> None:
+    """chown of the file itself, be it a symbolic link; None leaves an id as it is."""
+    uid = _NOBODY if uid is None else uid
+    gid = _NOBODY if gid is None else gid
+    if _fchownat(fd, b"", uid, gid, _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
+        _fail()
+
+
+def set_times(fd: int, accessed_ns: int | float | None, modified_ns: int | float | None) -> None:
+    """Times of the file itself: nanoseconds, infinity for the server's clock, None as they are."""
+    times = (_Timespec * 2)(_timespec(accessed_ns), _timespec(modified_ns))
+    if _utimensat(fd, b"", times, _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
+        _fail()
+
+
+def _timespec(time_ns: int | float | None) -> _Timespec:
+    if time_ns is None:
+        return _Timespec(0, _UTIME_OMIT)
+    if isinstance(time_ns, float):
+        return _Timespec(0, _UTIME_NOW)
+    return _Timespec(*divmod(time_ns, 10**9))
+
+
+def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
+    """fallocate, which unlike posix_fallocate never pretends by writing."""
+    if _fallocate(fd, mode, offset, length):
+        _fail()
+
+
+def set_fsuid(uid: int) -> None:
+    """Who this thread is to filesystems; loses and regains the capabilities over files."""
+    _setfsuid(uid)
+    if _setfsuid(_NOBODY) & _NOBODY != uid:
+        raise PermissionError(f"cannot act as uid {uid}")
+
+
+def set_fsgid(gid: int) -> None:
+    """The group of this thread to filesystems."""
+    _setfsgid(gid)
+    if _setfsgid(_NOBODY) & _NOBODY != gid:
+        raise PermissionError(f"cannot act as gid {gid}")
+
+
+def set_groups(gids: Sequence[int]) -> None:
+    """Supplementary groups of this thread; the C library's function changes those of all."""
+    if _setgroups(_SYS_SETGROUPS, len(gids), (ctypes.c_uint32 * len(gids))(*gids)):
+        _fail()
+
+
+def own_filesystem_context() -> None:
+    """Gives this thread an umask and a working directory of its own."""
+    if _unshare(_CLONE_FS):
+        _fail()
+
+
+def capabilities() -> tuple[int, int, int]:
+    """This thread's: effective, permitted, inheritable."""
+    header, data = _CapabilityHeader(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    if _capget(ctypes.byref(header), data):
+        _fail()
+    return data[0] | data[3] << 32, data[1] | data[4] << 32, data[2] | data[5] << 32
+
+
+def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
+    """Sets this thread's, and no other's."""
+    header, both = _CapabilityHeader(_CAPABILITY_VERSION_3, 0), (effective, permitted, inheritable)
+    data = (ctypes.c_uint32 * 6)(*(one & 0xFFFFFFFF for one in both), *(one >> 32 for one in both))
+    if _capset(ctypes.byref(header), data):
+        _fail()
+
+
+def _fail() -> int:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))

@@ -1,0 +1,93 @@
+"""Names: looking up, removing, moving, linking."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store.base import Base
+from livedma.nfs.store.changes import ChangeInfo
+from livedma.nfs.store.failure import translated
+from livedma.nfs.store.names import checked_name
+from livedma.nfs.store.node import Kind, Node
+
+__all__ = ["Tree"]
+
+
+class Tree(Base):
+    """Directories and what is in them. Every name is checked: it is one entry of its directory."""
+
+    @translated
+    def lookup(self, directory: Node, name: bytes) -> Node:
+        """What an entry leads to; a symbolic link is itself."""
+        directory.want_directory()
+        return self._lookup(directory, checked_name(name))
+
+    @translated
+    def parent(self, directory: Node) -> Node:
+        """The directory above; NOENT above the root."""
+        directory.want_directory()
+        if directory.key == self.root.key:
+            raise NfsError(Status.NOENT)
+        return self._node(self.handles.parent(directory.fd))
+
+    @translated
+    def remove(self, directory: Node, name: bytes) -> ChangeInfo:
+        """Removes a file's name, or an empty directory."""
+        name = checked_name(name)
+        with self._changing(directory) as change:
+            victim = self._lookup(directory, name)
+            if victim.kind == Kind.DIR:
+                os.rmdir(name, dir_fd=directory.fd)
+            else:
+                os.unlink(name, dir_fd=directory.fd)
+                self.modified(victim)
+            self.handles.gone(directory.fd, name)
+        return change.info
+
+    @translated
+    def rename(
+        self, source: Node, old: bytes, target: Node, new: bytes
+    ) -> tuple[ChangeInfo, ChangeInfo]:
+        """Moves an entry over whatever has the new name, if the two are compatible."""
+        old, new = checked_name(old), checked_name(new)
+        with self._changing(source) as from_source, self._changing(target) as to_target:
+            try:
+                os.rename(old, new, src_dir_fd=source.fd, dst_dir_fd=target.fd)
+            except OSError as failure:
+                # RFC 8881 §18.26.3: of other kinds, or a directory that is not empty.
+                if failure.errno in (errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR):
+                    raise NfsError(Status.EXIST) from failure
+                raise
+            moved = self._lookup(target, new)
+            self.modified(moved)
+            if (source.key, old) != (target.key, new):
+                self._settle(source, old)
+        return from_source.info, to_target.info
+
+    def _settle(self, directory: Node, name: bytes) -> None:
+        # Renaming one of two links to a file to the other does nothing, and both names stay.
+        try:
+            self._lookup(directory, name)
+        except (OSError, NfsError):
+            self.handles.gone(directory.fd, name)
+
+    @translated
+    def link(self, node: Node, directory: Node, name: bytes) -> ChangeInfo:
+        """One more name for a file."""
+        name = checked_name(name)
+        if node.kind == Kind.DIR:
+            raise NfsError(Status.ISDIR)
+        with self._changing(directory) as change:
+            os.link(node.path, name, dst_dir_fd=directory.fd, follow_symlinks=True)
+            self.handles.found(directory.fd, name, node.fd)
+            self.modified(node)
+        return change.info
+
+    @translated
+    def readlink(self, node: Node) -> bytes:
+        """What a symbolic link says."""
+        if node.kind != Kind.LNK:
+            raise NfsError(Status.WRONG_TYPE)
+        return os.readlink(b"", dir_fd=node.fd)

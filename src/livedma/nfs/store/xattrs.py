@@ -1,0 +1,85 @@
+"""Extended attributes (RFC 8276): those of the user namespace, less the prefix."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store.base import Base
+from livedma.nfs.store.changes import ChangeInfo
+from livedma.nfs.store.failure import translated
+from livedma.nfs.store.node import Node
+
+__all__ = ["VALUE_MOST", "Xattrs"]
+
+VALUE_MOST = 65536  # XATTR_SIZE_MAX
+_NAME_MOST = 255
+_PREFIX = b"user."
+
+EITHER = 0
+
+
+class Xattrs(Base):
+    """Named values that users attach to files and directories."""
+
+    @translated
+    def get_xattr(self, node: Node, name: bytes) -> bytes:
+        """A value; NOXATTR if there is none of that name."""
+        try:
+            return os.getxattr(node.path, _full(name))
+        except OSError as failure:
+            raise _translated(failure) from failure
+
+    @translated
+    def set_xattr(self, node: Node, name: bytes, value: bytes, flags: int = EITHER) -> ChangeInfo:
+        """`flags`: os.XATTR_CREATE (EXIST if it is there), os.XATTR_REPLACE (NOXATTR if not)."""
+        full = _full(name)
+        if len(value) > VALUE_MOST:
+            raise NfsError(Status.XATTR2BIG)
+        before = self.change(node)
+        try:
+            os.setxattr(node.path, full, value, flags)
+        except OSError as failure:
+            raise _translated(failure) from failure
+        self.modified(node)
+        return ChangeInfo(before, self.change(node))
+
+    @translated
+    def list_xattrs(self, node: Node) -> list[bytes]:
+        """All names, in an order that stays the same."""
+        names = (os.fsencode(name) for name in os.listxattr(node.path))
+        return sorted(name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+
+    @translated
+    def remove_xattr(self, node: Node, name: bytes) -> ChangeInfo:
+        """Removes one; NOXATTR if it is not there."""
+        full = _full(name)
+        before = self.change(node)
+        try:
+            os.removexattr(node.path, full)
+        except OSError as failure:
+            raise _translated(failure) from failure
+        self.modified(node)
+        return ChangeInfo(before, self.change(node))
+
+
+def _full(name: bytes) -> bytes:
+    if not name or b"\0" in name:
+        raise NfsError(Status.INVAL)
+    if len(name) > _NAME_MOST - len(_PREFIX):
+        raise NfsError(Status.NAMETOOLONG)
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        raise NfsError(Status.INVAL) from None
+    return _PREFIX + name
+
+
+def _translated(failure: OSError) -> NfsError:
+    # Filesystems that keep attributes in one block say that it is full.
+    if failure.errno in (errno.E2BIG, errno.ERANGE, errno.ENOSPC):
+        return NfsError(Status.XATTR2BIG)
+    if failure.errno == errno.ENODATA:
+        return NfsError(Status.NOXATTR)
+    raise failure

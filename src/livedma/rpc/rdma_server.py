@@ -1,0 +1,410 @@
+"""The server's side of RPC-over-RDMA: listens at a port, and serves a program to who connects.
+
+Each connection has a window of its own with two pools: for Receives and replies, and for data.
+Calls are worked on by threads, as far as no native program takes them (`set_native_program`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import selectors
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from livedma._native.storage import Endpoint, Service, SlowCall
+from livedma.errors import BudgetError, LimitError, LivedmaError, NoRoomError
+from livedma.memory import Pool, PoolClosed, Window
+from livedma.rdma import Device, QueuePair, cm
+from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
+from livedma.rpc.rdma_private import Inline, PrivateData, agree
+from livedma.rpc.service import Program
+
+__all__ = ["Options", "RdmaConnection", "RdmaServer"]
+
+_LOOK_S = 0.5  # so often threads look whether the server is closed
+_ACCEPT_S = 10.0  # for a peer to confirm its connection
+_ACCEPTING = 4  # at a time
+_NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How connections are served.
+
+    `window_bytes` is what a connection may have at most, of which `mapped_bytes` (a quarter, if
+    None) are memory from the start. `credits`: calls that a peer may have under way to begin with;
+    `credits_max`: what they may be raised to. `message_bytes`: the longest call for Python whose
+    parts have to be fetched; `gathered_bytes`: what such calls of a connection may take together.
+    `stall_s`: a peer that takes no reply for so long is cut off.
+    """
+
+    window_bytes: int = 64 << 20
+    mapped_bytes: int | None = None
+    buffer_bytes: int = 64 << 10
+    inline_bytes: int = 4096
+    credits: int = 64
+    credits_max: int = 1024
+    connections: int = 64
+    workers: int = 4
+    message_bytes: int = (1 << 20) + (64 << 10)
+    gathered_bytes: int = 16 << 20
+    stall_s: float = 60.0
+    remote_invalidation: bool = True
+    spin_s: float = 50e-6
+
+    @property
+    def max_send(self) -> int:
+        """Requests that a queue pair takes at a time."""
+        return _ring(2 * self.credits_max)
+
+    @property
+    def max_recv(self) -> int:
+        return _ring(self.credits_max)
+
+    @property
+    def completions(self) -> int:
+        """That one connection may have at a time."""
+        return self.max_send + self.max_recv
+
+
+class RdmaConnection:
+    """A peer (`livedma.rpc.service.Connection`), with its memory and its levers."""
+
+    kind: Literal["rdma"] = "rdma"
+
+    def __init__(self, server: RdmaServer, request: cm.Request) -> None:
+        """Makes all it needs; NoRoomError and its like if that cannot be had."""
+        options = server.options
+        self.number = next(_numbers)
+        self.peer = request.peer
+        self._own = PrivateData(
+            options.inline_bytes, options.inline_bytes, options.remote_invalidation
+        )
+        self.inline: Inline = agree(self._own, PrivateData.decode(request.private_data))
+        self._server = server
+        self._stack = ExitStack()
+        self._cm: cm.Connection | None = None
+        self.endpoint: Endpoint | None = None
+        with ExitStack() as stack:
+            self._pd = server.device.protection_domain()
+            self.window: Window = stack.enter_context(
+                self._pd.window(options.window_bytes, mapped=_mapped_bytes(options))
+            )
+            self.receive_pool = stack.enter_context(
+                Pool(
+                    self.window,
+                    options.inline_bytes,
+                    minimum=options.credits + 1,
+                    maximum=2 * options.credits_max,
+                )
+            )
+            self.data_pool = stack.enter_context(
+                Pool(self.window, options.buffer_bytes, options.buffer_bytes, minimum=1)
+            )
+            self._stack = stack.pop_all()
+
+    def accept(self, request: cm.Request) -> None:
+        """Until the peer has confirmed; raises what `Request.accept` does."""
+        options = self._server.options
+        self._cm = request.accept(
+            private_data=self._own.encode(),
+            timeout=_ACCEPT_S,
+            pd=self._pd,
+            cq=self._server.cq,
+            access=(),
+            prepare=self._prepare,
+            max_send=options.max_send,
+            max_recv=options.max_recv,
+            max_send_sge=1,
+            max_recv_sge=1,
+            max_inline=0,
+        )
+        assert self.endpoint is not None
+        self.endpoint.start()
+
+    def _prepare(self, qp: QueuePair) -> None:
+        """Receives are there before the peer may send; calls may come before it has confirmed."""
+        options = self._server.options
+        self.endpoint = Endpoint(
+            self._server.service,
+            qp,
+            self.receive_pool,
+            self.data_pool,
+            number=self.number,
+            credits=options.credits,
+            credits_max=options.credits_max,
+            completions=options.completions,
+            send_inline=self.inline.send_bytes,
+            may_invalidate=self.inline.remote_invalidation,
+            message_bytes=options.message_bytes,
+            gathered_bytes=options.gathered_bytes,
+            stall=options.stall_s,
+            owner=self,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self.endpoint is not None and self.endpoint.is_open
+
+    @property
+    def credits(self) -> int:
+        """Calls that the peer may have under way; may be raised and lowered at any time."""
+        return 0 if self.endpoint is None else self.endpoint.credits
+
+    @credits.setter  # noqa: A003 - the specification's word
+    def credits(self, value: int) -> None:
+        if not 0 < value <= self._server.options.credits_max:
+            raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
+        if self.endpoint is not None:
+            self.endpoint.credits = value
+
+    def statistics(self) -> dict[str, Any]:
+        """What the endpoint counts: credits, calls, bytes, errors by kind; waits are (count, sum,
+        longest, buckets), in ns."""
+        assert self.endpoint is not None
+        return self.endpoint.statistics()
+
+    def close(self) -> None:
+        """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
+        if self.endpoint is not None:
+            self.endpoint.close()
+
+    def _release(self) -> None:
+        """Nothing of it is posted or being worked on."""
+        if self._cm is not None:
+            self._cm.close()
+        self._stack.close()
+
+
+class RdmaServer:
+    """Serves a program at a port of a device. A context manager, which closes it.
+
+    `connections` are those that are open. A device that closes closes its servers before.
+    """
+
+    def __init__(
+        self, device: Device, port: int, program: Program, options: Options | None = None
+    ) -> None:
+        self.device = device
+        self.port = port
+        self.options = options or Options()
+        self.refused = 0  # connections for which there was no memory, or no place
+        self._program = program
+        self._lock = threading.Condition()
+        self._connections: dict[int, RdmaConnection] = {}
+        self._is_closing = False
+        completions = self.options.completions * self.options.connections
+        self.cq = device.completion_queue(completions)
+        self.service = Service(device, self.cq, completions, self.options.spin_s)
+        self._keeper = _Keeper()
+        self._accepting = ThreadPoolExecutor(_ACCEPTING, "livedma-rpc-accept")
+        try:
+            self._listener = cm.listen(device, port)
+        except BaseException:
+            self.service.stop()
+            self._keeper.close()
+            self.cq.close()
+            raise
+        self._threads = [
+            _thread("listen", self._listen),
+            _thread("over", self._reap),
+            *(_thread(f"worker-{i}", self._work) for i in range(self.options.workers)),
+        ]
+        device.before_close.append(self.close)
+
+    def set_native_program(self, capsule: object | None) -> None:
+        """Who is shown calls before Python is: a capsule "ldma_program"."""
+        self.service.set_program(capsule)
+
+    @property
+    def connections(self) -> list[RdmaConnection]:
+        with self._lock:
+            return list(self._connections.values())
+
+    def close(self) -> None:
+        """Ends everything: no new connections, those that are open are cut, calls end."""
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+        self._listener.close()
+        self._accepting.shutdown()
+        for connection in self.connections:
+            connection.close()
+        with self._lock:
+            self._lock.wait_for(lambda: not self._connections)
+        self.service.stop()
+        for thread in self._threads:
+            thread.join()
+        self._keeper.close()
+        self.cq.close()
+        if self.close in self.device.before_close:
+            self.device.before_close.remove(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _listen(self) -> None:
+        for request in self._listener:
+            try:
+                self._accepting.submit(self._accept, request)
+            except RuntimeError:  # it was shut down meanwhile
+                request.reject()
+
+    def _accept(self, request: cm.Request) -> None:
+        try:
+            connection = self._admit(request)
+        except _NO_MEMORY:
+            self.refused += 1
+            request.reject()
+            return
+        try:
+            connection.accept(request)
+        except (LivedmaError, OSError, ValueError, TimeoutError):
+            self._abandon(connection)
+        except BaseException:
+            self._abandon(connection)
+            _report()
+        else:
+            if self._is_closing:
+                connection.close()
+
+    def _admit(self, request: cm.Request) -> RdmaConnection:
+        with self._lock:
+            if self._is_closing or len(self._connections) >= self.options.connections:
+                raise NoRoomError(f"{self.options.connections} connections are enough")
+        connection = RdmaConnection(self, request)
+        with self._lock:
+            self._connections[connection.number] = connection
+        self._keeper.add(connection.receive_pool)
+        self._keeper.add(connection.data_pool)
+        return connection
+
+    def _abandon(self, connection: RdmaConnection) -> None:
+        """The peer did not confirm: what there is of the connection goes."""
+        if connection.endpoint is None:
+            self._forget(connection)
+        else:
+            connection.close()
+
+    def _forget(self, connection: RdmaConnection) -> None:
+        self._keeper.remove(connection.receive_pool)
+        self._keeper.remove(connection.data_pool)
+        try:
+            connection._release()
+        finally:
+            with self._lock:
+                del self._connections[connection.number]
+                self._lock.notify_all()
+
+    def _reap(self) -> None:
+        while not self.service.is_stopped:
+            endpoint = self.service.next_over(_LOOK_S)
+            if endpoint is not None:
+                self._end(endpoint.owner)
+
+    def _end(self, connection: RdmaConnection) -> None:
+        try:
+            self._program.closed(connection)
+        except Exception:
+            _report()
+        try:
+            self._forget(connection)
+        except Exception:
+            _report()
+
+    def _work(self) -> None:
+        while not self.service.is_stopped:
+            call = self.service.next_call(_LOOK_S)
+            if call is not None:
+                self._serve(call)
+
+    def _serve(self, call: SlowCall) -> None:
+        connection: RdmaConnection = call.endpoint.owner
+        try:
+            parts = self._program(connection, call.message)
+        except Exception:
+            _report()
+            call.reply([encode_reply(Accepted(call.xid, AcceptStatus.SYSTEM_ERR))])
+            return
+        if parts is None:
+            call.drop()
+        else:
+            call.reply(parts)
+
+
+class _Keeper:
+    """One thread that lets the pools of all connections grow when C code waits for a buffer."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._thread = _thread("keeper", self._run)
+
+    def add(self, pool: Pool) -> None:
+        descriptor = pool.listen_for_calls()
+        os.set_blocking(descriptor, False)
+        self._selector.register(descriptor, selectors.EVENT_READ, pool)
+        os.eventfd_write(descriptor, 1)  # it may have called before
+
+    def remove(self, pool: Pool) -> None:
+        """From now on the thread does not touch it."""
+        with self._lock:
+            self._selector.unregister(pool.listen_for_calls())
+
+    def close(self) -> None:
+        self._is_closed = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        self._selector.close()
+        os.close(self._wake)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            for key, _ in self._selector.select(_LOOK_S):
+                with self._lock:
+                    if key.data is not None and key.fileobj in self._selector.get_map():
+                        self._tend(key.fd, key.data)
+
+    def _tend(self, descriptor: int, pool: Pool) -> None:
+        try:
+            os.eventfd_read(descriptor)
+            pool.tend()
+        except (BlockingIOError, PoolClosed):
+            pass
+        except Exception:  # the source's: said, and no reason to leave the others alone
+            _report()
+
+
+def _ring(least: int) -> int:
+    """Rings have as many places as a power of two."""
+    return 1 << (least - 1).bit_length()
+
+
+def _mapped_bytes(options: Options) -> int:
+    if options.mapped_bytes is not None:
+        return options.mapped_bytes
+    return options.window_bytes // 4
+
+
+def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, name=f"livedma-rpc-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _report() -> None:
+    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

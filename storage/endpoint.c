@@ -1,0 +1,320 @@
+#include "endpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "endpoint_internal.h"
+
+static uint32_t clamped(uint32_t credits, uint32_t most)
+{
+	if (credits < 1)
+		return 1;
+	return credits < most ? credits : most;
+}
+
+static bool is_valid(const struct ldma_endpoint_config *config)
+{
+	return config->qp && config->receive_pool && config->data_pool && config->credits &&
+	       config->credits <= config->credits_max && config->credits_max <= 1u << 16 &&
+	       config->receive_bytes >= config->send_inline &&
+	       config->send_inline >= 2 * LDMA_RPCRDMA_ERROR_BYTES && config->data_bytes &&
+	       config->message_bytes <= config->gathered_bytes &&
+	       config->limits.chunks <= LDMA_RPCRDMA_CHUNKS &&
+	       config->limits.segments <= LDMA_RPCRDMA_SEGMENTS;
+}
+
+int ldma_endpoint_create(struct ldma_service *service, const struct ldma_endpoint_config *config,
+			 struct ldma_endpoint **ret)
+{
+	struct ldma_endpoint *endpoint;
+	int error;
+
+	if (!is_valid(config))
+		return -EINVAL;
+	endpoint = calloc(1, sizeof(*endpoint));
+	if (!endpoint)
+		return -ENOMEM;
+	endpoint->config = *config;
+	endpoint->service = service;
+	endpoint->refs = 2; /* the creator's and the service's */
+	endpoint->target = config->credits;
+	error = service_add(service, endpoint);
+	if (error) {
+		free(endpoint);
+		return error;
+	}
+	ldma_endpoint_set_credits(endpoint, config->credits);
+	*ret = endpoint;
+	return 0;
+}
+
+void endpoint_get(struct ldma_endpoint *endpoint)
+{
+	__atomic_add_fetch(&endpoint->refs, 1, __ATOMIC_RELAXED);
+}
+
+void ldma_endpoint_put(struct ldma_endpoint *endpoint)
+{
+	struct block *block;
+
+	if (!endpoint || __atomic_sub_fetch(&endpoint->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	while ((block = endpoint->blocks)) {
+		endpoint->blocks = block->next;
+		free(block);
+	}
+	free(endpoint);
+}
+
+void ldma_endpoint_start(struct ldma_endpoint *endpoint)
+{
+	outbox_submit(endpoint);
+}
+
+void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
+{
+	ldma_lock(&endpoint->lock);
+	endpoint->target = clamped(credits, endpoint->config.credits_max);
+	endpoint->stats.credits = endpoint->target;
+	credits_top_up(endpoint);
+	ldma_unlock(&endpoint->lock);
+	outbox_submit(endpoint);
+}
+
+bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
+{
+	bool is_open;
+
+	ldma_lock(&endpoint->lock);
+	is_open = !endpoint->is_broken;
+	ldma_unlock(&endpoint->lock);
+	return is_open;
+}
+
+void *ldma_endpoint_owner(struct ldma_endpoint *endpoint)
+{
+	return endpoint->config.owner;
+}
+
+void ldma_endpoint_get_stats(struct ldma_endpoint *endpoint, struct ldma_endpoint_stats *ret)
+{
+	ldma_lock(&endpoint->lock);
+	*ret = endpoint->stats;
+	for (const struct op *op = endpoint->first_op; op; op = op->next)
+		ret->queued_sends++;
+	ldma_unlock(&endpoint->lock);
+}
+
+/* A Receive that nothing came for. */
+static void end_receive(struct request *request)
+{
+	struct ldma_endpoint *endpoint = request->call.endpoint;
+	uint64_t handle = request->buffer.handle;
+
+	ldma_lock(&endpoint->lock);
+	request->next = endpoint->free_requests;
+	endpoint->free_requests = request;
+	ldma_unlock(&endpoint->lock);
+	ldma_pool_return(endpoint->config.receive_pool, handle);
+}
+
+static void end_op(struct op *op)
+{
+	if (op->kind == OP_READ)
+		piece_end_pull(CONTAINER(op, struct piece, op), -ECONNRESET);
+	else if (op->kind == OP_WRITE)
+		piece_free(CONTAINER(op, struct piece, op));
+	else
+		request_finish(CONTAINER(op, struct request, op));
+}
+
+/* What had not been posted. The queue pair does nothing any more, so that buffers may be used again. */
+static void end_unposted(struct op *ops, struct request_list *receives, struct request_list *calls)
+{
+	struct request *request;
+
+	while (ops) {
+		struct op *op = ops;
+
+		ops = op->next;
+		end_op(op);
+	}
+	while ((request = list_take(receives)))
+		end_receive(request);
+	while ((request = list_take(calls))) {
+		request->whole_bytes = 0; /* it has waited for them */
+		request_finish(request);
+	}
+}
+
+/* True: it waited, and does so no more. The endpoint is locked. */
+static bool stop_awaiting_receive(struct ldma_endpoint *endpoint)
+{
+	if (!endpoint->is_awaiting_receive ||
+	    ldma_pool_cancel(endpoint->config.receive_pool, &endpoint->receive_waiter))
+		return false;
+	endpoint->is_awaiting_receive = false;
+	return true;
+}
+
+void endpoint_break(struct ldma_endpoint *endpoint)
+{
+	struct ldma_service *service = endpoint->service;
+	struct request_list receives, calls;
+	struct piece *cancelled;
+	struct op *ops;
+	bool has_awaited;
+	uint32_t drained_at;
+
+	ldma_lock(&endpoint->lock);
+	if (endpoint->is_broken) {
+		ldma_unlock(&endpoint->lock);
+		return;
+	}
+	endpoint->is_broken = endpoint->is_ending = true;
+	endpoint_get(endpoint);
+	ops = endpoint->first_op;
+	receives = endpoint->to_post;
+	calls = endpoint->to_gather;
+	endpoint->first_op = NULL;
+	endpoint->to_post = endpoint->to_gather = (struct request_list){0};
+	endpoint->to_post_count = 0;
+	cancelled = piece_cancel_all(endpoint);
+	has_awaited = stop_awaiting_receive(endpoint);
+	ldma_unlock(&endpoint->lock);
+
+	ldma_port_lock(service->config.port);
+	ldma_qp_modify(endpoint->config.qp, LDMA_QP_ERR, NULL);
+	drained_at = service->config.cq->tail;
+	ldma_port_unlock(service->config.port);
+	service_breaks(service, endpoint, drained_at);
+
+	piece_fail_all(cancelled);
+	end_unposted(ops, &receives, &calls);
+	ldma_lock(&endpoint->lock);
+	endpoint->is_ending = false;
+	ldma_unlock(&endpoint->lock);
+	endpoint_check_over(endpoint);
+	if (has_awaited)
+		ldma_endpoint_put(endpoint);
+	ldma_endpoint_put(endpoint);
+}
+
+void ldma_endpoint_close(struct ldma_endpoint *endpoint)
+{
+	endpoint_break(endpoint);
+}
+
+void endpoint_drained(struct ldma_endpoint *endpoint)
+{
+	ldma_lock(&endpoint->lock);
+	endpoint->is_drained = true;
+	ldma_unlock(&endpoint->lock);
+	endpoint_check_over(endpoint);
+}
+
+void endpoint_check_over(struct ldma_endpoint *endpoint)
+{
+	const struct ldma_endpoint_stats *stats = &endpoint->stats;
+	bool is_over;
+
+	ldma_lock(&endpoint->lock);
+	is_over = endpoint->is_broken && !endpoint->is_ending && endpoint->is_drained &&
+		  !endpoint->is_over && !stats->in_progress && !stats->replying &&
+		  !endpoint->is_awaiting_receive;
+	if (is_over)
+		endpoint->is_over = true;
+	ldma_unlock(&endpoint->lock);
+	if (is_over)
+		service_over(endpoint->service, endpoint);
+}
+
+static void complete_receive(struct request *request, const struct ldma_wc *wc, uint64_t now)
+{
+	struct ldma_endpoint *endpoint = request->call.endpoint;
+	bool is_call = wc->status == LDMA_WC_SUCCESS;
+
+	ldma_lock(&endpoint->lock);
+	endpoint->stats.posted--;
+	if (is_call) {
+		endpoint->stats.in_progress++;
+		endpoint->stats.calls++;
+		endpoint->stats.bytes_received += wc->byte_length;
+		endpoint_get(endpoint);
+	}
+	ldma_unlock(&endpoint->lock);
+	if (is_call)
+		request_arrive(request, wc->byte_length, now);
+	else
+		end_receive(request);
+}
+
+/* They complete in the order in which they were posted. */
+static void complete_send(struct request *request, const struct ldma_wc *wc)
+{
+	struct ldma_endpoint *endpoint = request->call.endpoint;
+
+	ldma_lock(&endpoint->lock);
+	list_take(&endpoint->sending);
+	if (wc->status == LDMA_WC_SUCCESS) {
+		endpoint->stats.replies++;
+		endpoint->stats.bytes_sent += request->send_bytes;
+	}
+	ldma_unlock(&endpoint->lock);
+	request_finish(request);
+}
+
+static void complete_piece(struct piece *piece, const struct ldma_wc *wc)
+{
+	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
+	bool is_there = wc->status == LDMA_WC_SUCCESS;
+
+	ldma_lock(&endpoint->lock);
+	if (piece->is_pull && is_there)
+		endpoint->stats.bytes_pulled += piece->shown.length;
+	ldma_unlock(&endpoint->lock);
+	if (piece->is_pull)
+		piece_end_pull(piece, is_there ? 0 : -ECONNRESET);
+	else
+		piece_free(piece);
+}
+
+static struct ldma_endpoint *endpoint_of(enum tag tag, void *pointer)
+{
+	switch (tag) {
+	case TAG_RECEIVE:
+	case TAG_SEND:
+		return ((struct request *)pointer)->call.endpoint;
+	case TAG_PIECE:
+		return ((struct piece *)pointer)->request->call.endpoint;
+	default:
+		return pointer;
+	}
+}
+
+void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
+{
+	enum tag tag = (enum tag)(wc->wr_id & TAG_MASK);
+	void *pointer = (void *)(uintptr_t)(wc->wr_id & ~(uint64_t)TAG_MASK);
+	struct ldma_endpoint *endpoint = endpoint_of(tag, pointer);
+	bool has_more;
+
+	if (wc->status != LDMA_WC_SUCCESS) {
+		ldma_lock(&endpoint->lock);
+		endpoint->stats.errors.connection += wc->status != LDMA_WC_WR_FLUSH_ERR;
+		ldma_unlock(&endpoint->lock);
+		endpoint_break(endpoint);
+	}
+	if (tag == TAG_RECEIVE)
+		complete_receive(pointer, wc, now);
+	else if (tag == TAG_SEND)
+		complete_send(pointer, wc);
+	else if (tag == TAG_PIECE)
+		complete_piece(pointer, wc);
+	/* The send queue may have room again. */
+	ldma_lock(&endpoint->lock);
+	has_more = endpoint->first_op;
+	ldma_unlock(&endpoint->lock);
+	if (has_more)
+		outbox_submit(endpoint);
+}

@@ -1,0 +1,324 @@
+#include "server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "endpoint_internal.h"
+
+#define BATCH 64                    /* completions handled in a row */
+#define SLICE_NS UINT64_C(50000000) /* so often the thread looks what else there is to do */
+
+bool service_is_batching(const struct ldma_service *service)
+{
+	return pthread_equal(__atomic_load_n(&service->self, __ATOMIC_RELAXED), pthread_self()) &&
+	       service->is_batching;
+}
+
+void service_mark_dirty(struct ldma_service *service, struct ldma_endpoint *endpoint)
+{
+	if (endpoint->is_dirty)
+		return;
+	endpoint->is_dirty = true;
+	endpoint->next_dirty = service->dirty;
+	service->dirty = endpoint;
+}
+
+/* All that a batch has led to, under one lock. What has to be broken is, after it. */
+static void post_all(struct ldma_service *service, uint64_t now)
+{
+	struct ldma_endpoint *endpoint, *broken = NULL;
+
+	if (!service->dirty)
+		return;
+	ldma_port_lock(service->config.port);
+	while ((endpoint = service->dirty)) {
+		service->dirty = endpoint->next_dirty;
+		endpoint->is_dirty = false;
+		if (!outbox_post(endpoint, now)) {
+			endpoint->next_dirty = broken;
+			broken = endpoint;
+		}
+	}
+	ldma_port_unlock(service->config.port);
+	__atomic_add_fetch(&service->stats.locks, 1, __ATOMIC_RELAXED);
+	while ((endpoint = broken)) {
+		broken = endpoint->next_dirty;
+		endpoint_break(endpoint);
+	}
+}
+
+static uint32_t handle_batch(struct ldma_service *service)
+{
+	struct ldma_wc wcs[BATCH];
+	uint32_t count = ldma_cq_poll(service->config.cq, wcs, BATCH);
+	uint64_t now = now_ns();
+
+	service->is_batching = true;
+	for (uint32_t i = 0; i < count; i++)
+		endpoint_complete(&wcs[i], now);
+	service->is_batching = false;
+	post_all(service, now);
+	__atomic_add_fetch(&service->stats.batches, count > 0, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&service->stats.completions, count, __ATOMIC_RELAXED);
+	return count;
+}
+
+/* An endpoint that broke, and all of whose completions were handled; it is no more in the list. */
+static struct ldma_endpoint *take_drained(struct ldma_service *service)
+{
+	uint32_t head = service->config.cq->head;
+	struct ldma_endpoint **at = &service->endpoints, *found = NULL;
+
+	pthread_mutex_lock(&service->mutex);
+	for (; *at && !found; at = &(*at)->next) {
+		struct ldma_endpoint *endpoint = *at;
+
+		if (!endpoint->is_breaking || (int32_t)(head - endpoint->drained_at) < 0)
+			continue;
+		found = endpoint;
+		*at = endpoint->next;
+		service->breaking--;
+		service->completions -= endpoint->config.completions;
+		break;
+	}
+	pthread_mutex_unlock(&service->mutex);
+	return found;
+}
+
+static void end_drained(struct ldma_service *service)
+{
+	struct ldma_endpoint *endpoint;
+
+	while (__atomic_load_n(&service->breaking, __ATOMIC_RELAXED) &&
+	       (endpoint = take_drained(service))) {
+		endpoint_drained(endpoint);
+		ldma_endpoint_put(endpoint);
+	}
+}
+
+static bool is_stalled(struct ldma_endpoint *endpoint, uint64_t now)
+{
+	const struct request *oldest;
+	bool is_stalled;
+
+	ldma_lock(&endpoint->lock);
+	oldest = endpoint->sending.first;
+	is_stalled = !endpoint->is_broken && oldest && endpoint->config.stall_ns &&
+		     now > oldest->sent_ns && now - oldest->sent_ns > endpoint->config.stall_ns;
+	endpoint->stats.errors.stalled += is_stalled;
+	ldma_unlock(&endpoint->lock);
+	return is_stalled;
+}
+
+static struct ldma_endpoint *find_stalled(struct ldma_service *service, uint64_t now)
+{
+	struct ldma_endpoint *endpoint;
+
+	pthread_mutex_lock(&service->mutex);
+	endpoint = service->endpoints;
+	while (endpoint && !is_stalled(endpoint, now))
+		endpoint = endpoint->next;
+	pthread_mutex_unlock(&service->mutex);
+	return endpoint;
+}
+
+/* Endpoints leave by this thread alone, so what was found stays. */
+static void end_stalled(struct ldma_service *service)
+{
+	uint64_t now = now_ns();
+	struct ldma_endpoint *endpoint;
+
+	if (now - service->looked_ns < SLICE_NS)
+		return;
+	service->looked_ns = now;
+	while ((endpoint = find_stalled(service, now)))
+		endpoint_break(endpoint);
+}
+
+static void *run(void *arg)
+{
+	struct ldma_service *service = arg;
+	const struct ldma_service_config *config = &service->config;
+
+	__atomic_store_n(&service->self, pthread_self(), __ATOMIC_RELAXED);
+	while (!__atomic_load_n(&service->is_stopping, __ATOMIC_ACQUIRE)) {
+		ldma_port_wait(config->port, config->cq, config->spin_ns, SLICE_NS);
+		__atomic_add_fetch(&service->stats.wakes, 1, __ATOMIC_RELAXED);
+		while (handle_batch(service) == BATCH)
+			;
+		end_drained(service);
+		end_stalled(service);
+	}
+	return NULL;
+}
+
+static void init_condition(pthread_cond_t *condition)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(condition, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+int ldma_service_create(const struct ldma_service_config *config, struct ldma_service **ret)
+{
+	struct ldma_service *service = calloc(1, sizeof(*service));
+	int error;
+
+	if (!service)
+		return -ENOMEM;
+	service->config = *config;
+	pthread_mutex_init(&service->mutex, NULL);
+	init_condition(&service->has_call);
+	init_condition(&service->has_over);
+	error = pthread_create(&service->thread, NULL, run, service);
+	if (error) {
+		service->is_stopping = true;
+		free(service);
+		return -error;
+	}
+	*ret = service;
+	return 0;
+}
+
+void ldma_service_stop(struct ldma_service *service)
+{
+	bool was_stopping;
+
+	pthread_mutex_lock(&service->mutex);
+	was_stopping = service->is_stopping;
+	__atomic_store_n(&service->is_stopping, true, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&service->has_call);
+	pthread_cond_broadcast(&service->has_over);
+	pthread_mutex_unlock(&service->mutex);
+	if (!was_stopping)
+		pthread_join(service->thread, NULL);
+}
+
+void ldma_service_destroy(struct ldma_service *service)
+{
+	if (!service)
+		return;
+	ldma_service_stop(service);
+	pthread_cond_destroy(&service->has_call);
+	pthread_cond_destroy(&service->has_over);
+	pthread_mutex_destroy(&service->mutex);
+	free(service);
+}
+
+bool ldma_service_is_stopped(struct ldma_service *service)
+{
+	return __atomic_load_n(&service->is_stopping, __ATOMIC_ACQUIRE);
+}
+
+void ldma_service_set_program(struct ldma_service *service, struct ldma_program *program)
+{
+	__atomic_store_n(&service->program, program, __ATOMIC_RELEASE);
+}
+
+struct ldma_service_stats ldma_service_stats(struct ldma_service *service)
+{
+	return (struct ldma_service_stats){
+		.wakes = __atomic_load_n(&service->stats.wakes, __ATOMIC_RELAXED),
+		.batches = __atomic_load_n(&service->stats.batches, __ATOMIC_RELAXED),
+		.completions = __atomic_load_n(&service->stats.completions, __ATOMIC_RELAXED),
+		.locks = __atomic_load_n(&service->stats.locks, __ATOMIC_RELAXED),
+	};
+}
+
+int service_add(struct ldma_service *service, struct ldma_endpoint *endpoint)
+{
+	uint32_t wanted = endpoint->config.completions;
+	int error = 0;
+
+	pthread_mutex_lock(&service->mutex);
+	if (service->is_stopping)
+		error = -ESHUTDOWN;
+	else if (wanted > service->config.completions - service->completions)
+		error = -ENOSPC;
+	if (!error) {
+		service->completions += wanted;
+		endpoint->next = service->endpoints;
+		service->endpoints = endpoint;
+	}
+	pthread_mutex_unlock(&service->mutex);
+	return error;
+}
+
+void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint,
+		    uint32_t drained_at)
+{
+	pthread_mutex_lock(&service->mutex);
+	endpoint->is_breaking = true;
+	endpoint->drained_at = drained_at;
+	__atomic_add_fetch(&service->breaking, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&service->mutex);
+}
+
+void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint)
+{
+	pthread_mutex_lock(&service->mutex);
+	endpoint->next_over = NULL;
+	if (service->first_over)
+		service->last_over->next_over = endpoint;
+	else
+		service->first_over = endpoint;
+	service->last_over = endpoint;
+	pthread_cond_signal(&service->has_over);
+	pthread_mutex_unlock(&service->mutex);
+}
+
+void service_queue(struct ldma_service *service, struct request *request)
+{
+	pthread_mutex_lock(&service->mutex);
+	list_append(&service->calls, request);
+	pthread_cond_signal(&service->has_call);
+	pthread_mutex_unlock(&service->mutex);
+}
+
+/* The caller has the mutex. False: time is up, or the service has stopped. */
+static bool wait_for(struct ldma_service *service, pthread_cond_t *condition, uint64_t until_ns)
+{
+	struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+				 .tv_nsec = (long)(until_ns % 1000000000)};
+
+	return !service->is_stopping &&
+	       pthread_cond_timedwait(condition, &service->mutex, &until) != ETIMEDOUT;
+}
+
+static uint64_t deadline(uint64_t timeout_ns)
+{
+	const uint64_t most = UINT64_C(1000000000) * 3600;
+
+	return now_ns() + (timeout_ns < most ? timeout_ns : most);
+}
+
+struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns)
+{
+	uint64_t until_ns = deadline(timeout_ns);
+	struct request *request;
+
+	pthread_mutex_lock(&service->mutex);
+	while (!service->calls.first && wait_for(service, &service->has_call, until_ns))
+		;
+	request = list_take(&service->calls);
+	pthread_mutex_unlock(&service->mutex);
+	return request ? &request->call : NULL;
+}
+
+struct ldma_endpoint *ldma_service_next_over(struct ldma_service *service, uint64_t timeout_ns)
+{
+	uint64_t until_ns = deadline(timeout_ns);
+	struct ldma_endpoint *endpoint;
+
+	pthread_mutex_lock(&service->mutex);
+	while (!service->first_over && wait_for(service, &service->has_over, until_ns))
+		;
+	endpoint = service->first_over;
+	if (endpoint)
+		service->first_over = endpoint->next_over;
+	pthread_mutex_unlock(&service->mutex);
+	return endpoint;
+}

@@ -1,0 +1,53 @@
+"""Stores for tests: of a directory, by either kind of handles, as one or another client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from livedma.nfs.context import Credential
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store import CreateHow, CreateMode, Node, Settings, Store
+
+SECRET = b"thirty-two bytes that nobody knows"
+ROOT = Credential(0, 0)
+ALICE = Credential(1001, 1001, (2001,))
+BOB = Credential(1002, 1002)
+UNCHECKED = CreateHow(CreateMode.UNCHECKED)
+GUARDED = CreateHow(CreateMode.GUARDED)
+
+
+@dataclass
+class RulesOfTest:
+    read_only: bool = False
+    squash: Literal["none", "root", "all"] = "none"
+    anonymous_uid: int = 65534
+    anonymous_gid: int = 65534
+
+
+def make_store(path: Path, by_kernel: bool = True, **rules: Any) -> Store:
+    return Store(path, secret=SECRET, config=RulesOfTest(**rules), by_kernel=by_kernel)
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def status_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> Status:
+    """The status that a call fails with; OK if it does not."""
+    try:
+        call(*args, **kwargs)
+    except NfsError as failure:
+        return failure.status
+    return Status.OK
+
+
+def make_file(store: Store, directory: Node, name: bytes, data: bytes = b"") -> Node:
+    made = store.create_file(directory, name, UNCHECKED, Settings(mode=0o644))
+    assert made.fd is not None
+    os.write(made.fd, data)
+    os.close(made.fd)
+    return made.node
