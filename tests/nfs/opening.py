@@ -1,71 +1,29 @@
-"""A server's state without its network: clients that open and lock files at times of our choice."""
+"""A server without its network: clients that open and lock files at times of our choice."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from livedma.nfs.clients import Client, principal_of
+from livedma.nfs.config import Config
 from livedma.nfs.context import Context, Credential
-from livedma.nfs.locks import FirstLock, Locks, Range
+from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.opened import LockState, OpenState
-from livedma.nfs.opens import Opens
+from livedma.nfs.opens import Opened
 from livedma.nfs.persist import Persist
-from livedma.nfs.recovery import Recovery
+from livedma.nfs.server import Server
 from livedma.nfs.shares import Share
 from livedma.nfs.stateid import Stateid
+from livedma.nfs.store import Node, Store
 
-GRACE_S = 90.0
-
-
-@dataclass(eq=False)
-class Client:
-    number: int
-    owner: bytes
-    has_reclaimed: bool = True
-    is_courtesy: bool = False
-
-
-@dataclass
-class Clients:
-    recovery: Recovery
-    on_gone: list[Callable[[Client], None]] = field(default_factory=list)
-
-    def expire(self, client: Client) -> None:
-        for tell in self.on_gone:
-            tell(client)
-        self.recovery.forget(client.owner)
-
-
-@dataclass(frozen=True)
-class Node:
-    path: Path
-
-    @property
-    def key(self) -> tuple[int, int]:
-        status = self.path.stat()
-        return status.st_dev, status.st_ino
-
-    @property
-    def handle(self) -> bytes:
-        return os.fsencode(self.path.name)
-
-
-class Store:
-    def __init__(self) -> None:
-        self.refused = 0  # access that the file's mode does not give
-
-    def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:
-        if not owner_may and self.refused & (read | write << 1):
-            raise NfsError(Status.ACCESS)
-        flags = os.O_RDWR if read and write else os.O_WRONLY if write else os.O_RDONLY
-        return os.open(node.path, flags | os.O_CLOEXEC)
+UID = 1000  # who opens, unless somebody else does
+MACHINE = Credential(0, 0)
 
 
 class Accelerator:
@@ -98,54 +56,91 @@ class Accelerator:
 
 
 class World:
-    """A server with files a and b; `restart` is one that follows a kill."""
+    """A server of files a and b, which belong to `UID`; `restart` is one that follows a kill."""
 
-    def __init__(self, directory: Path, **limits: Any) -> None:
+    def __init__(self, directory: Path, **config: Any) -> None:
         self.now = 1000.0
+        self.config = Config(squash="none", **config)
         self._directory = directory
-        self._limits = limits
-        self.files = {}
+        self.export = directory / "export"
+        self.export.mkdir()
         for name in "ab":
-            (directory / name).write_bytes(b"0123456789")
-            self.files[name] = Node(directory / name)
-        self.store = Store()
-        self.start()
+            (self.export / name).write_bytes(b"0123456789")
+            if os.geteuid() == 0:
+                os.chown(self.export / name, UID, UID)
+        self.allow(3)
+        self._start()
 
-    def start(self) -> None:
-        self.lock = threading.RLock()
+    def _start(self) -> None:
         self.accelerator = Accelerator()
         self.persist = Persist(self._directory / "state")
-        self.recovery = Recovery(self.persist, self.clock, GRACE_S)
-        self.clients = Clients(self.recovery)
-        self.opens = Opens(self, **self._limits)  # type: ignore[arg-type]
-        self.locks = Locks(self)  # type: ignore[arg-type]
-        self._numbers = 0
+        secret = self.persist.secret("handles")
+        self.store = Store(self.export, secret=secret, config=self.config)
+        self.server = Server(
+            self.store,
+            self.persist,
+            self.config,
+            clock=lambda: self.now,
+            accelerator=self.accelerator,
+        )
+        self.opens, self.locks = self.server.opens, self.server.locks
+        self.recovery, self.lock = self.server.recovery, self.server.lock
+
+    def close(self) -> None:
+        self.persist.close()
+        self.store.close()
 
     def restart(self) -> None:
-        self.persist.close()
-        self.start()
+        self.close()
+        self._start()
 
-    def clock(self) -> float:
-        return self.now
+    def allow(self, access: int) -> None:
+        """The mode of the files, for everybody: READ, WRITE, both or nothing."""
+        for name in "ab":
+            (self.export / name).chmod(0o444 * (access & 1) | 0o111 * (access & 2))
 
-    def client(self, owner: bytes = b"client", **more: Any) -> Client:
-        self._numbers += 1
-        client = Client(self._numbers, owner, **more)
-        if client.has_reclaimed:
+    def node(self, name: str) -> Node:
+        return self.store.lookup(self.store.root, name.encode())
+
+    def client(self, owner: bytes = b"client", *, has_reclaimed: bool = True) -> Client:
+        """One with a confirmed client ID, which says that it has nothing to reclaim."""
+        clients = self.server.clients
+        with self.lock:
+            principal = principal_of(MACHINE)
+            client = clients.exchange(owner, os.urandom(8), principal, "127.0.0.1", update=False)
+            clients.confirm(client, principal)
+        if has_reclaimed:
             self.recovery.complete(owner)
+            client.has_reclaimed = True
         return client
 
-    def ctx(self, client: Client, file: str = "a", uid: int | None = 1000) -> Any:
+    def silence(self, *silent: Client) -> None:
+        """Nothing was heard of these for longer than a lease, as it was of all others."""
+        self.now += self.config.lease_s + 1
+        with self.lock:
+            for client in self.server.clients:
+                if client not in silent:
+                    self.server.clients.renew(client)
+
+    def expire(self, client: Client) -> None:
+        with self.lock:
+            self.server.clients.expire(client)
+
+    def ctx(self, client: Client, file: str = "a", uid: int | None = UID) -> Context:
+        connection: Any = None
         credential = Credential(uid, uid)
-        node: Any = self.files[file]
-        me: Any = self
-        return Context(me, None, credential, 1, client=client, current=node)  # type: ignore[arg-type]
+        return Context(
+            self.server, connection, credential, 1, client=client, current=self.node(file)
+        )
+
+    def opened(self, ctx: Context, owner: bytes, share: Share, **more: Any) -> Opened:
+        with self.store.acting_as(ctx.credential):
+            return self.opens.open(ctx, ctx.node, owner, share, **more)
 
     def open(
         self, client: Client, share: Share, owner: bytes = b"o", file: str = "a", **more: Any
     ) -> OpenState:
-        ctx = self.ctx(client, file)
-        return self.opens.open(ctx, ctx.node, owner, share, **more).state
+        return self.opened(self.ctx(client, file), owner, share, **more).state
 
     def lock_first(
         self,
@@ -153,11 +148,10 @@ class World:
         state: OpenState,
         wanted: Range,
         owner: bytes = b"l",
-        file: str = "a",
         is_reclaim: bool = False,
     ) -> LockState:
         first = FirstLock(state.stateid, owner)
-        stateid = self.locks.lock(self.ctx(client, file), first, wanted, is_reclaim=is_reclaim)
+        stateid = self.locks.lock(self.ctx(client), first, wanted, is_reclaim=is_reclaim)
         return self.lock_of(client, stateid)
 
     def lock_of(self, client: Client, stateid: Stateid) -> LockState:
@@ -167,7 +161,11 @@ class World:
 
     def can(self, client: Client, stateid: Stateid, write: bool, **more: Any) -> bool:
         """Whether the descriptor for it does it."""
-        with self.opens.for_io(self.ctx(client, **more), stateid, write) as fd:
+        ctx = self.ctx(client, **more)
+        with (
+            self.store.acting_as(ctx.credential),
+            self.opens.for_io(ctx, stateid, write) as fd,
+        ):
             return os.pwrite(fd, b"x", 3) == 1 if write else len(os.pread(fd, 4, 0)) == 4
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from opening import Client, World, refused
+from opening import World, refused
 
+from livedma.nfs.clients import Client
 from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import Status
 from livedma.nfs.opened import LockState, OpenState
@@ -59,7 +60,7 @@ class Party:
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
     yield world
-    world.persist.close()
+    world.close()
 
 
 @pytest.fixture
@@ -238,8 +239,7 @@ def test_free_stateid(ann: Party, bob: Party) -> None:
 
 def test_a_client_that_is_gone_locks_nothing(world: World, ann: Party, bob: Party) -> None:
     ann.first(exclusive(0, 10))
-    with world.lock:
-        world.clients.expire(ann.client)
+    world.expire(ann.client)
     bob.first(exclusive(0, 10))
 
 
@@ -248,19 +248,19 @@ def test_courtesy_ends_where_somebody_wants_the_lock(
     world: World, ann: Party, bob: Party, how: str
 ) -> None:
     ann.first(exclusive(0, 10))
-    ann.client.is_courtesy = True
+    world.silence(ann.client)
     bob.first(exclusive(10, 10))
-    assert world.opens.held_by(ann.client) == 3  # type: ignore[arg-type]
+    assert world.opens.held_by(ann.client) == 3
     if how == "test":
         bob.test(exclusive(0, 1))
     else:
         bob.first(exclusive(0, 1))
         assert world.persist.clients() == {b"bob"}
-    assert world.opens.held_by(ann.client) == 0  # type: ignore[arg-type]
+    assert world.opens.held_by(ann.client) == 0
 
 
 def test_as_many_locks_as_a_client_may_have(tmp_path: Path) -> None:
-    world = World(tmp_path, most_per_client=4)
+    world = World(tmp_path, states_most=4)
     ann = Party(world, b"ann")
     lock = ann.first(shared(0, 1))
     ann.more(lock, shared(10, 1))
@@ -268,11 +268,11 @@ def test_as_many_locks_as_a_client_may_have(tmp_path: Path) -> None:
     ann.unlock(lock, shared(0, 1))
     ann.more(lock, shared(20, 4))
     ann.unlock(lock, shared(21, 1))  # Which makes one more.
-    assert world.opens.held_by(ann.client) == 5  # type: ignore[arg-type]
+    assert world.opens.held_by(ann.client) == 5
     ann.unlock(lock, shared(0, END))
     ann.free(lock.stateid)
-    assert world.opens.held_by(ann.client) == 1  # type: ignore[arg-type]
-    world.persist.close()
+    assert world.opens.held_by(ann.client) == 1
+    world.close()
 
 
 def test_what_the_accelerator_hears(world: World) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from opening import Client, World, refused
+from opening import World, refused
 
+from livedma.nfs.clients import Client
 from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import Status
 from livedma.nfs.shares import BOTH, READ, WRITE, Share
@@ -55,9 +56,9 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for client in self.clients:
-            self.world.clients.expire(client)
+            self.world.expire(client)
         assert len(self.world.opens.states) == 0
-        self.world.persist.close()
+        self.world.close()
         shutil.rmtree(self.directory)
 
     def others(self, key: Key) -> list[tuple[int, int]]:
@@ -103,7 +104,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=CLIENTS)
     def vanish(self, number: int) -> None:
-        self.world.clients.expire(self.clients[number])
+        self.world.expire(self.clients[number])
         self.clients[number] = self.world.client(b"%d" % number)
         self.model = {key: held for key, held in self.model.items() if key[0] != number}
 

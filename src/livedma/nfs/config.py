@@ -21,6 +21,8 @@ class Config:
     may reclaim after a restart, which is at least a lease. slots: of a new session, at most;
     a session's owner may have up to `slots_most` given later. request_bytes and response_bytes: a
     whole RPC message with 1 MiB of data. cached_bytes: of a reply that is kept for repetition.
+    states_most: opens, lock-owners and locked ranges of a client. open_files_most: descriptors for
+    opens; None leaves it to RLIMIT_NOFILE.
     """
 
     lease_s: int = 90
@@ -38,6 +40,8 @@ class Config:
     rdma_ird: int = 16
     clients_most: int = 16384
     sessions_most: int = 16384
+    states_most: int = 16384
+    open_files_most: int | None = None
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.grace_s < self.lease_s:

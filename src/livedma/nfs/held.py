@@ -32,6 +32,11 @@ class Descriptors:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_full(self) -> bool:
+        """There is no room for one more."""
+        return self._count >= self.most
+
     def hold(self, fd: int, access: int) -> Held:
         """Takes over a descriptor; one too many is closed, and DELAY: somebody may close a file.
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Opened", "Opens", "client_of"]
 
-MOST_PER_CLIENT = 16384
-
 
 @dataclass(slots=True)
 class _Holdings:
@@ -56,17 +54,10 @@ class Opened:
 class Opens:
     """The open files of a server, and the table of all stateids."""
 
-    def __init__(
-        self,
-        server: Server,
-        *,
-        most_fds: int | None = None,
-        most_per_client: int = MOST_PER_CLIENT,
-    ) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
         self._grants = Grants(server)
-        self._most_per_client = most_per_client
-        self.descriptors = Descriptors(most_fds)
+        self.descriptors = Descriptors(server.config.open_files_most)
         self.states: States[OpenState | LockState] = States(server.recovery.boot)
         self._files: dict[tuple[int, int], OpenFile] = {}
         self._of_client: dict[int, _Holdings] = {}
@@ -189,8 +180,15 @@ class Opens:
 
     def check_room(self, client: Client) -> None:
         """DELAY if a client has as much as one may have; under the server's lock."""
-        if self.held_by(client) >= self._most_per_client:
+        if self.held_by(client) >= self._server.config.states_most:
             raise NfsError(Status.DELAY)
+
+    def check_room_for_one(self, client: Client) -> None:
+        """DELAY if one open more would surely find no room."""
+        if self.descriptors.is_full:
+            raise NfsError(Status.DELAY)
+        with self._server.lock:
+            self.check_room(client)
 
     def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
         """Ends clients that are kept as a courtesy; if one of them is not, `otherwise` is raised.

@@ -22,14 +22,12 @@ from dataclasses import dataclass
 
 from livedma.errors import LivedmaError, PortInUseError
 from livedma.rpc.record import RecordError
-from livedma.rpc.service import Program
+from livedma.rpc.service import Network, Program
 from livedma.rpc.tcp_connection import TcpConnection, TcpConnectionFacts
 
 __all__ = ["Network", "TcpLimits", "TcpServer"]
 
 _log = logging.getLogger(__name__)
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _READ_BYTES = 256 << 10
 _TICK_S = 1.0
@@ -122,6 +120,13 @@ class TcpServer:
     def connections(self) -> list[TcpConnectionFacts]:
         """What others may know of those that there are now."""
         return [connection.facts() for connection in list(self._connections)]
+
+    def cut(self, number: int) -> bool:
+        """Ends the connection with this number; False if it has none."""
+        found = [one for one in list(self._connections) if one.number == number]
+        for connection in found:
+            connection.close()
+        return bool(found)
 
     # Threads that serve calls.
 

@@ -23,27 +23,34 @@ class Operation:
     """serve: decodes all its arguments, does the work, encodes what follows an OK; or `NfsError`.
 
     minor: the first minor version that has it. needs_handle: NOFILEHANDLE without a current one.
-    changes: what a read-only export refuses.
+    changes: what a read-only export refuses. error_body: what follows its status even when it
+    fails before it is served.
     """
 
     serve: Handler
     minor: int = 1
     needs_handle: bool = False
     changes: bool = False
+    error_body: bytes = b""
 
 
 OPERATIONS: dict[Op, Operation] = {}
 
 
 def operation(
-    op: Op, *, minor: int = 1, needs_handle: bool = False, changes: bool = False
+    op: Op,
+    *,
+    minor: int = 1,
+    needs_handle: bool = False,
+    changes: bool = False,
+    error_body: bytes = b"",
 ) -> Callable[[Handler], Handler]:
     """Registers a function for an operation."""
 
     def register(serve: Handler) -> Handler:
         if op in OPERATIONS:
             raise ValueError(f"{op.name} is served already")
-        OPERATIONS[op] = Operation(serve, minor, needs_handle, changes)
+        OPERATIONS[op] = Operation(serve, minor, needs_handle, changes, error_body)
         return serve
 
     return register

@@ -31,6 +31,7 @@ BENEATH = (
 )
 
 
+_U64 = (1 << 64) - 1
 _TRIES = 8  # of a lookup that a rename disturbs
 
 
@@ -95,6 +96,7 @@ class Base:
         self._root_fd, self.handles = private or _plain(path, secret)
         self._enter = syscalls.Link(os.O_PATH | os.O_NOFOLLOW, BENEATH)
         self.root = self._node(os.open(f"/proc/self/fd/{self._root_fd}", os.O_PATH | os.O_CLOEXEC))
+        self.links_most = os.fpathconf(self._root_fd, "PC_LINK_MAX")
         self.has_birth = syscalls.birth_ns(self._root_fd) is not None
         number = blake2b(self.root.handle, digest_size=8, key=blake2b(secret).digest()).digest()
         self._fsid = int.from_bytes(number, "big") >> 1
@@ -129,7 +131,7 @@ class Base:
     def change(self, node: Node, status: os.stat_result | None = None) -> int:
         """The change attribute."""
         status = status or node.stat()
-        return self.changes.value(*node.key, status.st_ctime_ns)
+        return self.changes.value(*node.key, status.st_ctime_ns) & _U64
 
     def modified(self, node: Node) -> None:
         """The file was modified by a client: let its change attribute differ from now on."""

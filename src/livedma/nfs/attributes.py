@@ -1,0 +1,273 @@
+"""Attributes that files have, as clients see them (RFC 8881 §5, RFC 7862 §12, RFC 8275, RFC 8276).
+
+A set of attributes is a number whose bit n stands for attribute n. What a client asks for becomes a
+tuple of functions once, and is served by these from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+from livedma.nfs.bitmap import bits, encode_bitmap
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.store import Kind, Node, Store, syscalls
+from livedma.nfs.store.metadata import SIZE_MOST
+from livedma.nfs.store.names import NAME_MOST
+
+__all__ = [
+    "EXCLUSIVE_SETTABLE",
+    "SETTABLE",
+    "Attr",
+    "Limits",
+    "Serving",
+    "encode_attributes",
+    "encode_entry",
+    "encode_error",
+    "io_bytes",
+    "supported",
+]
+
+_ROOM_FOR_HEADERS = 16 << 10  # what a call or reply has beside its data, at most
+
+
+class Attr(IntEnum):
+    """FATTR4_*: those that are served here."""
+
+    SUPPORTED_ATTRS = 0
+    TYPE = 1
+    FH_EXPIRE_TYPE = 2
+    CHANGE = 3
+    SIZE = 4
+    LINK_SUPPORT = 5
+    SYMLINK_SUPPORT = 6
+    NAMED_ATTR = 7
+    FSID = 8
+    UNIQUE_HANDLES = 9
+    LEASE_TIME = 10
+    RDATTR_ERROR = 11
+    ACLSUPPORT = 13
+    CANSETTIME = 15
+    CASE_INSENSITIVE = 16
+    CASE_PRESERVING = 17
+    CHOWN_RESTRICTED = 18
+    FILEHANDLE = 19
+    FILEID = 20
+    FILES_AVAIL = 21
+    FILES_FREE = 22
+    FILES_TOTAL = 23
+    HOMOGENEOUS = 26
+    MAXFILESIZE = 27
+    MAXLINK = 28
+    MAXNAME = 29
+    MAXREAD = 30
+    MAXWRITE = 31
+    MODE = 33
+    NO_TRUNC = 34
+    NUMLINKS = 35
+    OWNER = 36
+    OWNER_GROUP = 37
+    RAWDEV = 41
+    SPACE_AVAIL = 42
+    SPACE_FREE = 43
+    SPACE_TOTAL = 44
+    SPACE_USED = 45
+    TIME_ACCESS = 47
+    TIME_ACCESS_SET = 48
+    TIME_CREATE = 50
+    TIME_DELTA = 51
+    TIME_METADATA = 52
+    TIME_MODIFY = 53
+    TIME_MODIFY_SET = 54
+    MOUNTED_ON_FILEID = 55
+    SUPPATTR_EXCLCREAT = 75
+    CHANGE_ATTR_TYPE = 79
+    MODE_UMASK = 81
+    XATTR_SUPPORT = 82
+
+
+WRITE_ONLY = bits(Attr.TIME_ACCESS_SET, Attr.TIME_MODIFY_SET, Attr.MODE_UMASK)
+SETTABLE = WRITE_ONLY | bits(Attr.SIZE, Attr.MODE, Attr.OWNER, Attr.OWNER_GROUP)
+# An exclusive create keeps its verifier in the times.
+EXCLUSIVE_SETTABLE = SETTABLE & ~bits(Attr.TIME_ACCESS_SET, Attr.TIME_MODIFY_SET)
+_ONLY_IN_MINOR_2 = bits(Attr.CHANGE_ATTR_TYPE, Attr.MODE_UMASK, Attr.XATTR_SUPPORT)
+_ALL = bits(*Attr)
+
+_FH4_PERSISTENT = 0
+_FH4_VOLATILE_ANY = 2
+_CHANGE_TYPE_IS_TIME_METADATA = 3
+
+_u32 = struct.Struct(">I").pack
+_u64 = struct.Struct(">Q").pack
+_two_u32 = struct.Struct(">II").pack
+_two_u64 = struct.Struct(">QQ").pack
+_time = struct.Struct(">qI").pack
+_TRUE, _FALSE = _u32(1), _u32(0)
+_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+
+
+class Limits(Protocol):
+    """What attributes tell of a server's configuration."""
+
+    @property
+    def lease_s(self) -> int: ...
+    @property
+    def request_bytes(self) -> int: ...
+    @property
+    def response_bytes(self) -> int: ...
+
+
+class Serving(Protocol):
+    """Whose attributes these are."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def config(self) -> Limits: ...
+
+
+class _View:
+    """A file at one moment."""
+
+    def __init__(self, serving: Serving, node: Node, minor: int) -> None:
+        self.serving, self.node, self.minor = serving, node, minor
+        self.status = node.stat()
+
+    @cached_property
+    def filesystem(self) -> os.statvfs_result:
+        return os.fstatvfs(self.node.fd)
+
+
+def io_bytes(config: Limits) -> int:
+    """The most data of one READ or WRITE."""
+    return min(config.request_bytes, config.response_bytes) - _ROOM_FOR_HEADERS
+
+
+def supported(serving: Serving, minor: int) -> int:
+    """All attributes that files here have, or can be given."""
+    ret = _ALL if minor >= 2 else _ALL & ~_ONLY_IN_MINOR_2
+    return ret if serving.store.has_birth else ret & ~bits(Attr.TIME_CREATE)
+
+
+def _opaque(data: bytes) -> bytes:
+    return _u32(len(data)) + data + _PADDING[len(data) % 4]
+
+
+def _ns(time_ns: int) -> bytes:
+    return _time(*divmod(time_ns, 10**9))
+
+
+def _set_of(wanted: int) -> bytes:
+    return encode_bitmap(wanted)
+
+
+def _fsid(view: _View) -> bytes:
+    return _two_u64(*view.serving.store.fsid(view.node.key))
+
+
+def _space(blocks: Callable[[os.statvfs_result], int]) -> Callable[[_View], bytes]:
+    return lambda view: _u64(blocks(view.filesystem) * view.filesystem.f_frsize)
+
+
+def _rawdev(view: _View) -> bytes:
+    device = view.status.st_rdev if view.node.kind in (Kind.BLK, Kind.CHR) else 0
+    return _two_u32(os.major(device), os.minor(device))
+
+
+def _expiry(view: _View) -> bytes:
+    is_persistent = view.serving.store.is_persistent
+    return _u32(_FH4_PERSISTENT if is_persistent else _FH4_VOLATILE_ANY)
+
+
+_ENCODERS: dict[Attr, Callable[[_View], bytes]] = {
+    Attr.SUPPORTED_ATTRS: lambda view: _set_of(supported(view.serving, view.minor)),
+    Attr.TYPE: lambda view: _u32(view.node.kind),
+    Attr.FH_EXPIRE_TYPE: _expiry,
+    Attr.CHANGE: lambda view: _u64(view.serving.store.change(view.node, view.status)),
+    Attr.SIZE: lambda view: _u64(view.status.st_size),
+    Attr.LINK_SUPPORT: lambda view: _TRUE,
+    Attr.SYMLINK_SUPPORT: lambda view: _TRUE,
+    Attr.NAMED_ATTR: lambda view: _FALSE,
+    Attr.FSID: _fsid,
+    Attr.UNIQUE_HANDLES: lambda view: _TRUE,
+    Attr.LEASE_TIME: lambda view: _u32(view.serving.config.lease_s),
+    Attr.RDATTR_ERROR: lambda view: _u32(Status.OK),
+    Attr.ACLSUPPORT: lambda view: _u32(0),
+    Attr.CANSETTIME: lambda view: _TRUE,
+    Attr.CASE_INSENSITIVE: lambda view: _FALSE,
+    Attr.CASE_PRESERVING: lambda view: _TRUE,
+    Attr.CHOWN_RESTRICTED: lambda view: _TRUE,
+    Attr.FILEHANDLE: lambda view: _opaque(view.node.handle),
+    Attr.FILEID: lambda view: _u64(view.status.st_ino),
+    Attr.FILES_AVAIL: lambda view: _u64(view.filesystem.f_favail),
+    Attr.FILES_FREE: lambda view: _u64(view.filesystem.f_ffree),
+    Attr.FILES_TOTAL: lambda view: _u64(view.filesystem.f_files),
+    Attr.HOMOGENEOUS: lambda view: _TRUE,
+    Attr.MAXFILESIZE: lambda view: _u64(SIZE_MOST),
+    Attr.MAXLINK: lambda view: _u32(view.serving.store.links_most),
+    Attr.MAXNAME: lambda view: _u32(NAME_MOST),
+    Attr.MAXREAD: lambda view: _u64(io_bytes(view.serving.config)),
+    Attr.MAXWRITE: lambda view: _u64(io_bytes(view.serving.config)),
+    Attr.MODE: lambda view: _u32(view.status.st_mode & 0o7777),
+    Attr.NO_TRUNC: lambda view: _TRUE,
+    Attr.NUMLINKS: lambda view: _u32(view.status.st_nlink),
+    Attr.OWNER: lambda view: _opaque(b"%d" % view.status.st_uid),
+    Attr.OWNER_GROUP: lambda view: _opaque(b"%d" % view.status.st_gid),
+    Attr.RAWDEV: _rawdev,
+    Attr.SPACE_AVAIL: _space(lambda filesystem: filesystem.f_bavail),
+    Attr.SPACE_FREE: _space(lambda filesystem: filesystem.f_bfree),
+    Attr.SPACE_TOTAL: _space(lambda filesystem: filesystem.f_blocks),
+    Attr.SPACE_USED: lambda view: _u64(view.status.st_blocks * 512),
+    Attr.TIME_ACCESS: lambda view: _ns(view.status.st_atime_ns),
+    Attr.TIME_CREATE: lambda view: _ns(syscalls.birth_ns(view.node.fd) or 0),
+    Attr.TIME_DELTA: lambda view: _ns(1),
+    Attr.TIME_METADATA: lambda view: _ns(view.status.st_ctime_ns),
+    Attr.TIME_MODIFY: lambda view: _ns(view.status.st_mtime_ns),
+    Attr.MOUNTED_ON_FILEID: lambda view: _u64(view.status.st_ino),
+    Attr.SUPPATTR_EXCLCREAT: lambda view: _set_of(
+        EXCLUSIVE_SETTABLE & supported(view.serving, view.minor)
+    ),
+    Attr.CHANGE_ATTR_TYPE: lambda view: _u32(_CHANGE_TYPE_IS_TIME_METADATA),
+    Attr.XATTR_SUPPORT: lambda view: _TRUE,
+}
+
+# Of a directory's entry these are known without a look at the file.
+_BY_ENTRY = bits(Attr.RDATTR_ERROR, Attr.FILEID, Attr.MOUNTED_ON_FILEID)
+
+
+@lru_cache(maxsize=256)
+def _plan(wanted: int) -> tuple[bytes, tuple[Callable[[_View], bytes], ...]]:
+    chosen = tuple(encode for attr, encode in _ENCODERS.items() if wanted >> attr & 1)
+    return encode_bitmap(wanted), chosen
+
+
+def encode_attributes(serving: Serving, node: Node, wanted: int, minor: int) -> bytes:
+    """fattr4 with all of `wanted` that there is; what can only be set is INVAL."""
+    wanted &= supported(serving, minor)
+    if wanted & WRITE_ONLY:
+        raise NfsError(Status.INVAL)
+    named, plan = _plan(wanted)
+    view = _View(serving, node, minor)
+    return named + _opaque(b"".join([encode(view) for encode in plan]))
+
+
+def encode_entry(wanted: int, inode: int) -> bytes | None:
+    """fattr4 of a directory's entry by its inode number; None: the file itself is needed."""
+    if wanted & ~_BY_ENTRY:
+        return None
+    values = b""
+    if wanted & bits(Attr.RDATTR_ERROR):
+        values += _u32(Status.OK)
+    for attr in (Attr.FILEID, Attr.MOUNTED_ON_FILEID):
+        if wanted & bits(attr):
+            values += _u64(inode)
+    return encode_bitmap(wanted) + _opaque(values)
+
+
+def encode_error(status: Status) -> bytes:
+    """fattr4 of an entry whose attributes cannot be had: why."""
+    return encode_bitmap(bits(Attr.RDATTR_ERROR)) + _opaque(_u32(status))

@@ -1,0 +1,76 @@
+"""ACCESS, GETATTR, SETATTR, VERIFY and NVERIFY."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from livedma.nfs.attributes import SETTABLE, Attr, encode_attributes
+from livedma.nfs.attributes_set import bits_of, decode_settings, is_same
+from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
+from livedma.nfs.context import Context
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.stateid import Stateid
+from livedma.nfs.store import Access, Settings
+from livedma.rpc.xdr import Decoder, XdrError
+
+_ACCESS = {1: 0x3F, 2: 0x1FF}  # by minor version: RFC 8276 has three more
+# RFC 8275 §5: only a new file has a use for the umask.
+_SETTABLE = SETTABLE & ~bits(Attr.MODE_UMASK)
+
+
+@operation(Op.ACCESS, needs_handle=True)
+def access(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """What the caller may do, as far as it asks."""
+    wanted = decoder.u32()
+    if wanted & ~_ACCESS[ctx.minor]:
+        raise NfsError(Status.INVAL)
+    known, allowed = ctx.server.store.access(ctx.node, Access(wanted))
+    out.u32(known, allowed)
+
+
+@operation(Op.GETATTR, needs_handle=True)
+def getattr_(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """Attributes of the current file."""
+    out.raw(encode_attributes(ctx.server, ctx.node, decode_bitmap(decoder), ctx.minor))
+
+
+@operation(Op.SETATTR, needs_handle=True, changes=True, error_body=encode_bitmap(0))
+def setattr_(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """Sets attributes; what was set is told even if the rest could not be (RFC 8881 §18.30)."""
+    done = 0
+    try:
+        stateid = Stateid.decode(decoder)
+        settings = decode_settings(decoder, ctx.server, ctx.minor, _SETTABLE)
+        with ExitStack() as stack:
+            fd = None
+            if settings.size is not None:
+                ctx.node.want_file()
+                fd = stack.enter_context(ctx.server.opens.for_io(ctx, stateid, write=True))
+            for part in settings.in_order():
+                _set(ctx, part, fd)
+                done |= bits_of(part)
+    except NfsError as failure:
+        raise NfsError(failure.status, encode_bitmap(done)) from failure
+    except XdrError as wrong:
+        raise NfsError(Status.BADXDR, encode_bitmap(done)) from wrong
+    out.raw(encode_bitmap(done))
+
+
+def _set(ctx: Context, settings: Settings, fd: int | None) -> None:
+    ctx.server.store.setattr(ctx.node, settings, fd)
+
+
+@operation(Op.VERIFY, needs_handle=True)
+def verify(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """The COMPOUND goes on if attributes are what the client says."""
+    if not is_same(decoder, ctx.server, ctx.node, ctx.minor):
+        raise NfsError(Status.NOT_SAME)
+
+
+@operation(Op.NVERIFY, needs_handle=True)
+def nverify(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """The COMPOUND goes on if some attribute is not what the client says."""
+    if is_same(decoder, ctx.server, ctx.node, ctx.minor):
+        raise NfsError(Status.SAME)

@@ -1,0 +1,76 @@
+"""LOOKUP, LOOKUPP, CREATE, REMOVE and RENAME."""
+
+from __future__ import annotations
+
+from livedma.nfs.attributes import SETTABLE, Attr
+from livedma.nfs.attributes_set import bits_of, decode_settings
+from livedma.nfs.bitmap import bits, encode_bitmap
+from livedma.nfs.context import Context
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.ops.change_info import encode_change
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.store import Kind
+from livedma.rpc.xdr import Decoder
+
+_LINK_MOST = 4095  # bytes that a symbolic link can say
+_SETTABLE = SETTABLE & ~bits(Attr.SIZE)
+_CREATABLE = frozenset(Kind) - {Kind.REG}
+
+
+@operation(Op.LOOKUP, needs_handle=True)
+def lookup(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """The current file is an entry of what was the current directory."""
+    ctx.current = ctx.server.store.lookup(ctx.node, decoder.opaque())
+
+
+@operation(Op.LOOKUPP, needs_handle=True)
+def lookupp(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """The current directory is the one above."""
+    ctx.current = ctx.server.store.parent(ctx.node)
+
+
+@operation(Op.CREATE, needs_handle=True, changes=True)
+def create(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """A new directory, link or special file, which is then the current one."""
+    number = decoder.u32()
+    target, device = b"", (0, 0)
+    if number == Kind.LNK:
+        target = decoder.opaque()
+    elif number in (Kind.BLK, Kind.CHR):
+        device = decoder.u32(), decoder.u32()
+    name = decoder.opaque()
+    if number not in _CREATABLE:
+        raise NfsError(Status.BADTYPE)
+    kind = Kind(number)
+    settings = decode_settings(decoder, ctx.server, ctx.minor, _SETTABLE)
+    if kind == Kind.LNK:
+        _check_target(target)
+    node, change = ctx.server.store.create_node(ctx.node, name, kind, settings, target, device)
+    ctx.current = node
+    encode_change(out, change)
+    out.raw(encode_bitmap(bits_of(settings)))
+
+
+def _check_target(target: bytes) -> None:
+    if not target or b"\0" in target:
+        raise NfsError(Status.INVAL)
+    if len(target) > _LINK_MOST:
+        raise NfsError(Status.NAMETOOLONG)
+
+
+@operation(Op.REMOVE, needs_handle=True, changes=True)
+def remove(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """An entry of the current directory goes."""
+    encode_change(out, ctx.server.store.remove(ctx.node, decoder.opaque()))
+
+
+@operation(Op.RENAME, needs_handle=True, changes=True)
+def rename(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """From the saved directory to the current one."""
+    old, new = decoder.opaque(), decoder.opaque()
+    if ctx.saved is None:
+        raise NfsError(Status.NOFILEHANDLE)
+    source, target = ctx.server.store.rename(ctx.saved, old, ctx.node, new)
+    encode_change(out, source)
+    encode_change(out, target)

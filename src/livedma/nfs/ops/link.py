@@ -1,0 +1,25 @@
+"""LINK and READLINK."""
+
+from __future__ import annotations
+
+from livedma.nfs.context import Context
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.ops.change_info import encode_change
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.reply import ReplyEncoder
+from livedma.rpc.xdr import Decoder
+
+
+@operation(Op.LINK, needs_handle=True, changes=True)
+def link(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """A name in the current directory for the saved file."""
+    name = decoder.opaque()
+    if ctx.saved is None:
+        raise NfsError(Status.NOFILEHANDLE)
+    encode_change(out, ctx.server.store.link(ctx.saved, ctx.node, name))
+
+
+@operation(Op.READLINK, needs_handle=True)
+def readlink(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """What a symbolic link says; following it is up to the client."""
+    out.data(ctx.server.store.readlink(ctx.node))

@@ -1,0 +1,166 @@
+"""OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881, 18.16, 18.18, 18.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from livedma.nfs.attributes import Attr
+from livedma.nfs.attributes_set import bits_of
+from livedma.nfs.bitmap import bits, encode_bitmap
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.opens import client_of
+from livedma.nfs.ops.change_info import encode_change
+from livedma.nfs.ops.open_arguments import Claim, OpenArguments, Want, decode_share
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.shares import WRITE
+from livedma.nfs.stateid import ANONYMOUS, INVALID, Stateid
+from livedma.nfs.store import ChangeInfo, Node, Settings
+from livedma.rpc.xdr import Decoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.context import Context
+    from livedma.nfs.opens import Opened
+    from livedma.nfs.reply import ReplyEncoder
+
+__all__: list[str] = []
+
+RESULT_LOCKTYPE_POSIX = 4  # locks may be split and joined
+DELEGATE_NONE = 0
+DELEGATE_NONE_EXT = 3
+WHY_NOT_WANTED = 0
+WHY_RESOURCE = 2
+WHY_CANCELLED = 7
+_NO_CHANGE = ChangeInfo(0, 0)
+# Where the store keeps an exclusive create's verifier: the client sets them afterwards (18.16.3).
+_OF_THE_VERIFIER = bits(Attr.TIME_ACCESS, Attr.TIME_MODIFY)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The file that is meant. fd: of one that was just made. done: attributes that were set."""
+
+    node: Node
+    change: ChangeInfo = _NO_CHANGE
+    fd: int | None = None
+    done: int = 0
+    is_cut: bool = False
+    owner_may: bool = False
+
+
+@operation(Op.OPEN, needs_handle=True)
+def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    """Opens a file, and makes it if asked to."""
+    asked = OpenArguments.decode(ctx, args)
+    _check(ctx, asked)
+    found = _find(ctx, asked)
+    ctx.current = found.node
+    try:
+        opened = ctx.server.opens.open(
+            ctx,
+            found.node,
+            asked.owner,
+            asked.share,
+            fd=found.fd,
+            owner_may=found.owner_may,
+        )
+    except NfsError as refused:
+        if asked.claim == Claim.PREVIOUS and refused.status == Status.SHARE_DENIED:
+            raise NfsError(Status.RECLAIM_CONFLICT) from None
+        raise
+    if found.is_cut:
+        _cut(ctx, opened)
+    ctx.current_stateid = opened.stateid
+    opened.stateid.encode(out)
+    encode_change(out, found.change)
+    out.u32(RESULT_LOCKTYPE_POSIX)
+    out.raw(encode_bitmap(found.done))
+    _encode_no_delegation(out, asked.want)
+
+
+@operation(Op.OPEN_DOWNGRADE, needs_handle=True)
+def open_downgrade(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    """Gives up a part of what was opened."""
+    stateid = Stateid.decode(args)
+    args.u32()
+    access, deny = args.u32(), args.u32()
+    share, _ = decode_share(access, deny)
+    ctx.current_stateid = ctx.server.opens.downgrade(ctx, stateid, share)
+    ctx.current_stateid.encode(out)
+
+
+@operation(Op.CLOSE, needs_handle=True)
+def close(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
+    """Gives up the open, and its locks with it, as Linux's server does (18.2.3 leaves it open)."""
+    args.u32()
+    stateid = Stateid.decode(args)
+    ctx.server.opens.close(ctx, stateid)
+    # Nobody can use what is returned, and nobody shall (18.2.4).
+    ctx.current_stateid = INVALID
+    INVALID.encode(out)
+
+
+def _check(ctx: Context, asked: OpenArguments) -> None:
+    """What can be said without looking at the file."""
+    server = ctx.server
+    if asked.claim in (Claim.DELEGATE_CUR, Claim.DELEG_CUR_FH):
+        raise NfsError(Status.BAD_STATEID)  # Nobody has a delegation.
+    if asked.claim in (Claim.DELEGATE_PREV, Claim.DELEG_PREV_FH):
+        raise NfsError(Status.NOTSUPP)
+    is_reclaim = asked.claim == Claim.PREVIOUS
+    if is_reclaim and asked.delegation != DELEGATE_NONE:
+        raise NfsError(Status.RECLAIM_BAD)
+    if server.config.read_only and (asked.share.access & WRITE or asked.creation is not None):
+        raise NfsError(Status.ROFS)
+    server.recovery.admit(client_of(ctx), is_reclaim=is_reclaim, now=server.clock())
+    # Before a file is made that could then not be opened.
+    server.opens.check_room_for_one(client_of(ctx))
+
+
+def _find(ctx: Context, asked: OpenArguments) -> _Found:
+    if asked.name is None:
+        # Whoever had it open before the restart may have changed its mode meanwhile.
+        return _Found(ctx.node, owner_may=asked.claim == Claim.PREVIOUS)
+    store, directory = ctx.server.store, ctx.node
+    creation = asked.creation
+    if creation is None:
+        node = store.lookup(directory, asked.name)
+        change = store.change(directory)
+        return _Found(node, ChangeInfo(change, change))
+    settings = creation.settings
+    created = store.create_file(directory, asked.name, creation.how, settings)
+    if created.is_new or creation.how.is_exclusive:
+        done = bits_of(settings) | (_OF_THE_VERIFIER if creation.how.is_exclusive else 0)
+        # A create that is repeated opens what it made the first time.
+        return _Found(created.node, created.change, created.fd, done, owner_may=True)
+    is_cut = settings.size == 0
+    done = bits(Attr.SIZE) if is_cut else 0
+    return _Found(created.node, created.change, done=done, is_cut=is_cut)
+
+
+def _cut(ctx: Context, opened: Opened) -> None:
+    """To no bytes, as asked for of a file that was there: by who may write, now."""
+    is_writer = opened.state.share.access & WRITE
+    stateid = opened.stateid if is_writer else ANONYMOUS
+    try:
+        with ctx.server.opens.for_io(ctx, stateid, True) as fd:
+            ctx.server.store.setattr(ctx.node, Settings(size=0), fd)
+            ctx.server.store.modified(ctx.node)
+    except NfsError:
+        ctx.server.opens.undo(opened)
+        raise
+
+
+def _encode_no_delegation(out: ReplyEncoder, want: Want) -> None:
+    """Whoever said what it would like to have is told why it has not (10.4)."""
+    if want == Want.NO_PREFERENCE:
+        out.enum(DELEGATE_NONE)
+        return
+    out.enum(DELEGATE_NONE_EXT)
+    if want == Want.NONE:
+        out.enum(WHY_NOT_WANTED)
+    elif want == Want.CANCEL:
+        out.enum(WHY_CANCELLED)
+    else:
+        out.enum(WHY_RESOURCE)
+        out.boolean(False)  # and nobody will tell when that changes

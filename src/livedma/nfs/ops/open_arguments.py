@@ -1,0 +1,120 @@
+"""What OPEN asks for (RFC 8881, 18.16.1), decoded and looked at, before anything is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from livedma.nfs.attributes import EXCLUSIVE_SETTABLE, SETTABLE
+from livedma.nfs.attributes_set import decode_settings
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.ops.lock import decode_owner
+from livedma.nfs.shares import BOTH, Share
+from livedma.nfs.stateid import Stateid
+from livedma.nfs.store import CreateHow, CreateMode, Settings
+from livedma.rpc.xdr import Decoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.context import Context
+
+__all__ = ["Claim", "Creation", "OpenArguments", "Want", "decode_share"]
+
+VERIFIER_BYTES = 8
+_WANT = 0xFF00
+_WHEN = 0x30000  # signal or push a delegation later
+_SINCE_RFC_9754 = 0x300000  # times with a delegation, or a delegation instead of an open
+
+
+class Claim(IntEnum):
+    """open_claim_type4."""
+
+    NULL = 0
+    PREVIOUS = 1
+    DELEGATE_CUR = 2
+    DELEGATE_PREV = 3
+    FH = 4
+    DELEG_CUR_FH = 5
+    DELEG_PREV_FH = 6
+
+
+class Want(IntEnum):
+    """Which delegation a client would like to have."""
+
+    NO_PREFERENCE = 0
+    READ = 0x100
+    WRITE = 0x200
+    ANY = 0x300
+    NONE = 0x400
+    CANCEL = 0x500
+
+
+class OpenType(IntEnum):
+    """opentype4."""
+
+    NOCREATE = 0
+    CREATE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """openflag4, if a file may be made."""
+
+    how: CreateHow
+    settings: Settings
+
+    @staticmethod
+    def decode(ctx: Context, args: Decoder) -> Creation | None:
+        """None: the file has to be there."""
+        if args.enum(OpenType) == OpenType.NOCREATE:
+            return None
+        mode = args.enum(CreateMode)
+        is_exclusive = mode in (CreateMode.EXCLUSIVE, CreateMode.EXCLUSIVE_1)
+        how = CreateHow(mode, args.fixed(VERIFIER_BYTES) if is_exclusive else b"")
+        if mode == CreateMode.EXCLUSIVE:
+            return Creation(how, Settings())
+        settable = EXCLUSIVE_SETTABLE if is_exclusive else SETTABLE
+        return Creation(how, decode_settings(args, ctx.server, ctx.minor, settable))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenArguments:
+    """name: of a claim in a directory. delegation: what CLAIM_PREVIOUS says that there was."""
+
+    share: Share
+    want: Want
+    owner: bytes
+    creation: Creation | None
+    claim: Claim
+    name: bytes | None
+    delegation: int
+
+    @staticmethod
+    def decode(ctx: Context, args: Decoder) -> OpenArguments:
+        """All of it; what does not go together is INVAL."""
+        args.u32()  # A seqid, which sessions have made needless.
+        access, deny = args.u32(), args.u32()
+        owner = decode_owner(args)
+        creation = Creation.decode(ctx, args)
+        claim = args.enum(Claim)
+        delegation = args.u32() if claim == Claim.PREVIOUS else 0
+        if claim in (Claim.DELEGATE_CUR, Claim.DELEG_CUR_FH):
+            Stateid.decode(args)
+        is_named = claim in (Claim.NULL, Claim.DELEGATE_CUR, Claim.DELEGATE_PREV)
+        name = args.opaque() if is_named else None
+        share, want = decode_share(access, deny)
+        if creation is not None and claim != Claim.NULL:
+            raise NfsError(Status.INVAL)
+        return OpenArguments(share, want, owner, creation, claim, name, delegation)
+
+
+def decode_share(access: int, deny: int) -> tuple[Share, Want]:
+    """share_access and share_deny of OPEN and OPEN_DOWNGRADE; INVAL if they mean nothing."""
+    extra = access & ~(BOTH | _WANT | _WHEN | _SINCE_RFC_9754)
+    if extra or not access & BOTH or deny & ~BOTH:
+        raise NfsError(Status.INVAL)
+    try:
+        want = Want(access & _WANT)
+    except ValueError:
+        raise NfsError(Status.INVAL) from None
+    return Share(access & BOTH, deny), want

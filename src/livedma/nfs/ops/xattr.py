@@ -1,0 +1,72 @@
+"""GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276)."""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+
+from livedma.nfs.context import Context
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.ops.change_info import encode_change
+from livedma.nfs.ops.registry import operation
+from livedma.nfs.reply import ReplyEncoder
+from livedma.rpc.xdr import Decoder, Encoder
+
+
+class _Option(IntEnum):
+    """setxattr_option4."""
+
+    EITHER = 0
+    CREATE = 1
+    REPLACE = 2
+
+
+_FLAGS = {
+    _Option.EITHER: 0,
+    _Option.CREATE: os.XATTR_CREATE,
+    _Option.REPLACE: os.XATTR_REPLACE,
+}
+_ENDS_BYTES = 16  # of a listing: the cookie, how many names, whether it is the end
+
+
+@operation(Op.GETXATTR, minor=2, needs_handle=True)
+def getxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """A value."""
+    out.data(ctx.server.store.get_xattr(ctx.node, decoder.opaque()))
+
+
+@operation(Op.SETXATTR, minor=2, needs_handle=True, changes=True)
+def setxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """A value is there from now on."""
+    option, name, value = decoder.enum(_Option), decoder.opaque(), decoder.opaque()
+    encode_change(out, ctx.server.store.set_xattr(ctx.node, name, value, _FLAGS[option]))
+
+
+@operation(Op.LISTXATTRS, minor=2, needs_handle=True)
+def listxattrs(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """Names from a cookie on, which is how many came before."""
+    cookie, bytes_most = decoder.u64(), decoder.u32()
+    names = ctx.server.store.list_xattrs(ctx.node)
+    if cookie > len(names):
+        raise NfsError(Status.BAD_COOKIE)
+    chosen = Encoder()
+    after = cookie
+    for name in names[cookie:]:
+        size = 4 + len(name) + -len(name) % 4
+        if _ENDS_BYTES + len(chosen) + size > bytes_most:
+            break
+        chosen.opaque(name)
+        after += 1
+    is_end = after == len(names)
+    if bytes_most < _ENDS_BYTES or (after == cookie and not is_end):
+        raise NfsError(Status.TOOSMALL)
+    out.u64(after)
+    out.u32(after - cookie)
+    out.raw(bytes(chosen))
+    out.boolean(is_end)
+
+
+@operation(Op.REMOVEXATTR, minor=2, needs_handle=True, changes=True)
+def removexattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
+    """A value is there no more."""
+    encode_change(out, ctx.server.store.remove_xattr(ctx.node, decoder.opaque()))
