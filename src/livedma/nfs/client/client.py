@@ -55,6 +55,7 @@ class Client(Files):
         port: int | None = None,
         transport: Kind | Connect = "tcp",
         *,
+        via: Connection | None = None,
         minor: int | None = None,
         slots: int = 64,
         message_bytes: int = _MESSAGE_MOST,
@@ -66,13 +67,14 @@ class Client(Files):
         """Connects, and begins a first session.
 
         transport: also a function that connects to an address and port, say from a device of its
-        own. minor: the version; without, 4.2 where the server has it, or 4.1. slots: how many calls
-        may be under way at once, if the server agrees. message_bytes: the longest call and reply.
-        credential: who asks, this process unless told. owner: what the server knows this client
-        by; one that comes back with the same owner gets rid of what it left.
+        own. via: a connection to use instead of a new one. minor: the version; without, 4.2 where
+        the server has it, or 4.1. slots: how many calls may be under way at once, if the server
+        agrees. message_bytes: the longest call and reply. credential: who asks, this process unless
+        told. owner: what the server knows this client by; one that comes back with the same owner
+        gets rid of what it left.
         call_s, patience_s: see `Terms`.
         """
-        made = connection_to(address, port, transport)
+        made = via or connection_to(address, port, transport)
         who = credential or own_credential()
         wanted = ChannelLimits(message_bytes, message_bytes, _CACHED_MOST, _OPERATIONS, slots)
         for version in (2, 1) if minor is None else (minor,):
