@@ -166,6 +166,20 @@ def test_all_sessions_of_a_client_come_back_and_others_are_left_alone() -> None:
     with_client(test)
 
 
+def test_a_session_that_is_new_to_a_server_that_has_restarted() -> None:
+    async def test(server: ScriptedServer, client: Client) -> None:
+        file = await client.open("/file", "rw", create=True)
+        server.restart(cuts=False)
+        session = await client.session(2)
+        assert server.reclaimed == [Op.OPEN]
+        await session.mkdir("/dir")
+        await file.write(0, b"goes on")
+        assert {session.session_id, client.through.session_id} == set(server.sessions)
+        await file.close()
+
+    with_client(test)
+
+
 def test_what_somebody_else_holds_is_told() -> None:
     async def test(server: ScriptedServer, client: Client) -> None:
         file = await client.open("/file", "rw", create=True)

@@ -139,22 +139,30 @@ class Session(Files):
     async def create(self, backoff: Backoff) -> None:
         """Makes the session at the server, or makes it anew: what it had is forgotten."""
         connection = self.connections[0]
+        async with self._identity.creating:
+            created, transport = await self._created(connection, backoff)
+        self._limits = created.fore
+        self._bindings.begin(created.session_id, connection, transport)
+        self._table.close()
+        self._table = SlotTable(created.session_id, created.fore.slots)
+
+    async def _created(
+        self, connection: Connection, backoff: Backoff
+    ) -> tuple[codec.Created, Transport]:
         while True:
             transport = await connection.ensure(backoff)
             try:
-                created = await self._identity.create_session(connection, transport, self._wanted)
-                break
-            except ConnectionLost:  # CREATE_SESSION has a sequence of its own: it is repeated.
+                return (
+                    await self._identity.create_session(connection, transport, self._wanted),
+                    transport,
+                )
+            except ConnectionLost:  # It has a sequence of its own: it can be repeated.
                 if backoff.is_over:
                     raise
             except OperationFailed as failed:
                 if failed.status != Status.DELAY or backoff.is_over:
                     raise
             await backoff.wait()
-        self._limits = created.fore
-        self._bindings.begin(created.session_id, connection, transport)
-        self._table.close()
-        self._table = SlotTable(created.session_id, created.fore.slots)
 
     async def bind(self, connection: Connection) -> None:
         """Lets the session use another connection, too."""
