@@ -92,7 +92,9 @@ class Identity:
             self._sessions.remove(session)
 
     async def close(self) -> None:
-        """Gives everything back, as far as the server can be reached. Idempotent."""
+        """Gives everything back, as far as the server can be reached; also files that are open, but
+        without a commit. Idempotent.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -103,9 +105,17 @@ class Identity:
         sessions = self.sessions
         with contextlib.suppress(TimeoutError, RpcError, NfsError):
             async with asyncio.timeout(_GOODBYE_S):
+                await self._close_files()
                 for session in sessions:
                     await session.close()
                 await self._destroy(sessions)
+
+    async def _close_files(self) -> None:
+        """Who still has one open learns that it is closed."""
+        opens, self.opens = self.opens, set()
+        for session in self._sessions[:1]:
+            closing = (state.release(session) for state in opens)
+            await asyncio.gather(*closing, return_exceptions=True)
 
     async def _destroy(self, sessions: Sequence[Session]) -> None:
         destroy = codec.destroy_clientid(self.client_id)

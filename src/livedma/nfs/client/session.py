@@ -106,6 +106,11 @@ class Session(Files):
         return self._table.session_id
 
     @property
+    def is_open(self) -> bool:
+        """Neither closed nor handed over."""
+        return not self._closed
+
+    @property
     def limits(self) -> codec.ChannelLimits:
         """What the server agreed to."""
         return self._limits
@@ -175,8 +180,8 @@ class Session(Files):
     async def hand_over(self) -> HandedOver:
         """Ends the use of the session here, but leaves it at the server, for somebody else.
 
-        Waits for calls under way. Its files stay open, their leases are renewed as long as the
-        client has another session.
+        Waits for calls under way. Files that were opened through it go through another session of
+        the client id, which has to have one: that is what renews the lease.
         """
         self._use()
         table, held = self._table, []
