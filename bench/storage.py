@@ -141,7 +141,9 @@ class Nbdkit:
 @contextmanager
 def _serving(argv: Sequence[str], listens: tuple[str, int]) -> Iterator[subprocess.Popen[str]]:
     command = _LOOPBACK.command(1, argv)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             await_server(process, *listens)
             yield process
