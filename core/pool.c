@@ -101,6 +101,15 @@ static bool may_go(const struct ldma_pool *pool, const struct pool_shard *shard)
 	       pool->buffers - shard->buffers;
 }
 
+/* Whether a shard that is idle should go: another one is, too, or there are more buffers than there may be. */
+static bool has_too_much(const struct ldma_pool *pool)
+{
+	const struct pool_shard *idle = pool->lists[POOL_LIST_IDLE];
+
+	return idle && (pool->idle_shards > 1 || pool->buffers > pool->usable) &&
+	       may_go(pool, idle);
+}
+
 /* The lock is held. */
 static inline int return_locked(struct ldma_pool *pool, uint64_t handle)
 {
@@ -136,7 +145,7 @@ int ldma_pool_return(struct ldma_pool *pool, uint64_t handle)
 		pool->refused++;
 	else if (pool->queues[LDMA_POOL_DATA].first || pool->queues[LDMA_POOL_CONTROL].first)
 		pool_serve_waiters(pool, &served);
-	if (pool->idle_shards > 1 && may_go(pool, pool->lists[POOL_LIST_IDLE]))
+	if (has_too_much(pool))
 		calls = pool_begin_call(pool);
 	ldma_unlock(&pool->lock);
 	if (calls)
@@ -178,6 +187,7 @@ static void remove_shard(struct ldma_pool *pool, struct pool_shard *shard)
 		   shard->buffers);
 	leave_list(pool, shard);
 	pool->buffers -= shard->buffers;
+	pool_count_usable(pool);
 	shard->buffers = shard->free = 0;
 	shard->next = pool->vacant;
 	pool->vacant = shard;
@@ -225,6 +235,28 @@ uint64_t ldma_pool_stride(const struct ldma_pool *pool)
 uint32_t ldma_pool_shard_of(const struct ldma_pool *pool, uint64_t handle)
 {
 	return (uint32_t)handle >> pool->shift;
+}
+
+int ldma_pool_set_bounds(struct ldma_pool *pool, uint32_t minimum, uint32_t maximum)
+{
+	struct ldma_pool_waiter *served = NULL;
+	bool calls = false;
+
+	maximum = maximum ? maximum : LDMA_POOL_BUFFERS_MAX;
+	if (POOL_MAX(minimum, pool->config.reserve) > maximum || maximum > LDMA_POOL_BUFFERS_MAX)
+		return -EINVAL;
+	ldma_lock(&pool->lock);
+	pool->config.minimum = minimum;
+	pool->config.maximum = maximum;
+	pool_count_usable(pool);
+	pool_serve_waiters(pool, &served);
+	if (has_too_much(pool))
+		calls = pool_begin_call(pool);
+	ldma_unlock(&pool->lock);
+	if (calls)
+		pool->config.call_owner(pool->config.owner);
+	pool_complete(served);
+	return 0;
 }
 
 uint32_t ldma_pool_room(struct ldma_pool *pool)
@@ -312,6 +344,7 @@ static int add_locked(struct ldma_pool *pool, const struct ldma_pool_shard *give
 	shard->buffers = shard->free = given->buffers;
 	ldma_free_map_fill(&shard->map, given->buffers, true);
 	pool->buffers += given->buffers;
+	pool_count_usable(pool);
 	pool->used_shards++;
 	pool->shards_added++;
 	sort_in(pool, shard);
@@ -343,6 +376,8 @@ int ldma_pool_retire_shard(struct ldma_pool *pool, uint32_t keep_idle, uint32_t 
 	struct pool_shard *shard = NULL;
 
 	ldma_lock(&pool->lock);
+	if (pool->buffers > pool->usable)
+		keep_idle = 0;
 	if (pool->idle_shards > keep_idle)
 		shard = pool->lists[POOL_LIST_IDLE];
 	while (shard && !may_go(pool, shard))

@@ -110,6 +110,10 @@ uint64_t ldma_pool_stride(const struct ldma_pool *pool);
 /* The number of the shard that a buffer which is taken is in. */
 uint32_t ldma_pool_shard_of(const struct ldma_pool *pool, uint64_t handle);
 
+/* From now on. If there are more buffers than maximum (0: LDMA_POOL_BUFFERS_MAX), no more than that are given out, and
+ * shards go as they become idle; if there are fewer than minimum, the owner adds some. 0 or -EINVAL. */
+int ldma_pool_set_bounds(struct ldma_pool *pool, uint32_t minimum, uint32_t maximum);
+
 /* How many buffers the next shard may have; 0: the pool may not grow. */
 uint32_t ldma_pool_room(struct ldma_pool *pool);
 
@@ -125,7 +129,7 @@ int ldma_pool_add_shard(struct ldma_pool *pool, const struct ldma_pool_shard *sh
 int ldma_pool_retire_shard(struct ldma_pool *pool, uint32_t keep_idle, uint32_t *ret);
 
 /* Whether it calls for its owner: two shards are idle, so one may go (the other stays, or taking and returning at the edge
- * would map and unmap each time); or somebody waits and there is room for a shard. call_owner was called, once. */
+ * would map and unmap each time), or one is idle and there are more buffers than there may be; or somebody waits and there is room for a shard. call_owner was called, once. */
 bool ldma_pool_is_calling(const struct ldma_pool *pool);
 
 /* The owner came: from now on it may be called again. */

@@ -39,6 +39,7 @@ struct ldma_pool {
 	bool is_closed, is_calling;
 
 	uint32_t buffers, taken[LDMA_POOL_CLASSES];
+	uint32_t usable;    /* buffers, but no more than the maximum, which may have been lowered */
 	uint32_t with_room; /* lists that are not empty */
 	struct pool_shard *lists[POOL_LISTS];
 	struct pool_shard **shards;
@@ -68,13 +69,19 @@ static inline uint32_t pool_taken(const struct ldma_pool *pool)
 
 static inline bool pool_has_free(const struct ldma_pool *pool, enum ldma_pool_class class)
 {
-	return class == LDMA_POOL_DATA ? pool_spoken_for(pool) < pool->buffers
-				       : pool_taken(pool) < pool->buffers;
+	return class == LDMA_POOL_DATA ? pool_spoken_for(pool) < pool->usable
+				       : pool_taken(pool) < pool->usable;
+}
+
+/* The lock is held: after the number of buffers or the maximum changed. */
+static inline void pool_count_usable(struct ldma_pool *pool)
+{
+	pool->usable = pool->buffers < pool->config.maximum ? pool->buffers : pool->config.maximum;
 }
 
 static inline uint32_t pool_room(const struct ldma_pool *pool)
 {
-	uint32_t room = pool->config.maximum - pool->buffers;
+	uint32_t room = pool->config.maximum - pool->usable;
 
 	return room < pool->config.shard_buffers ? room : pool->config.shard_buffers;
 }

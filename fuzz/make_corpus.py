@@ -155,6 +155,37 @@ def flow_seeds(paths: list[Path]) -> dict[str, bytes]:
     return seeds
 
 
+def words(*values: int) -> bytes:
+    return struct.pack(f">{len(values)}I", *values)
+
+
+def rpcrdma_seeds() -> dict[str, bytes]:
+    """Headers of RPC-over-RDMA: each kind, and most ways to be wrong."""
+    segment = words(5, 8, 1, 2)
+    message, nomsg = words(7, 1, 32, 0), words(7, 1, 32, 1)
+    read = words(1, 16) + segment
+    return {
+        "plain": message + words(0, 0, 0, 7, 0, 2),
+        "reads": message + read * 2 + words(1, 64) + segment + words(0, 0, 0, 7),
+        "unsorted": message + words(1, 64) + segment + read + words(0, 0, 0, 7),
+        "writes": message + words(0, 1, 2) + segment * 2 + words(1, 0, 0, 0, 7),
+        "reply": message + words(0, 0, 1, 1) + segment + words(7),
+        "long-call": nomsg + words(1, 0) + segment + read + words(0, 0, 0),
+        "long-reply": nomsg + words(0, 0, 1, 1) + segment,
+        "overlap": message + read + words(1, 20) + segment + words(0, 0, 0, 7),
+        "many": message + read * 20 + words(0, 0, 0, 7),
+        "beyond": message + words(1, 16, 5, 2, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0, 0, 7),
+        "count": message + words(0, 1, 0xFFFFFFFF),
+        "xid": message + words(0, 0, 0, 8),
+        "version": words(7, 2, 32, 0, 0, 0, 0, 7),
+        "msgp": words(7, 1, 32, 2, 0, 0, 0, 0, 7),
+        "done": words(7, 1, 32, 3),
+        "error-chunk": words(7, 1, 32, 4, 2),
+        "error-version": words(7, 9, 32, 4, 1, 1, 2),
+        "short": words(7, 1, 32),
+    }
+
+
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
@@ -165,6 +196,7 @@ def main() -> None:
         ("packet", packet_seeds(chosen)),
         ("capfile", file_seeds(small)),
         ("flow", flow_seeds(paths)),
+        ("rpcrdma", rpcrdma_seeds()),
     ):
         folder = HERE / "corpus" / kind
         folder.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,7 @@ struct ldma_slots *ldma_slots_create(const uint8_t *session_id, uint64_t client,
 	slots->cache_bytes = cache_bytes;
 	slots->references = 1;
 	slots->size = slots->target = slots->peak = count;
+	slots->request_max = slots->response_max = UINT32_MAX;
 	return slots;
 }
 
@@ -264,6 +265,19 @@ bool ldma_slots_end(struct ldma_slots *slots, uint32_t id, const void *reply, ui
 	return is_kept;
 }
 
+void ldma_slots_count(struct ldma_slots *slots, enum ldma_kind kind, uint64_t bytes)
+{
+	struct ldma_slots_counters *counters = &slots->counters;
+
+	ldma_lock(&slots->lock);
+	counters->reads += kind == LDMA_KIND_READ;
+	counters->read_bytes += kind == LDMA_KIND_READ ? bytes : 0;
+	counters->writes += kind == LDMA_KIND_WRITE;
+	counters->written_bytes += kind == LDMA_KIND_WRITE ? bytes : 0;
+	counters->commits += kind == LDMA_KIND_COMMIT;
+	ldma_unlock(&slots->lock);
+}
+
 void ldma_slots_cancel(struct ldma_slots *slots, uint32_t id)
 {
 	ldma_lock(&slots->lock);
@@ -308,6 +322,49 @@ struct ldma_slots_limits ldma_slots_limits(struct ldma_slots *slots)
 	limits.target_highest = slots->target - 1;
 	ldma_unlock(&slots->lock);
 	return limits;
+}
+
+static uint64_t *look_for_connection(struct ldma_slots *slots, uint64_t connection)
+{
+	for (uint32_t i = 0; i < LDMA_SLOTS_CONNECTIONS; i++)
+		if (slots->bound[i] == connection)
+			return &slots->bound[i];
+	return NULL;
+}
+
+void ldma_slots_bind(struct ldma_slots *slots, uint64_t connection)
+{
+	uint64_t *place;
+
+	ldma_lock(&slots->lock);
+	if (!look_for_connection(slots, connection)) {
+		place = look_for_connection(slots, 0);
+		if (!place)
+			place = &slots->bound[slots->bound_next++ % LDMA_SLOTS_CONNECTIONS];
+		*place = connection;
+	}
+	ldma_unlock(&slots->lock);
+}
+
+void ldma_slots_unbind(struct ldma_slots *slots, uint64_t connection)
+{
+	uint64_t *place;
+
+	ldma_lock(&slots->lock);
+	place = look_for_connection(slots, connection);
+	if (place)
+		*place = 0;
+	ldma_unlock(&slots->lock);
+}
+
+bool ldma_slots_is_bound(struct ldma_slots *slots, uint64_t connection)
+{
+	bool is_bound;
+
+	ldma_lock(&slots->lock);
+	is_bound = connection && look_for_connection(slots, connection);
+	ldma_unlock(&slots->lock);
+	return is_bound;
 }
 
 void ldma_slots_close(struct ldma_slots *slots)

@@ -21,10 +21,14 @@
 
 #define LDMA_SLOTS_MAX 1024
 #define LDMA_SLOTS_CHUNK 32
-#define LDMA_SLOTS_SMALL 512 /* bytes of a reply that is kept although nobody asked */
+#define LDMA_SLOTS_SMALL 512      /* bytes of a reply that is kept although nobody asked */
+#define LDMA_SLOTS_CONNECTIONS 16 /* of one session that are remembered */
 #define LDMA_SESSION_ID_BYTES 16
 
 struct ldma_slot;
+
+/* What is served without Python. */
+enum ldma_kind { LDMA_KIND_READ, LDMA_KIND_WRITE, LDMA_KIND_COMMIT, LDMA_KINDS };
 
 struct ldma_slots_counters {
 	uint64_t executed; /* begun, less those that were cancelled */
@@ -45,7 +49,11 @@ struct ldma_slots {
 	uint8_t session_id[LDMA_SESSION_ID_BYTES];
 	uint64_t client;
 	uint32_t cache_bytes;
-	uint32_t references; /* atomic */
+	uint32_t references;   /* atomic */
+	uint32_t status_flags; /* atomic: sr_status_flags, for replies that pass no Python */
+	uint32_t request_max,
+		response_max;            /* atomic: bytes of a message, as CREATE_SESSION agreed */
+	struct ldma_slots *next_session; /* guarded by sessions.h */
 
 	struct ldma_lock lock; /* guards everything below */
 	bool is_closed;
@@ -56,6 +64,8 @@ struct ldma_slots {
 	uint32_t executing, executing_old; /* slots; those begun before the target fell last */
 	uint64_t used_ns;
 	struct ldma_slots_counters counters;
+	uint32_t bound_next;
+	uint64_t bound[LDMA_SLOTS_CONNECTIONS]; /* connections; 0: none */
 	struct ldma_slot *chunks[LDMA_SLOTS_MAX / LDMA_SLOTS_CHUNK];
 };
 
@@ -90,12 +100,20 @@ bool ldma_slots_end(struct ldma_slots *slots, uint32_t slot, const void *reply, 
 
 bool ldma_slots_is_executing(struct ldma_slots *slots, uint32_t slot);
 
+/* A request that passed no Python has moved that many bytes. */
+void ldma_slots_count(struct ldma_slots *slots, enum ldma_kind kind, uint64_t bytes);
+
 /* The request was not executed: the slot is as it was before. */
 void ldma_slots_cancel(struct ldma_slots *slots, uint32_t slot);
 
 /* slots: 1 to LDMA_SLOTS_MAX. */
 void ldma_slots_set_target(struct ldma_slots *slots, uint32_t target);
 struct ldma_slots_limits ldma_slots_limits(struct ldma_slots *slots);
+
+/* Which connections a session is bound to, by number; of more than LDMA_SLOTS_CONNECTIONS those bound first are forgotten. */
+void ldma_slots_bind(struct ldma_slots *slots, uint64_t connection);
+void ldma_slots_unbind(struct ldma_slots *slots, uint64_t connection);
+bool ldma_slots_is_bound(struct ldma_slots *slots, uint64_t connection);
 
 /* No request begins any more: BADSESSION. Those that have begun may end. */
 void ldma_slots_close(struct ldma_slots *slots);

@@ -33,7 +33,7 @@ def run(program: Path, *args: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("target", ["packet", "capfile", "device"])
+@pytest.mark.parametrize("target", ["packet", "capfile", "device", "compound"])
 def test_replay_corpus(build: Path, target: str) -> None:
     corpus = ROOT / "fuzz" / "corpus" / target
     done = run(build / "fuzz" / f"replay_{target}", corpus)

@@ -368,3 +368,25 @@ def test_a_peer_writes_into_a_buffer(kind: str) -> None:
         world.window.shrink(32 * PAGE)  # nothing is lent any more
     a.qp.post_send(1, "WRITE", [a.at(0, 1)], remote_va=taken[0].va, rkey=taken[0].rkey)
     assert world.finish() == "REM_ACCESS_ERR"
+
+
+def test_bounds_change_while_it_is_used() -> None:
+    lender = Lender(room=4)
+    with Pool(lender, 4096, 8192, minimum=2, maximum=2) as pool:
+        taken = take_all(pool)
+        assert len(taken) == 2
+        pool.set_bounds(6, 6)
+        assert (pool.stats.buffers, len(lender.loans)) == (6, 3)
+        taken += take_all(pool)
+        assert len(taken) == 6
+        pool.set_bounds(2, 2)  # nothing is idle yet
+        assert pool.stats.buffers == 6
+        for buffer in taken[:4]:
+            buffer.release()
+        assert pool.try_take() is None
+        assert (pool.stats.buffers, pool.stats.free) == (2, 0)
+        assert len(lender.loans) == 1
+        with pytest.raises(NoRoomError, match="its minimum"):
+            pool.set_bounds(12, 12)
+        with pytest.raises(ValueError, match="at least minimum"):
+            pool.set_bounds(3, 2)

@@ -30,14 +30,21 @@ def plain(segments: tuple[Segment, ...]) -> tuple[tuple[int, int, int], ...]:
     return tuple((s.handle, s.length, s.offset) for s in segments)
 
 
+def decoded(data: bytes, limits: Limits) -> tuple[Header | ErrorHeader | Done, int] | HeaderError:
+    try:
+        return decode_header(data, limits)
+    except HeaderError as wrong:
+        return wrong
+
+
 def agree(data: bytes, limits: Limits) -> Native:
     native = Native(data, limits.chunks, limits.segments, limits.list_bytes)
-    try:
-        header, end = decode_header(data, limits)
-    except HeaderError as wrong:
-        assert native.error == wrong.code
-        assert native.encode_error(9) == error_reply(data, wrong, 9)
+    found = decoded(data, limits)
+    if isinstance(found, HeaderError):
+        assert native.error == found.code
+        assert native.encode_error(9) == error_reply(data, found, 9)
         return native
+    header, end = found
     assert not native.error
     version = header.version if isinstance(header, ErrorHeader) else 1
     proc = native.fields[3]

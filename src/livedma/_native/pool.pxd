@@ -82,6 +82,7 @@ cdef extern from "pool.h" nogil:
     int ldma_pool_cancel(ldma_pool *pool, ldma_pool_waiter *waiter)
     uint64_t ldma_pool_stride(const ldma_pool *pool)
     uint32_t ldma_pool_shard_of(const ldma_pool *pool, uint64_t handle)
+    int ldma_pool_set_bounds(ldma_pool *pool, uint32_t minimum, uint32_t maximum)
     uint32_t ldma_pool_room(ldma_pool *pool)
     bint ldma_pool_is_short(ldma_pool *pool)
     int ldma_pool_add_shard(ldma_pool *pool, const ldma_pool_shard *shard, uint32_t *ret)

@@ -200,6 +200,11 @@ cdef class Pool:
         """Whether it has less than its minimum and reserve."""
         return ldma_pool_is_short(self.live())
 
+    def set_bounds(self, uint32_t minimum, uint32_t maximum=0):
+        """From now on; its owner adds shards and takes them out."""
+        if ldma_pool_set_bounds(self.live(), minimum, maximum):
+            raise ValueError("maximum is at least minimum and reserve")
+
     def add_shard(self, lease, uint32_t buffers):
         """Takes over the lease. Those who wait get its buffers first."""
         cdef ldma_pool_shard shard

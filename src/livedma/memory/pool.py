@@ -63,18 +63,29 @@ class Pool(native.Pool):
         self._keeper: threading.Thread | None = None
         weakref.finalize(self, _release, self.leases, self._leaving).atexit = False
         try:
-            self._begin()
+            self._fill()
         except BaseException:
             self.close()
             raise
 
-    def _begin(self) -> None:
+    def _fill(self) -> None:
         while self.is_short():
             if not self._grow():
                 raise NoRoomError(
                     f"the source has no room for the buffers of {self.buffer_size} bytes that the "
-                    "pool has to begin with: its minimum and its reserve"
+                    "pool has to have: its minimum and its reserve"
                 )
+
+    def set_bounds(self, minimum: int, maximum: int | None = None) -> None:
+        """Changes what has to be there, which is there when this returns, and what may be.
+
+        Buffers beyond a lower maximum are given to nobody any more; their shards go back as they
+        become idle, those that are at once. NoRoomError: the source has too little for the minimum;
+        what it had is there.
+        """
+        super().set_bounds(minimum, maximum or 0)
+        self._fill()
+        self.tend()
 
     def try_take(self, control: bool = False) -> Buffer | None:
         """A buffer if there is one or the source has room, else None."""

@@ -215,9 +215,11 @@ class Clients:
         self._confirmed[client.owner] = client
         client.is_confirmed = True
 
-    def renew(self, client: Client) -> None:
-        """Its lease begins anew."""
+    def renew(self, client: Client, session: Session | None = None) -> None:
+        """Its lease begins anew; session: by the use of this one, which is known thereby."""
         client.renewed_s = self._clock()
+        if session is not None:
+            session.was_used()
 
     def has_expired(self, client: Client) -> bool:
         """Nothing was heard of it for a lease."""

@@ -125,14 +125,14 @@ class _Compound:
             return self.parts()
         reply: bytes | None = None
         try:
-            with ctx.server.lock:
-                ctx.server.clients.renew(session.client)
             with ctx.server.store.acting_as(ctx.credential):
                 self.run()
             if asked.cache_this or self._results.size <= SMALL_REPLY:
                 reply = self._header() + self._results.flat()
         finally:
             session.slots.end(asked.slot, reply)
+            with ctx.server.lock:
+                ctx.server.clients.renew(session.client, session)
         return self.parts()
 
     def _limit(self, asked: Sequence, fore: ChannelAttributes, message_bytes: int) -> None:

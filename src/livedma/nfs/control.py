@@ -125,11 +125,12 @@ class Control:
 
     def ask(self, do: str, **parameters: object) -> Any:
         """What the server says to a request. Raises ControlError."""
+        line = b""
         try:
-            self._socket.sendall(_line({"do": do, **parameters}))
-            line = self._lines.readline()
-        except (BrokenPipeError, ConnectionResetError):
-            line = b""
+            with contextlib.suppress(BrokenPipeError):  # why it went may be there to be read
+                self._socket.sendall(_line({"do": do, **parameters}))
+            with contextlib.suppress(ConnectionResetError):
+                line = self._lines.readline()
         except OSError as error:
             raise ControlError(f"the server does not answer: {error}") from None
         if not line:

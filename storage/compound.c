@@ -1,0 +1,365 @@
+#include "compound.h"
+
+#include <string.h>
+
+#include "bytes.h"
+#include "opens.h"
+
+enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1, COMPOUND = 1 };
+#define NFS_PROGRAM 100003
+#define NFS_VERSION 4
+#define AUTH_MAX 400
+#define MACHINE_MAX 255
+#define GIDS_MAX 16
+
+/* Attributes that fstat knows, by word of the bitmap. Not fsid and owners: those are for others to say. */
+#define BIT(n) (UINT32_C(1) << (n) % 32)
+enum {
+	TYPE = 1,
+	CHANGE = 3,
+	SIZE = 4,
+	FILEID = 20,
+	MODE = 33,
+	NUMLINKS = 35,
+	SPACE_USED = 45,
+	TIME_ACCESS = 47,
+	TIME_METADATA = 52,
+	TIME_MODIFY = 53,
+};
+static const uint32_t known[2] = {
+	BIT(TYPE) | BIT(CHANGE) | BIT(SIZE) | BIT(FILEID),
+	BIT(MODE) | BIT(NUMLINKS) | BIT(SPACE_USED) | BIT(TIME_ACCESS) | BIT(TIME_METADATA) |
+		BIT(TIME_MODIFY),
+};
+
+/* What is left of a message. Once something did not fit, is_bad, and all that is read from it is 0. */
+struct reader {
+	const uint8_t *p, *end;
+	bool is_bad;
+};
+
+static const uint8_t zeros[LDMA_SESSION_ID_BYTES];
+
+/* length bytes, or for a reader gone bad at least some; length is at most 16 there. */
+static const uint8_t *fixed(struct reader *in, uint32_t length)
+{
+	const uint8_t *p = in->p;
+
+	if (in->is_bad || length > (size_t)(in->end - p)) {
+		in->is_bad = true;
+		return zeros;
+	}
+	in->p += length;
+	return p;
+}
+
+static uint32_t u32(struct reader *in)
+{
+	return get32(fixed(in, 4));
+}
+
+static uint64_t u64(struct reader *in)
+{
+	return get64(fixed(in, 8));
+}
+
+static void expect(struct reader *in, uint32_t value)
+{
+	if (u32(in) != value)
+		in->is_bad = true;
+}
+
+static uint32_t padded(uint32_t length)
+{
+	return (length + 3) & ~UINT32_C(3);
+}
+
+/* Opaque data of at most most bytes, which is far from the end of 32 bits; its padding is zero. */
+static const uint8_t *opaque(struct reader *in, uint32_t most, uint32_t *length)
+{
+	const uint8_t *p;
+
+	*length = u32(in);
+	if (*length > most || padded(*length) > (size_t)(in->end - in->p))
+		in->is_bad = true;
+	if (in->is_bad) {
+		*length = 0;
+		return zeros;
+	}
+	p = fixed(in, padded(*length));
+	for (uint32_t i = *length; i < padded(*length); i++)
+		if (p[i])
+			in->is_bad = true;
+	return p;
+}
+
+static uint32_t auth_sys_uid(const uint8_t *body, uint32_t length)
+{
+	struct reader in = {body, body + length, false};
+	uint32_t uid, machine_length, gids;
+
+	u32(&in); /* stamp */
+	opaque(&in, MACHINE_MAX, &machine_length);
+	uid = u32(&in);
+	u32(&in); /* gid */
+	gids = u32(&in);
+	if (in.is_bad || gids > GIDS_MAX || gids * 4 != (size_t)(in.end - in.p))
+		return LDMA_UID_NONE;
+	return uid;
+}
+
+/* Up to the arguments of COMPOUND. */
+static void decode_call(struct reader *in, struct ldma_compound *ret)
+{
+	uint32_t flavor, length;
+	const uint8_t *body;
+
+	ret->xid = u32(in);
+	expect(in, CALL);
+	expect(in, RPC_VERSION);
+	expect(in, NFS_PROGRAM);
+	expect(in, NFS_VERSION);
+	expect(in, COMPOUND);
+	flavor = u32(in);
+	body = opaque(in, AUTH_MAX, &length);
+	ret->uid = LDMA_UID_NONE;
+	if (flavor == AUTH_SYS)
+		ret->uid = auth_sys_uid(body, length);
+	/* An AUTH_SYS that is malformed, or of a user who is nobody's, is nothing for here. */
+	if (flavor == AUTH_SYS ? ret->uid == LDMA_UID_NONE : flavor != AUTH_NONE || length)
+		in->is_bad = true;
+	ret->sequence.fingerprint = (uint64_t)ret->uid + 1;
+	expect(in, AUTH_NONE); /* the verifier */
+	expect(in, 0);
+}
+
+static void decode_tag(struct reader *in, struct ldma_compound *ret)
+{
+	ret->tag = opaque(in, LDMA_TAG_MAX, &ret->tag_length);
+	for (uint32_t i = 0; i < ret->tag_length; i++)
+		if (ret->tag[i] > 0x7f) /* whether it is UTF-8 is not for here */
+			in->is_bad = true;
+}
+
+static void decode_sequence(struct reader *in, struct ldma_compound *ret)
+{
+	uint32_t cache_this;
+
+	expect(in, LDMA_OP_SEQUENCE);
+	ret->session_id = fixed(in, LDMA_SESSION_ID_BYTES);
+	ret->sequence.sequence = u32(in);
+	ret->sequence.slot = u32(in);
+	ret->sequence.highest = u32(in);
+	cache_this = u32(in);
+	ret->sequence.cache_this = cache_this;
+	if (cache_this > 1)
+		in->is_bad = true;
+}
+
+/* Where the data of a WRITE is: the rest of the message follows it, or its place if it is in the read chunk. */
+static void decode_data(struct reader *in, struct ldma_compound *ret, uint32_t position,
+			uint32_t read_position, uint64_t read_length)
+{
+	if (!read_length) {
+		ret->data = opaque(in, UINT32_MAX - 3, &ret->count);
+		return;
+	}
+	ret->data = NULL;
+	ret->count = u32(in);
+	/* RFC 8166 3.4.6: the chunk may come with the padding or without. */
+	if (position + 4 != read_position || ret->count > UINT32_MAX - 3 ||
+	    (read_length != ret->count && read_length != padded(ret->count)))
+		in->is_bad = true;
+}
+
+static void decode_getattr(struct reader *in, struct ldma_compound *ret)
+{
+	uint32_t words, bits;
+
+	expect(in, LDMA_OP_GETATTR);
+	ret->has_getattr = true;
+	words = u32(in);
+	if (words > 3)
+		in->is_bad = true;
+	for (uint32_t i = 0; i < words && !in->is_bad; i++) {
+		bits = u32(in);
+		if (bits & ~(i < 2 ? known[i] : 0))
+			in->is_bad = true;
+		else if (i < 2)
+			ret->attributes[i] = bits;
+	}
+}
+
+bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uint32_t length,
+			  uint32_t read_position, uint64_t read_length)
+{
+	struct reader in = {message, message + length, false};
+	uint32_t minor, operations;
+
+	*ret = (struct ldma_compound){0};
+	decode_call(&in, ret);
+	decode_tag(&in, ret);
+	minor = u32(&in);
+	operations = u32(&in);
+	if (minor < 1 || minor > 2 || operations < 3 || operations > 4)
+		return false;
+	decode_sequence(&in, ret);
+	expect(&in, LDMA_OP_PUTFH);
+	ret->handle = opaque(&in, LDMA_HANDLE_MAX, &ret->handle_length);
+	ret->op = u32(&in);
+	if (ret->op == LDMA_OP_READ || ret->op == LDMA_OP_WRITE) {
+		ret->seqid = u32(&in);
+		ret->other = fixed(&in, LDMA_OTHER_BYTES);
+	} else if (ret->op != LDMA_OP_COMMIT) {
+		return false;
+	}
+	ret->offset = u64(&in);
+	if (ret->op == LDMA_OP_WRITE) {
+		ret->stable = u32(&in);
+		decode_data(&in, ret, (uint32_t)(in.p - message), read_position, read_length);
+	} else {
+		ret->count = u32(&in);
+	}
+	if (operations == 4)
+		decode_getattr(&in, ret);
+	ret->request_bytes = length + (read_length ? padded(ret->count) : 0);
+	return !in.is_bad && in.p == in.end && ret->stable <= LDMA_FILE_SYNC &&
+	       (ret->op == LDMA_OP_WRITE || !read_length) && ret->request_bytes >= length;
+}
+
+static uint8_t *w32(uint8_t *p, uint32_t value)
+{
+	put32(p, value);
+	return p + 4;
+}
+
+static uint8_t *w64(uint8_t *p, uint64_t value)
+{
+	put64(p, value);
+	return p + 8;
+}
+
+/* Opaque data's bytes and padding are written from the end: what is padded with has to be zero. */
+static uint8_t *wbytes(uint8_t *p, const uint8_t *bytes, uint32_t length)
+{
+	memset(p + (length & ~UINT32_C(3)), 0, padded(length) - (length & ~UINT32_C(3)));
+	memcpy(p, bytes, length);
+	return p + padded(length);
+}
+
+static uint8_t *wtime(uint8_t *p, const struct timespec *time)
+{
+	p = w64(p, (uint64_t)time->tv_sec);
+	return w32(p, (uint32_t)time->tv_nsec);
+}
+
+/* The values of attributes, in the order of their numbers (RFC 8881 5). */
+static uint8_t *wattributes(uint8_t *p, const uint32_t *asked, const struct stat *stat,
+			    uint64_t change)
+{
+	if (asked[0] & BIT(TYPE))
+		p = w32(p, 1); /* NF4REG: there is no grant for anything else */
+	if (asked[0] & BIT(CHANGE))
+		p = w64(p, change);
+	if (asked[0] & BIT(SIZE))
+		p = w64(p, (uint64_t)stat->st_size);
+	if (asked[0] & BIT(FILEID))
+		p = w64(p, stat->st_ino);
+	if (asked[1] & BIT(MODE))
+		p = w32(p, stat->st_mode & 07777);
+	if (asked[1] & BIT(NUMLINKS))
+		p = w32(p, (uint32_t)stat->st_nlink);
+	if (asked[1] & BIT(SPACE_USED))
+		p = w64(p, (uint64_t)stat->st_blocks * 512);
+	if (asked[1] & BIT(TIME_ACCESS))
+		p = wtime(p, &stat->st_atim);
+	if (asked[1] & BIT(TIME_METADATA))
+		p = wtime(p, &stat->st_ctim);
+	if (asked[1] & BIT(TIME_MODIFY))
+		p = wtime(p, &stat->st_mtim);
+	return p;
+}
+
+static uint8_t *wgetattr(uint8_t *p, const struct ldma_compound *compound,
+			 const struct ldma_compound_result *result)
+{
+	uint32_t words = compound->attributes[1] ? 2 : compound->attributes[0] ? 1 : 0;
+	uint8_t *length;
+
+	p = w32(p, LDMA_OP_GETATTR);
+	p = w32(p, result->stat_status);
+	if (result->stat_status)
+		return p;
+	p = w32(p, words);
+	for (uint32_t i = 0; i < words; i++)
+		p = w32(p, compound->attributes[i]);
+	length = p;
+	p = wattributes(p + 4, compound->attributes, &result->stat, result->change);
+	put32(length, (uint32_t)(p - length) - 4);
+	return p;
+}
+
+/* Behind the status of READ, WRITE or COMMIT. */
+static uint8_t *wresult(uint8_t *p, const struct ldma_compound *compound,
+			const struct ldma_compound_result *result, bool is_inline)
+{
+	switch (compound->op) {
+	case LDMA_OP_READ:
+		p = w32(p, result->is_eof);
+		p = w32(p, result->count);
+		if (is_inline) {
+			memset(p + result->count, 0, padded(result->count) - result->count);
+			p += padded(result->count);
+		}
+		return p;
+	case LDMA_OP_WRITE:
+		p = w32(p, result->count);
+		p = w32(p, result->committed);
+		return w64(p, result->verifier);
+	default:
+		return w64(p, result->verifier);
+	}
+}
+
+uint32_t ldma_compound_encode(const struct ldma_compound *compound,
+			      const struct ldma_compound_result *result, bool is_inline,
+			      uint8_t *ret)
+{
+	bool has_getattr = compound->has_getattr && !result->status;
+	uint8_t *p = ret;
+
+	p = w32(p, compound->xid);
+	p = w32(p, REPLY);
+	p = w32(p, 0); /* accepted */
+	p = w32(p, AUTH_NONE);
+	p = w32(p, 0);
+	p = w32(p, 0); /* success */
+	p = w32(p, has_getattr ? result->stat_status : result->status);
+	p = w32(p, compound->tag_length);
+	p = wbytes(p, compound->tag, compound->tag_length);
+	p = w32(p, has_getattr ? 4 : 3);
+	p = w32(p, LDMA_OP_SEQUENCE);
+	p = w32(p, LDMA_NFS_OK);
+	p = wbytes(p, compound->session_id, LDMA_SESSION_ID_BYTES);
+	p = w32(p, compound->sequence.sequence);
+	p = w32(p, compound->sequence.slot);
+	p = w32(p, result->limits.highest);
+	p = w32(p, result->limits.target_highest);
+	p = w32(p, result->status_flags);
+	p = w32(p, LDMA_OP_PUTFH);
+	p = w32(p, LDMA_NFS_OK);
+	p = w32(p, compound->op);
+	p = w32(p, result->status);
+	if (!result->status)
+		p = wresult(p, compound, result, is_inline);
+	if (has_getattr)
+		p = wgetattr(p, compound, result);
+	return (uint32_t)(p - ret);
+}
+
+uint32_t ldma_compound_data_at(const struct ldma_compound *compound)
+{
+	enum { BEFORE_TAG = LDMA_RPC_REPLY_BYTES + 8, SEQUENCE = 44, PUTFH = 8, READ = 16 };
+
+	return BEFORE_TAG + padded(compound->tag_length) + 4 + SEQUENCE + PUTFH + READ;
+}

@@ -1,0 +1,76 @@
+#include "sessions.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "hash.h"
+
+static struct ldma_slots **bucket_of(struct ldma_sessions *sessions, const uint8_t *session_id)
+{
+	return &sessions->buckets[ldma_hash(session_id, LDMA_SESSION_ID_BYTES) %
+				  LDMA_SESSIONS_BUCKETS];
+}
+
+static struct ldma_slots *look(struct ldma_sessions *sessions, const uint8_t *session_id)
+{
+	struct ldma_slots *slots = *bucket_of(sessions, session_id);
+
+	while (slots && memcmp(slots->session_id, session_id, LDMA_SESSION_ID_BYTES))
+		slots = slots->next_session;
+	return slots;
+}
+
+int ldma_sessions_add(struct ldma_sessions *sessions, struct ldma_slots *slots)
+{
+	struct ldma_slots **bucket = bucket_of(sessions, slots->session_id);
+	int result = -EEXIST;
+
+	ldma_lock(&sessions->lock);
+	if (!look(sessions, slots->session_id)) {
+		ldma_slots_get(slots);
+		slots->next_session = *bucket;
+		*bucket = slots;
+		sessions->count++;
+		result = 0;
+	}
+	ldma_unlock(&sessions->lock);
+	return result;
+}
+
+bool ldma_sessions_remove(struct ldma_sessions *sessions, struct ldma_slots *slots)
+{
+	struct ldma_slots **link = bucket_of(sessions, slots->session_id);
+	bool is_found;
+
+	ldma_lock(&sessions->lock);
+	while (*link && *link != slots)
+		link = &(*link)->next_session;
+	is_found = *link != NULL;
+	if (is_found) {
+		*link = slots->next_session;
+		sessions->count--;
+	}
+	ldma_unlock(&sessions->lock);
+	if (is_found)
+		ldma_slots_put(slots);
+	return is_found;
+}
+
+struct ldma_slots *ldma_sessions_find(struct ldma_sessions *sessions, const uint8_t *session_id)
+{
+	struct ldma_slots *slots;
+
+	ldma_lock(&sessions->lock);
+	slots = look(sessions, session_id);
+	if (slots)
+		ldma_slots_get(slots);
+	ldma_unlock(&sessions->lock);
+	return slots;
+}
+
+void ldma_sessions_clear(struct ldma_sessions *sessions)
+{
+	for (uint32_t i = 0; i < LDMA_SESSIONS_BUCKETS; i++)
+		while (sessions->buckets[i])
+			ldma_sessions_remove(sessions, sessions->buckets[i]);
+}

@@ -1,0 +1,167 @@
+#include "workers.h"
+
+#include <linux/capability.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "monotonic.h"
+
+static void append(struct ldma_work_queue *queue, struct ldma_work *work)
+{
+	work->next = NULL;
+	*queue->tail = work;
+	queue->tail = &work->next;
+}
+
+static struct ldma_work *take(struct ldma_work_queue *queue)
+{
+	struct ldma_work *work = queue->head;
+
+	queue->head = work->next;
+	if (!queue->head)
+		queue->tail = &queue->head;
+	return work;
+}
+
+/* Nearly always at the end; not where the delay was lowered. */
+static void insert_delayed(struct ldma_workers *workers, struct ldma_work *work)
+{
+	struct ldma_work **link = &workers->delayed;
+
+	if (workers->delayed && workers->latest->due_ns <= work->due_ns)
+		link = &workers->latest->next;
+	while (*link && (*link)->due_ns <= work->due_ns)
+		link = &(*link)->next;
+	work->next = *link;
+	*link = work;
+	if (!work->next)
+		workers->latest = work;
+}
+
+static void move_due(struct ldma_workers *workers)
+{
+	uint64_t now_ns = workers->delayed ? ldma_now_ns() : 0;
+
+	while (workers->delayed && (workers->is_stopping || workers->delayed->due_ns <= now_ns)) {
+		struct ldma_work *work = workers->delayed;
+
+		workers->delayed = work->next;
+		append(&workers->ready, work);
+	}
+}
+
+static void wait_for_work(struct ldma_workers *workers)
+{
+	struct timespec until;
+
+	if (!workers->delayed || workers->has_timer) {
+		pthread_cond_wait(&workers->has_work, &workers->lock);
+		return;
+	}
+	until.tv_sec = (time_t)(workers->delayed->due_ns / 1000000000);
+	until.tv_nsec = (long)(workers->delayed->due_ns % 1000000000);
+	workers->has_timer = true;
+	pthread_cond_timedwait(&workers->has_work, &workers->lock, &until);
+	workers->has_timer = false;
+}
+
+/* Of this thread alone. */
+static void drop_privileges(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+	syscall(SYS_capset, &header, none);
+}
+
+static void *serve(void *argument)
+{
+	struct ldma_workers *workers = argument;
+
+	drop_privileges();
+	pthread_mutex_lock(&workers->lock);
+	for (;;) {
+		struct ldma_work *work;
+
+		move_due(workers);
+		if (!workers->ready.head) {
+			if (workers->is_stopping)
+				break;
+			wait_for_work(workers);
+			continue;
+		}
+		work = take(&workers->ready);
+		workers->queued--;
+		if (workers->ready.head || (workers->delayed && !workers->has_timer))
+			pthread_cond_signal(&workers->has_work);
+		pthread_mutex_unlock(&workers->lock);
+		work->run(work);
+		pthread_mutex_lock(&workers->lock);
+	}
+	pthread_mutex_unlock(&workers->lock);
+	return NULL;
+}
+
+int ldma_workers_start(struct ldma_workers *workers, uint32_t threads)
+{
+	pthread_condattr_t monotonic;
+	sigset_t all, before;
+	int error = 0;
+
+	*workers = (struct ldma_workers){0};
+	workers->ready.tail = &workers->ready.head;
+	pthread_mutex_init(&workers->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&workers->has_work, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	sigfillset(&all); /* signals are for the program's own threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (!error && workers->threads < threads) {
+		error = pthread_create(&workers->ids[workers->threads], NULL, serve, workers);
+		workers->threads += !error;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		ldma_workers_stop(workers);
+	return -error;
+}
+
+void ldma_workers_stop(struct ldma_workers *workers)
+{
+	if (workers->is_stopping)
+		return;
+	pthread_mutex_lock(&workers->lock);
+	workers->is_stopping = true;
+	pthread_cond_broadcast(&workers->has_work);
+	pthread_mutex_unlock(&workers->lock);
+	for (uint32_t i = 0; i < workers->threads; i++)
+		pthread_join(workers->ids[i], NULL);
+}
+
+void ldma_workers_submit(struct ldma_workers *workers, struct ldma_work *work)
+{
+	uint64_t delay_ns = __atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED);
+
+	work->due_ns = delay_ns ? ldma_now_ns() + delay_ns : 0;
+	pthread_mutex_lock(&workers->lock);
+	if (delay_ns)
+		insert_delayed(workers, work);
+	else
+		append(&workers->ready, work);
+	if (workers->queued_most < ++workers->queued)
+		workers->queued_most = workers->queued;
+	if (!delay_ns || !workers->has_timer)
+		pthread_cond_signal(&workers->has_work);
+	else if (workers->delayed == work) /* whoever it is that waits for the first of them */
+		pthread_cond_broadcast(&workers->has_work);
+	pthread_mutex_unlock(&workers->lock);
+}
+
+void ldma_workers_set_delay(struct ldma_workers *workers, uint64_t delay_ns)
+{
+	__atomic_store_n(&workers->delay_ns, delay_ns, __ATOMIC_RELAXED);
+}
