@@ -186,6 +186,8 @@ def run(args: argparse.Namespace) -> int:
     from livedma.nfs.service import NfsService
 
     wishes = _wishes(args)
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     with NfsService(args.directory, wishes) as service:
         _say(f"livedma: serving {args.directory}")
         for tcp in service.tcp:
@@ -193,7 +195,10 @@ def run(args: argparse.Namespace) -> int:
         for rdma in service.rdma:
             _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
         _say(f"  control socket {wishes.control}")
-        _wait_for_signal()
+        try:
+            stopped.wait()
+        except KeyboardInterrupt:
+            _say("")
     return 0
 
 
@@ -204,15 +209,3 @@ def _say(text: str) -> None:
 def _default_control() -> Path:
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "/tmp"))
     return base / "livedma" / f"serve-{os.getpid()}"
-
-
-def _wait_for_signal() -> None:
-    """Until Ctrl-C or SIGTERM, which ends in order, too."""
-    stopped = threading.Event()
-    previous = signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    try:
-        stopped.wait()
-    except KeyboardInterrupt:
-        os.write(2, b"\n")
-    finally:
-        signal.signal(signal.SIGTERM, previous)
