@@ -109,7 +109,7 @@ def test_many_calls_at_once() -> None:
                 assert peer.reply(xid)[1][4:] == bytes([i]) * 40
         connection = only_connection(server)
         wait_until(lambda: connection.statistics()["replies"] == 640)
-        wait_until(lambda: connection.receive_pool.stats.data.taken == 64)
+        wait_until(lambda: connection.memory.receive_pool.stats.data.taken == 64)
 
 
 def test_a_program_that_fails_is_answered_for() -> None:

@@ -8,26 +8,27 @@ import os
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import units
-from livedma.errors import LivedmaError
 
 if TYPE_CHECKING:
     from livedma.nfs.config import Config
-    from livedma.rpc.tcp_server import Network
+    from livedma.nfs.service import Wishes
+    from livedma.rpc.service import Network
 
 _EXAMPLES = """examples:
   livedma serve /srv/data                            root's files are nobody's: --squash none
   livedma serve /srv/data --read-only --allow 10.0.0.0/8 --allow fd00::/8
-  livedma serve /srv/data --listen 10.0.0.1 --tcp 12049
+  livedma serve /srv/data --listen 10.0.0.1 --tcp 12049 --window 256MiB --mapped 1/8
 
 and a client:
-  mount -o vers=4.1 HOST:/ /mnt"""
+  mount -o vers=4.1,proto=rdma,port=20049 HOST:/ /mnt
+  mount -o vers=4.2 HOST:/ /mnt                      over TCP"""
 
-NFS_PORT = 2049
+NFS_PORT, RDMA_PORT = 2049, 20049
 
 
 def register(commands: Any) -> None:
@@ -40,8 +41,37 @@ def register(commands: Any) -> None:
     )
     add = parser.add_argument
     add("directory", metavar="DIR", type=Path, help="what is exported")
-    add("--listen", metavar="ADDR", default="", help="at this address (all of this host)")
-    add("--tcp", metavar="PORT", type=units.port, default=NFS_PORT, help="TCP port (2049)")
+    add(
+        "--listen",
+        metavar="ADDR",
+        action="append",
+        default=[],
+        help="at this address, several times if need be (all of this host)",
+    )
+    add("--tcp", metavar="PORT", type=_port, default=NFS_PORT, help="TCP port, or off (2049)")
+    add("--rdma", metavar="PORT", type=_port, default=RDMA_PORT, help="RDMA port, or off (20049)")
+    add(
+        "--window",
+        metavar="SIZE",
+        type=units.size,
+        default=64 << 20,
+        help="DMA addresses of an RDMA connection: what it may grow to (64MiB)",
+    )
+    add(
+        "--mapped",
+        metavar="PART",
+        type=_part,
+        default=Fraction(1, 4),
+        help="how much of the window has memory to begin with (1/4)",
+    )
+    add("--buffer", metavar="SIZE", type=units.size, default=64 << 10, help="for data (64KiB)")
+    add(
+        "--credits",
+        metavar="N",
+        type=units.positive,
+        default=64,
+        help="calls of an RDMA connection under way (64)",
+    )
     add("--read-only", action="store_true", help="refuse whatever changes something")
     add(
         "--allow",
@@ -64,11 +94,31 @@ def register(commands: Any) -> None:
         type=Path,
         help="what a restart has to know, outside of the export (a directory of this user)",
     )
+    add(
+        "--control",
+        metavar="PATH",
+        type=Path,
+        help="the control socket's (one of this process in /run/livedma)",
+    )
     add("--lease", metavar="SECONDS", type=units.positive, default=90, help="of clients (90)")
     add("--grace", metavar="SECONDS", type=units.positive, help="to reclaim (as long as a lease)")
     add("--slots", metavar="N", type=_slots, default=64, help="of a new session (64)")
     add("--threads", metavar="N", type=units.positive, default=8, help="that serve calls (8)")
     parser.set_defaults(run=run, wrong_use=parser.error)
+
+
+def _port(text: str) -> int | None:
+    return None if text == "off" else units.port(text)
+
+
+def _part(text: str) -> Fraction:
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(0)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no part: write 1/4 or 0.25")
+    return value
 
 
 def _network(text: str) -> Network:
@@ -109,49 +159,53 @@ def _config(args: argparse.Namespace) -> Config:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    from livedma.nfs.persist import Persist, default_directory
-    from livedma.nfs.program import NfsProgram
-    from livedma.nfs.server import Server
-    from livedma.nfs.store import Store
-    from livedma.rpc.tcp_server import TcpServer
+def _wishes(args: argparse.Namespace) -> Wishes:
+    from livedma.nfs.service import Wishes
+    from livedma.rpc.rdma_server import Options
 
-    config = _config(args)
-    directory = args.directory
-    if not directory.is_dir():
-        raise LivedmaError(f"{directory} is no directory")
-    state = args.state or default_directory(directory)
-    if _is_within(state, directory):
-        raise LivedmaError(f"{state} would be exported, and it is secret; take another --state")
-    with ExitStack() as stack:
-        persist = stack.enter_context(Persist(state))
-        store = Store(directory, secret=persist.secret("handles"), config=config)
-        stack.callback(store.close)
-        server = Server(store, persist, config)
-        program = NfsProgram(server)
-        server.start()
-        stack.callback(server.stop)
-        # Transports: each feeds the same program.
-        tcp = stack.enter_context(
-            TcpServer(program, args.listen, args.tcp, allow=args.allow, threads=args.threads)
-        )
-        where = args.listen or "all addresses"
-        print(f"livedma: {directory} at {where}, TCP port {tcp.port}", file=sys.stderr, flush=True)
-        _wait_for_signal()
+    return Wishes(
+        addresses=args.listen,
+        tcp_port=args.tcp,
+        rdma_port=args.rdma,
+        allow=args.allow,
+        threads=args.threads,
+        state=args.state,
+        control=args.control or _default_control(),
+        config=_config(args),
+        rdma=Options(
+            window_bytes=args.window,
+            mapped_bytes=int(args.window * args.mapped),
+            buffer_bytes=args.buffer,
+            credits=args.credits,
+            workers=args.threads,
+        ),
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from livedma.nfs.service import NfsService
+
+    wishes = _wishes(args)
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    with NfsService(args.directory, wishes) as service:
+        _say(f"livedma: serving {args.directory}")
+        for tcp in service.tcp:
+            _say(f"  TCP port {tcp.port}, {' '.join(args.listen) or 'all addresses'}")
+        for rdma in service.rdma:
+            _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
+        _say(f"  control socket {wishes.control}")
+        try:
+            stopped.wait()
+        except KeyboardInterrupt:
+            _say("")
     return 0
 
 
-def _is_within(path: Path, directory: Path) -> bool:
-    return path.resolve().is_relative_to(directory.resolve())
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def _wait_for_signal() -> None:
-    """Until Ctrl-C or SIGTERM, which ends in order, too."""
-    stopped = threading.Event()
-    previous = signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    try:
-        stopped.wait()
-    except KeyboardInterrupt:
-        os.write(2, b"\n")
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+def _default_control() -> Path:
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "/tmp"))
+    return base / "livedma" / f"serve-{os.getpid()}"

@@ -266,7 +266,10 @@ class Opens:
     def _grant(
         self, ctx: Context, client: Client, node: Node, owner: bytes, share: Share, held: Held
     ) -> tuple[Opened, list[Held]]:
-        file = self._files.setdefault(node.key, OpenFile(node))
+        self._check_alive(client)
+        file = self._files.get(node.key)
+        if file is None:
+            file = self._files[node.key] = OpenFile(node)
         state = file.opens.get((client.number, owner))
         if state is None:
             state = OpenState(self.states.new_name(), client, owner, file, ctx.credential.uid)
@@ -285,6 +288,13 @@ class Opens:
         state.change()
         self._grants.tell_all(state, is_new=is_new)
         return Opened(state, state.stateid, seqid_before, opened_before), needless
+
+    def _check_alive(self, client: Client) -> None:
+        """Its end may have come while the file was being opened: nobody would close it again."""
+        try:
+            self._server.clients.find(client.number)
+        except NfsError:
+            raise NfsError(Status.EXPIRED) from None
 
     def _remove(self, state: OpenState) -> list[Held]:
         for lock in tuple(state.locks.values()):

@@ -47,6 +47,21 @@ def _interface_of(address: str) -> Interface:
     raise LookupError(f"no interface of this host has the address {address}")
 
 
+def addresses() -> list[str]:
+    """All of this host but link-local ones: those that a server without a wish listens at."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_addresses).result()
+
+
+def _addresses() -> list[str]:
+    with IPRoute() as route:
+        found = [
+            ipaddress.ip_address(entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS"))
+            for entry in route.get_addr()
+        ]
+    return [str(one) for one in found if not one.is_link_local]
+
+
 def source_for(peer: str) -> str:
     """The address of this host from which packets to the peer go."""
     family, _, _, _, where = socket.getaddrinfo(peer, 4791, type=socket.SOCK_DGRAM)[0]

@@ -11,24 +11,25 @@ import os
 import selectors
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from livedma._native.storage import Endpoint, Service, SlowCall
 from livedma.errors import BudgetError, LimitError, LivedmaError, NoRoomError
-from livedma.memory import Pool, PoolClosed, Window
+from livedma.memory import Pool, PoolClosed
 from livedma.rdma import Device, QueuePair, cm
 from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
+from livedma.rpc.rdma_memory import ConnectionMemory
 from livedma.rpc.rdma_private import Inline, PrivateData, agree
-from livedma.rpc.service import Program
+from livedma.rpc.service import Network, Program, is_allowed
 
 __all__ = ["Options", "RdmaConnection", "RdmaServer"]
 
 _LOOK_S = 0.5  # so often threads look whether the server is closed
-_ACCEPT_S = 10.0  # for a peer to confirm its connection
+_ACCEPT_S = 5.0  # for a peer to confirm its connection
 _ACCEPTING = 4  # at a time
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 _numbers = itertools.count(1)
@@ -74,6 +75,10 @@ class Options:
         return self.max_send + self.max_recv
 
 
+class NotAllowedError(LivedmaError):
+    """The peer is none of those who may connect."""
+
+
 class RdmaConnection:
     """A peer (`livedma.rpc.service.Connection`), with its memory and its levers."""
 
@@ -89,26 +94,19 @@ class RdmaConnection:
         )
         self.inline: Inline = agree(self._own, PrivateData.decode(request.private_data))
         self._server = server
-        self._stack = ExitStack()
         self._cm: cm.Connection | None = None
+        self.unfinished = 2  # accepting it, and the endpoint: then its memory can go
         self.endpoint: Endpoint | None = None
-        with ExitStack() as stack:
-            self._pd = server.device.protection_domain()
-            self.window: Window = stack.enter_context(
-                self._pd.window(options.window_bytes, mapped=_mapped_bytes(options))
-            )
-            self.receive_pool = stack.enter_context(
-                Pool(
-                    self.window,
-                    options.inline_bytes,
-                    minimum=options.credits + 1,
-                    maximum=2 * options.credits_max,
-                )
-            )
-            self.data_pool = stack.enter_context(
-                Pool(self.window, options.buffer_bytes, options.buffer_bytes, minimum=1)
-            )
-            self._stack = stack.pop_all()
+        self._pd = server.device.protection_domain()
+        self.memory = ConnectionMemory(
+            self._pd,
+            window_bytes=options.window_bytes,
+            mapped_bytes=_mapped_bytes(options),
+            inline_bytes=options.inline_bytes,
+            buffer_bytes=options.buffer_bytes,
+            credits_begin=options.credits,
+            credits_max=options.credits_max,
+        )
 
     def accept(self, request: cm.Request) -> None:
         """Until the peer has confirmed; raises what `Request.accept` does."""
@@ -120,6 +118,7 @@ class RdmaConnection:
             cq=self._server.cq,
             access=(),
             prepare=self._prepare,
+            retire=lambda _: self.close(),
             max_send=options.max_send,
             max_recv=options.max_recv,
             max_send_sge=1,
@@ -135,8 +134,8 @@ class RdmaConnection:
         self.endpoint = Endpoint(
             self._server.service,
             qp,
-            self.receive_pool,
-            self.data_pool,
+            self.memory.receive_pool,
+            self.memory.data_pool,
             number=self.number,
             credits=options.credits,
             credits_max=options.credits_max,
@@ -163,6 +162,7 @@ class RdmaConnection:
         if not 0 < value <= self._server.options.credits_max:
             raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
         if self.endpoint is not None:
+            self.memory.make_ready_for(value)
             self.endpoint.credits = value
 
     def statistics(self) -> dict[str, Any]:
@@ -175,12 +175,17 @@ class RdmaConnection:
         """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
         if self.endpoint is not None:
             self.endpoint.close()
+        if self._cm is not None:
+            with suppress(
+                TimeoutError, ValueError
+            ):  # told; or the device is closed, and all with it
+                self._cm.disconnect(timeout=0)
 
     def _release(self) -> None:
         """Nothing of it is posted or being worked on."""
         if self._cm is not None:
             self._cm.close()
-        self._stack.close()
+        self.memory.close()
 
 
 class RdmaServer:
@@ -190,13 +195,21 @@ class RdmaServer:
     """
 
     def __init__(
-        self, device: Device, port: int, program: Program, options: Options | None = None
+        self,
+        device: Device,
+        port: int,
+        program: Program,
+        options: Options | None = None,
+        *,
+        allow: Sequence[Network] = (),
     ) -> None:
+        """allow: who may connect; nothing means everybody."""
         self.device = device
         self.port = port
         self.options = options or Options()
         self.refused = 0  # connections for which there was no memory, or no place
         self._program = program
+        self._allow = tuple(allow)
         self._lock = threading.Condition()
         self._connections: dict[int, RdmaConnection] = {}
         self._is_closing = False
@@ -235,9 +248,9 @@ class RdmaServer:
                 return
             self._is_closing = True
         self._listener.close()
-        self._accepting.shutdown()
         for connection in self.connections:
             connection.close()
+        self._accepting.shutdown()
         with self._lock:
             self._lock.wait_for(lambda: not self._connections)
         self.service.stop()
@@ -264,64 +277,67 @@ class RdmaServer:
     def _accept(self, request: cm.Request) -> None:
         try:
             connection = self._admit(request)
-        except _NO_MEMORY:
+        except (NotAllowedError, *_NO_MEMORY):
             self.refused += 1
             request.reject()
             return
         try:
             connection.accept(request)
         except (LivedmaError, OSError, ValueError, TimeoutError):
-            self._abandon(connection)
+            connection.close()  # the peer has not confirmed, or is gone
         except BaseException:
-            self._abandon(connection)
+            connection.close()
             _report()
-        else:
-            if self._is_closing:
-                connection.close()
+        if connection.endpoint is None:
+            self._finish(connection)
+        if self._is_closing:
+            connection.close()
+        self._finish(connection)
 
     def _admit(self, request: cm.Request) -> RdmaConnection:
+        if not is_allowed(request.peer, self._allow):
+            raise NotAllowedError(f"{request.peer} may not connect")
         with self._lock:
             if self._is_closing or len(self._connections) >= self.options.connections:
                 raise NoRoomError(f"{self.options.connections} connections are enough")
         connection = RdmaConnection(self, request)
         with self._lock:
             self._connections[connection.number] = connection
-        self._keeper.add(connection.receive_pool)
-        self._keeper.add(connection.data_pool)
+        self._keeper.add(connection.memory.receive_pool)
+        self._keeper.add(connection.memory.data_pool)
         return connection
 
-    def _abandon(self, connection: RdmaConnection) -> None:
-        """The peer did not confirm: what there is of the connection goes."""
-        if connection.endpoint is None:
-            self._forget(connection)
-        else:
-            connection.close()
-
-    def _forget(self, connection: RdmaConnection) -> None:
-        self._keeper.remove(connection.receive_pool)
-        self._keeper.remove(connection.data_pool)
+    def _finish(self, connection: RdmaConnection) -> None:
+        """One of what had to end did; the last lets the connection go."""
+        with self._lock:
+            connection.unfinished -= 1
+            if connection.unfinished:
+                return
+        self._keeper.remove(connection.memory.receive_pool)
+        self._keeper.remove(connection.memory.data_pool)
         try:
             connection._release()
-        finally:
-            with self._lock:
-                del self._connections[connection.number]
-                self._lock.notify_all()
+        except Exception:
+            _report()
+        with self._lock:
+            del self._connections[connection.number]
+            self._lock.notify_all()
 
     def _reap(self) -> None:
         while not self.service.is_stopped:
             endpoint = self.service.next_over(_LOOK_S)
             if endpoint is not None:
                 self._end(endpoint.owner)
+            for connection in self.connections:
+                if not connection.is_open:  # its calls may take a while; the peer is told now
+                    connection.close()
 
     def _end(self, connection: RdmaConnection) -> None:
         try:
             self._program.closed(connection)
         except Exception:
             _report()
-        try:
-            self._forget(connection)
-        except Exception:
-            _report()
+        self._finish(connection)
 
     def _work(self) -> None:
         while not self.service.is_stopped:

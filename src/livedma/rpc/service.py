@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-__all__ = ["Connection", "Data", "Part", "Program"]
+__all__ = ["Connection", "Data", "Network", "Part", "Program", "is_allowed"]
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def is_allowed(peer: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is in one of them; without any, everybody is allowed."""
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    return not networks or any(address in network for network in networks)
 
 
 @dataclass(frozen=True, slots=True)

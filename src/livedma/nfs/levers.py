@@ -1,0 +1,168 @@
+"""What can be seen of a running server, and changed: the methods of its control socket."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from livedma.errors import LivedmaError
+from livedma.rpc.rdma_server import RdmaConnection
+
+if TYPE_CHECKING:
+    from livedma.nfs.service import NfsService
+    from livedma.nfs.sessions import Session
+
+__all__ = ["Levers"]
+
+
+class Levers:
+    """Each method answers with what JSON can say."""
+
+    def __init__(self, service: NfsService) -> None:
+        self._service = service
+
+    def methods(self) -> dict[str, Callable[..., object]]:
+        """By their names on the socket."""
+        offered = (
+            self.server,
+            self.clients,
+            self.sessions,
+            self.connections,
+            self.waits,
+            self.set_credits,
+            self.set_slots,
+            self.extend,
+            self.shrink,
+            self.cut,
+        )
+        return {method.__name__: method for method in offered}
+
+    def server(self) -> dict[str, Any]:
+        """What it serves, where, and since when."""
+        service = self._service
+        return {
+            "export": str(service.directory),
+            "started": service.started_s,
+            "tcp": [tcp.port for tcp in service.tcp],
+            "rdma": [f"{rdma.device.address} {rdma.port}" for rdma in service.rdma],
+            "boot": service.server.recovery.boot,
+            "grace": service.server.recovery.in_grace(service.server.clock()),
+            "lease_s": service.server.config.lease_s,
+        }
+
+    def clients(self) -> list[dict[str, Any]]:
+        with self._service.server.lock:
+            facts = self._service.server.clients.facts()
+        return [
+            {**dataclasses.asdict(one), "owner": one.owner.decode(errors="backslashreplace")}
+            for one in facts
+        ]
+
+    def sessions(self) -> list[dict[str, Any]]:
+        with self._service.server.lock:
+            facts = [one.facts() for one in self._service.server.sessions.all()]
+        return [{**dataclasses.asdict(one), "id": one.id.hex()} for one in facts]
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Of RDMA: memory and credits, too. Waits are in a summary; all of them: `waits`."""
+        tcp = [
+            {"kind": "tcp", **dataclasses.asdict(one)}
+            for server in self._service.tcp
+            for one in server.connections()
+        ]
+        return [_facts(connection) for connection in self._rdma()] + tcp
+
+    def waits(self, connection: int) -> dict[str, Any]:
+        """How long calls of a connection waited: for data buffers, for the send queue."""
+        statistics = self._connection(connection).statistics()
+        return {name: _histogram(statistics[name]) for name in ("buffer_waits", "send_waits")}
+
+    def set_credits(self, connection: int, credits: int) -> dict[str, Any]:  # noqa: A002
+        """How many calls the connection's peer may have under way; it follows its next replies."""
+        found = self._connection(connection)
+        found.credits = credits
+        return _facts(found)
+
+    def set_slots(self, session: str, slots: int) -> dict[str, Any]:
+        """How many requests of a session may be under way; its client follows its next replies."""
+        most = self._service.server.config.slots_most
+        if not isinstance(slots, int) or not 1 <= slots <= most:
+            raise ValueError(f"a session has 1 to {most} slots")
+        found = self._session(session)
+        found.set_slots(slots)
+        return {"id": session, "slots_target": found.slots.target, "slots": found.slots.size}
+
+    def extend(self, connection: int, bytes: int) -> dict[str, Any]:  # noqa: A002
+        """Maps more DMA memory into a connection's window."""
+        found = self._connection(connection)
+        found.memory.extend(_positive(bytes))
+        return _facts(found)
+
+    def shrink(self, connection: int, bytes: int) -> dict[str, Any]:  # noqa: A002
+        """Takes DMA memory out of a connection's window, as it becomes free."""
+        found = self._connection(connection)
+        found.memory.shrink(_positive(bytes))
+        return _facts(found)
+
+    def cut(self, connection: int) -> None:
+        """Ends a connection; its sessions may go on by another one."""
+        for server in self._service.tcp:
+            if server.cut(connection):
+                return
+        self._connection(connection).close()
+
+    def _rdma(self) -> list[RdmaConnection]:
+        return [
+            connection
+            for server in self._service.rdma
+            for connection in server.connections
+            if connection.endpoint is not None
+        ]
+
+    def _connection(self, number: int) -> RdmaConnection:
+        for connection in self._rdma():
+            if connection.number == number:
+                return connection
+        raise LivedmaError(f"there is no connection {number} over RDMA")
+
+    def _session(self, number: str) -> Session:
+        for session in self._service.server.sessions.all():
+            if session.id.hex() == number:
+                return session
+        raise LivedmaError(f"there is no session {number}")
+
+
+def _positive(value: int) -> int:
+    if not isinstance(value, int) or value <= 0:
+        raise ValueError("bytes are a positive number")
+    return value
+
+
+def _facts(connection: RdmaConnection) -> dict[str, Any]:
+    memory, statistics = connection.memory, connection.statistics()
+    waits = {name: _summary(statistics.pop(name)) for name in ("buffer_waits", "send_waits")}
+    pool = memory.data_pool.stats
+    return {
+        "kind": connection.kind,
+        "number": connection.number,
+        "peer": connection.peer,
+        "window": memory.window.size,
+        "mapped": memory.window.linked,
+        "buffer_bytes": memory.data_pool.buffer_size,
+        "buffers": pool.buffers,
+        "buffers_wanted": memory.buffers,
+        "buffers_taken": pool.taken,
+        "buffers_waited_for": pool.waiting,
+        **statistics,
+        **waits,
+    }
+
+
+def _summary(waits: tuple[int, int, int, Any]) -> dict[str, int]:
+    count, sum_ns, max_ns, _ = waits
+    return {"count": count, "sum_ns": sum_ns, "max_ns": max_ns}
+
+
+def _histogram(waits: tuple[int, int, int, Any]) -> dict[str, Any]:
+    return {**_summary(waits), "buckets": [list(bucket) for bucket in waits[3]]}
