@@ -86,7 +86,7 @@ static int sync_file(const struct ldma_operation *operation)
 /* What the reply says of the file. */
 static void look_at_file(struct ldma_operation *operation, struct ldma_compound_result *result)
 {
-	struct ldma_changes *changes = &operation->accelerator->changes;
+	struct ldma_changes *changes = operation->accelerator->changes;
 	const struct ldma_grant *grant = operation->grant;
 	bool is_changed = operation->compound.op == LDMA_OP_WRITE;
 	uint64_t ctime_ns;

@@ -16,6 +16,7 @@ from livedma.cli import (
     experiment,
     guard,
     lab,
+    load,
     mem,
     perf,
     rping,
@@ -24,7 +25,7 @@ from livedma.cli import (
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError, PrivilegeError
 
-_COMMANDS = (demo, doctor, mem, capture, decode, guard, perf, rping, serve, experiment, lab)
+_COMMANDS = (demo, doctor, mem, capture, decode, guard, perf, rping, serve, load, experiment, lab)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -40,6 +40,9 @@ class Identity:
         self.recoveries = 0  #: how often sessions or state had to be got back
         self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
         self._sequence = 0  # of CREATE_SESSION
+        self._creating = (
+            asyncio.Lock()
+        )  # one after the other: a second with its number is a repetition
         self._sessions: list[Session] = []
         self._mending = asyncio.Lock()
         self._is_ready = asyncio.Event()
@@ -107,11 +110,12 @@ class Identity:
         self, connection: Connection, transport: Transport, wanted: codec.ChannelLimits
     ) -> codec.Created:
         """CREATE_SESSION, sent once; after a `ConnectionLost` it is to be sent again."""
-        create = codec.create_session(self.client_id, self._sequence, wanted)
-        outcome = await connection.perform(transport, self.terms, [create])
-        if outcome.error is not None:
-            raise outcome.error
-        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        async with self._creating:
+            create = codec.create_session(self.client_id, self._sequence, wanted)
+            outcome = await connection.perform(transport, self.terms, [create])
+            if outcome.error is not None:
+                raise outcome.error
+            self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         self._heard_s = asyncio.get_running_loop().time()
         created = outcome.results[create]
         if created.fore.slots > wanted.slots or created.fore.operations < 2:

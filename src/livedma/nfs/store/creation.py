@@ -92,7 +92,6 @@ class Creation(Tree, Metadata):
                 os.mkdir(name, mode, dir_fd=directory.fd)
             elif kind == Kind.LNK:
                 os.symlink(target, name, dir_fd=directory.fd)
-                settings = replace(settings, mode=None)  # They have none of their own.
             else:
                 number = os.makedev(*device)
                 os.mknod(name, _FORMATS[kind] | mode, number, dir_fd=directory.fd)

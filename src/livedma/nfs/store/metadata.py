@@ -74,8 +74,8 @@ class Metadata(Base):
             os.ftruncate(fd, settings.size)
         if settings.uid is not None or settings.gid is not None:
             syscalls.chown(node.fd, settings.uid, settings.gid)
-        if settings.mode is not None:
-            _chmod(node, settings.mode)
+        if settings.mode is not None and node.kind != Kind.LNK:  # A link's mode means nothing.
+            syscalls.chmod(node.fd, settings.mode)
         if settings.accessed_ns is not None or settings.modified_ns is not None:
             syscalls.set_times(node.fd, settings.accessed_ns, settings.modified_ns)
         self.modified(node)
@@ -107,12 +107,3 @@ class Metadata(Base):
                 return False
             raise
         return True
-
-
-def _chmod(node: Node, mode: int) -> None:
-    try:
-        syscalls.chmod(node.fd, mode)
-    except OSError as failure:
-        if failure.errno == errno.EOPNOTSUPP:  # A symbolic link has none.
-            raise NfsError(Status.INVAL) from failure
-        raise

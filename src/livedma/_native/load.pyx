@@ -1,0 +1,385 @@
+"""The load: sessions of NFSv4.1 that read and write without entering Python; see storage/load.h."""
+import os
+from typing import NamedTuple
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from livedma._native.latency cimport Latency, ldma_latency
+from livedma._native.port cimport Port, ldma_port
+from livedma._native.rdma cimport CompletionQueue, QueuePair, check, ldma_cq, ldma_qp
+
+cdef extern from "unistd.h" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef extern from "wake.h" nogil:
+    void ldma_unsignal(int fd)
+
+cdef extern from "caller.h" nogil:
+    uint64_t ldma_caller_bytes(uint32_t calls, uint32_t send_bytes, uint32_t receive_bytes)
+
+cdef extern from "load.h" nogil:
+    int LDMA_LOAD_STATUSES
+    struct ldma_io_target:
+        uint8_t session[16]
+        uint8_t stateid[16]
+        uint8_t handle[128]
+        uint8_t credential[416]
+        uint32_t handle_length
+        uint32_t credential_length
+    struct ldma_load_config:
+        ldma_port *port
+        ldma_cq *cq
+        uint64_t spin_ns
+        uint32_t size
+        uint32_t depth
+        uint8_t rw
+        bint is_sequential
+        bint verifies
+        uint64_t interval_ns
+    struct ldma_load_rdma:
+        ldma_qp *qp
+        uint32_t calls
+        uint32_t send_bytes
+        uint32_t receive_bytes
+        uint8_t *inline_memory
+        uint8_t *data_memory
+        uint64_t inline_va
+        uint64_t data_va
+        uint32_t inline_key
+        uint32_t data_key
+        uint32_t first_xid
+    struct ldma_load_session_config:
+        uint32_t link
+        uint32_t slots
+        const uint32_t *sequences
+        uint64_t seed
+        uint64_t file_bytes
+        ldma_io_target target
+    struct ldma_load_counters:
+        uint64_t reads
+        uint64_t writes
+        uint64_t read_bytes
+        uint64_t written_bytes
+        uint64_t errors
+        uint64_t wrong
+        uint64_t delays
+        uint64_t waited
+        uint64_t waited_ns
+    struct ldma_load_status:
+        uint32_t operation
+        uint32_t status
+        uint64_t count
+    struct ldma_load_figures_t "ldma_load_figures":
+        uint64_t now_ns
+        uint64_t began_ns
+        uint64_t cpu_ns
+        ldma_load_counters counters
+        uint32_t sessions
+        uint32_t filled
+        uint32_t running
+        uint32_t failed
+        uint32_t open
+        uint64_t granted
+        ldma_latency latency
+        ldma_load_status statuses[16]
+    struct ldma_load_session_figures_t "ldma_load_session_figures":
+        ldma_load_counters counters
+        ldma_latency latency
+        uint64_t began_ns
+        uint32_t limit
+        char words[192]
+    struct ldma_load:
+        pass
+    struct ldma_load_reply:
+        uint64_t user
+        int error
+        uint8_t *message
+        uint32_t length
+    uint32_t ldma_load_buffer_bytes(uint32_t size)
+    int ldma_load_create(const ldma_load_config *config, ldma_load **ret)
+    void ldma_load_destroy(ldma_load *load)
+    int ldma_load_add_rdma(ldma_load *load, const ldma_load_rdma *rdma)
+    int ldma_load_add_tcp(ldma_load *load, int fd)
+    int ldma_load_limit(ldma_load *load, uint32_t link, uint32_t send_bytes)
+    int ldma_load_add_session(ldma_load *load, const ldma_load_session_config *config)
+    void ldma_load_begin(ldma_load *load)
+    void ldma_load_run(ldma_load *load)
+    void ldma_load_stop(ldma_load *load)
+    void ldma_load_end(ldma_load *load)
+    void ldma_load_figures(ldma_load *load, ldma_load_figures_t *ret)
+    int ldma_load_session_figures(ldma_load *load, uint32_t session,
+                                  ldma_load_session_figures_t *ret)
+    int ldma_load_call(ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,
+                       uint32_t length)
+    bint ldma_load_take_reply(ldma_load *load, ldma_load_reply *ret)
+    int ldma_load_event_fd(const ldma_load *load)
+    int ldma_load_link_error(ldma_load *load, uint32_t link)
+
+cdef tuple RW = ("read", "write", "mix")
+
+
+class Counters(NamedTuple):
+    """What was done; see storage/load.h."""
+
+    reads: int
+    writes: int
+    read_bytes: int
+    written_bytes: int
+    errors: int
+    wrong: int
+    delays: int
+    waited: int
+    waited_ns: int
+
+
+class Figures(NamedTuple):
+    """Of all sessions together. latency: since the figures were last taken."""
+
+    now_ns: int
+    began_ns: int
+    cpu_ns: int
+    counters: Counters
+    sessions: int
+    filled: int
+    running: int
+    failed: int
+    open: int
+    granted: int
+    latency: Latency
+    statuses: dict[tuple[int, int], int]
+
+
+class SessionFigures(NamedTuple):
+    """Of one session. slots: that are used now; words: what went wrong first."""
+
+    counters: Counters
+    latency: Latency
+    began_ns: int
+    slots: int
+    words: str
+
+
+cdef object counters(const ldma_load_counters *c):
+    return Counters(c.reads, c.writes, c.read_bytes, c.written_bytes, c.errors, c.wrong, c.delays,
+                    c.waited, c.waited_ns)
+
+
+cdef int copy(uint8_t *into, size_t room, bytes data, str what) except -1:
+    if <size_t>len(data) > room:
+        raise ValueError(f"{what} of {len(data)} bytes")
+    memcpy(into, <const char *>data, len(data))
+    return 0
+
+
+def buffer_bytes(uint32_t size):
+    """What the data memory of a connection over RDMA has to have for each call."""
+    return ldma_load_buffer_bytes(size)
+
+
+@cython.no_gc_clear  # what it holds must outlive it
+cdef class Load:
+    """One thread runs it; all else may be called by any."""
+
+    cdef ldma_load *c
+    cdef Port port
+    cdef list held
+    cdef uint32_t runs
+
+    def __init__(self, Port port=None, CompletionQueue cq=None, *, uint32_t size, uint32_t depth,
+                 str rw, bint sequential=False, bint verify=True, uint64_t interval_ns=0,
+                 double spin=0.0):
+        """Over RDMA with a device and a queue for all its connections, else over TCP. interval_ns: between operations of
+        one session; 0: each follows the other. spin: seconds."""
+        cdef ldma_load_config config
+        if self.c != NULL:
+            raise ValueError("the load is set up already")
+        if (port is None) != (cq is None):
+            raise ValueError("a device and a queue go together")
+        memset(&config, 0, sizeof(config))
+        if port is not None:
+            config.port, config.cq = port.port, cq.live()
+        config.size, config.depth, config.rw = size, depth, RW.index(rw)
+        config.is_sequential, config.verifies = sequential, verify
+        config.interval_ns = interval_ns
+        config.spin_ns = <uint64_t>(min(max(spin, 0.0), 1.0) * 1e9)
+        check(ldma_load_create(&config, &self.c))
+        self.port, self.held = port, [cq]
+
+    def __dealloc__(self):
+        if self.c != NULL:
+            ldma_load_destroy(self.c)
+
+    cdef ldma_load *live(self) except NULL:
+        if self.c == NULL:
+            raise ValueError("the load is closed")
+        return self.c
+
+    def add_rdma(self, QueuePair qp not None, inline_memory, data_memory, *, uint32_t calls,
+                 uint32_t send_bytes, uint32_t receive_bytes):
+        """A connection, whose Receives are posted at once. Memory: key, address for the device, buffer."""
+        cdef ldma_load_rdma rdma
+        cdef ldma_load *load = self.live()
+        cdef uint8_t[::1] inlined = inline_memory[2], data = data_memory[2]
+        if <uint64_t>inlined.shape[0] < ldma_caller_bytes(calls, send_bytes, receive_bytes):
+            raise ValueError("the inline memory is too small")
+        rdma.qp, rdma.calls = qp.live(), calls
+        rdma.send_bytes, rdma.receive_bytes = send_bytes, receive_bytes
+        rdma.inline_key, rdma.inline_va, rdma.inline_memory = (
+            inline_memory[0], inline_memory[1], &inlined[0])
+        rdma.data_key, rdma.data_va, rdma.data_memory = data_memory[0], data_memory[1], &data[0]
+        rdma.first_xid = int.from_bytes(os.urandom(4), "little")
+        self.held.append((qp, inlined, data))
+        return check(ldma_load_add_rdma(load, &rdma))
+
+    def add_tcp(self, int fd):
+        """A connection; the socket must stay open as long as the load is."""
+        return check(ldma_load_add_tcp(self.live(), fd))
+
+    def limit(self, uint32_t link, uint32_t send_bytes):
+        """The peer takes no longer SENDs than these."""
+        check(ldma_load_limit(self.live(), link, send_bytes))
+
+    def add_session(self, uint32_t link, *, bytes session_id not None, sequences, bytes handle not None,
+                    bytes stateid not None, bytes credential not None, uint64_t seed,
+                    uint64_t file_bytes):
+        """Adds a session, whose slots were last used with these sequences. credential: XDR of it and of the verifier.
+        Returns its number."""
+        cdef ldma_load_session_config config
+        cdef ldma_load *load = self.live()
+        cdef uint32_t *numbers
+        cdef uint32_t i
+        cdef int result
+        memset(&config, 0, sizeof(config))
+        config.link, config.seed, config.file_bytes = link, seed, file_bytes
+        config.slots = len(sequences)
+        if len(session_id) != 16 or len(stateid) != 16:
+            raise ValueError("ids of sessions and state have 16 bytes")
+        copy(config.target.session, 16, session_id, "a session's id")
+        copy(config.target.stateid, 16, stateid, "a stateid")
+        copy(config.target.handle, sizeof(config.target.handle), handle, "a filehandle")
+        copy(config.target.credential, sizeof(config.target.credential), credential, "a credential")
+        config.target.handle_length = <uint32_t>len(handle)
+        config.target.credential_length = <uint32_t>len(credential)
+        numbers = <uint32_t *>PyMem_Calloc(max(config.slots, 1), sizeof(uint32_t))
+        if numbers == NULL:
+            raise MemoryError
+        try:
+            for i in range(config.slots):
+                numbers[i] = sequences[i]
+            config.sequences = numbers
+            with nogil:
+                result = ldma_load_add_session(load, &config)
+        finally:
+            PyMem_Free(numbers)
+        return check(result)
+
+    def begin(self):
+        """Sessions begin as soon as their files are ready."""
+        cdef ldma_load *load = self.live()
+        with nogil:
+            ldma_load_begin(load)
+
+    def run(self):
+        """Does the work, until end."""
+        cdef ldma_load *load = self.live()
+        self.runs += 1
+        if self.port is not None:
+            self.port.users += 1
+        with nogil:
+            ldma_load_run(load)
+        if self.port is not None:
+            self.port.users -= 1
+        self.runs -= 1
+
+    def stop(self):
+        """No operation begins any more."""
+        cdef ldma_load *load = self.live()
+        with nogil:
+            ldma_load_stop(load)
+
+    def end(self):
+        """Lets run return."""
+        cdef ldma_load *load = self.live()
+        with nogil:
+            ldma_load_end(load)
+
+    def close(self):
+        """Ends it and frees its memory; idempotent. Queue pairs of its connections have to be closed before."""
+        cdef ldma_load *load = self.c
+        if load == NULL:
+            return
+        self.end()
+        while self.runs:
+            with nogil:
+                usleep(1000)
+        self.c = NULL
+        ldma_load_destroy(load)
+        self.held.clear()
+
+    def figures(self):
+        cdef ldma_load *load = self.live()
+        cdef ldma_load_figures_t *c = <ldma_load_figures_t *>PyMem_Calloc(1, sizeof(ldma_load_figures_t))
+        cdef Latency latency = Latency()
+        if c == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                ldma_load_figures(load, c)
+            latency.c = c.latency
+            return Figures(
+                c.now_ns, c.began_ns, c.cpu_ns, counters(&c.counters), c.sessions, c.filled, c.running,
+                c.failed, c.open, c.granted, latency,
+                {(c.statuses[i].operation, c.statuses[i].status): c.statuses[i].count
+                 for i in range(LDMA_LOAD_STATUSES) if c.statuses[i].count})
+        finally:
+            PyMem_Free(c)
+
+    def session(self, uint32_t number):
+        """The figures of a session."""
+        cdef ldma_load *load = self.live()
+        cdef ldma_load_session_figures_t *c
+        cdef Latency latency = Latency()
+        cdef int error
+        c = <ldma_load_session_figures_t *>PyMem_Calloc(1, sizeof(ldma_load_session_figures_t))
+        if c == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                error = ldma_load_session_figures(load, number, c)
+            check(error)
+            latency.c = c.latency
+            return SessionFigures(counters(&c.counters), latency, c.began_ns, c.limit,
+                                  c.words.decode())
+        finally:
+            PyMem_Free(c)
+
+    def call(self, uint32_t link, uint64_t user, const uint8_t[::1] message not None):
+        """Makes a call of somebody else's on a connection."""
+        cdef ldma_load *load = self.live()
+        if message.shape[0] < 8 or message.shape[0] > 0x7fffffff:
+            raise ValueError("this is no RPC message")
+        check(ldma_load_call(load, link, user, &message[0], <uint32_t>message.shape[0]))
+
+    def replies(self):
+        """Those that came to such calls: (user, errno or 0, message)."""
+        cdef ldma_load *load = self.live()
+        cdef ldma_load_reply reply
+        cdef list found = []
+        ldma_unsignal(ldma_load_event_fd(load))
+        while ldma_load_take_reply(load, &reply):
+            message = b"" if reply.message == NULL else (<const char *>reply.message)[:reply.length]
+            free(reply.message)
+            found.append((reply.user, -reply.error, message))
+        return found
+
+    def fileno(self):
+        """Becomes readable when there are replies, when a connection broke and when run returns."""
+        return ldma_load_event_fd(self.live())
+
+    def link_error(self, uint32_t link):
+        """Why a connection is of no use any more, as an errno; 0: it is."""
+        return -ldma_load_link_error(self.live(), link)

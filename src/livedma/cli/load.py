@@ -1,0 +1,185 @@
+"""livedma load: many storage sessions against an NFS server, measured."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+from livedma.cli import units
+
+_PORTS = {"rdma": 20049, "tcp": 2049}
+_SPIN_S = 200e-6
+
+_EXAMPLES = """examples:
+  livedma load 10.0.0.1 --sessions 16                    64 KiB reads over RDMA, for ten seconds
+  livedma load 10.0.0.1 --sessions 64 --ramp 4/s --seconds 30 --rw mix
+  livedma load 10.0.0.1 --sessions 8 --rate 20000        open loop: latency from the intended start
+  livedma load 10.0.0.1 --proto tcp --dir /export --size 4KiB --depth 32 --json
+
+Each session has a file of its own in --dir, which it writes before it is measured; all that is read
+is compared with what was written. The files are removed at the end. MB are 10^6 bytes."""
+
+
+def register(commands: Any) -> None:
+    parser = commands.add_parser(
+        "load",
+        help="many storage sessions against an NFS server, with latencies",
+        description="Reads and writes files of an NFSv4.1 server through many sessions at once, "
+        "verifies the data and measures what each session gets.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("server", metavar="ADDR", help="the server's address or name")
+    add("--sessions", type=units.positive, default=1, metavar="N", help="sessions (1)")
+    add("--ramp", type=_ramp, metavar="N/s", help="begin so many sessions a second (all at once)")
+    add(
+        "--depth",
+        type=units.positive,
+        default=4,
+        metavar="D",
+        help="operations under way in a session (4)",
+    )
+    add("--size", type=units.size, default=65536, help="of an operation: 4KiB, 1MiB (64KiB)")
+    add(
+        "--rw",
+        choices=("read", "write", "mix"),
+        default="read",
+        help="what to do; mix: half of each (read)",
+    )
+    add("--seconds", type=_number, default=10.0, metavar="S", help="how long to measure (10)")
+    add("--connections", type=units.positive, default=1, metavar="N", help="shared by all (1)")
+    add(
+        "--rate",
+        type=_number,
+        metavar="OPS",
+        help="operations a second of all sessions together, whatever the answers take; without, "
+        "each follows the one before",
+    )
+    add(
+        "--pattern",
+        choices=("random", "sequential"),
+        default="random",
+        help="where in the file (random)",
+    )
+    add("--proto", choices=("rdma", "tcp"), default="rdma", help="how to get there (rdma)")
+    add("--port", type=units.port, help="of the server (20049, tcp: 2049)")
+    add("--dir", default="/", metavar="PATH", help="where to make the files (/)")
+    add("--file-size", type=units.size, default=0, help="of each session's file (1MiB or more)")
+    add(
+        "--verify",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="compare what is read with what was written (yes)",
+    )
+    add("-I", "--source", metavar="ADDR", help="rdma: from this address of this host")
+    add(
+        "--via",
+        choices=("auto", "udp", "packet"),
+        default="auto",
+        help="rdma: how packets come in (auto: packet with CAP_NET_RAW, else udp)",
+    )
+    add("--json", action="store_true", help="one object a line: intervals, then the total")
+    parser.set_defaults(run=run, wrong_use=parser.error)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def _ramp(text: str) -> float:
+    return _number(text.removesuffix("/s"))
+
+
+class _Progress:
+    """A line on the terminal until there is something to show."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def tell(self, text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+
+def run(args: argparse.Namespace) -> int:
+    from livedma.nfs.load import Interval, Plan, PlanError, Runner
+    from livedma.rpc.client import ConnectionLost
+
+    try:
+        plan = Plan(
+            sessions=args.sessions,
+            depth=args.depth,
+            size=args.size,
+            rw=args.rw,
+            seconds=args.seconds,
+            ramp=args.ramp,
+            rate=args.rate,
+            connections=args.connections,
+            pattern=args.pattern,
+            proto=args.proto,
+            file_bytes=args.file_size,
+            verify=args.verify,
+            directory=args.dir,
+        )
+    except PlanError as error:
+        args.wrong_use(str(error))
+    if args.proto == "tcp" and args.source:
+        args.wrong_use("--source is for RDMA: over TCP the route decides")
+
+    from livedma.cli import load_page as page
+    from livedma.tools.endpoint import device_towards, resolve
+
+    server = resolve(args.server)
+    port = args.port or _PORTS[plan.proto]
+    progress = _Progress()
+    if not args.json:
+        print(page.heading(plan, server))
+        print(page.header(), flush=True)
+
+    def show(interval: Interval) -> None:
+        progress.clear()
+        line = json.dumps(interval.as_json()) if args.json else page.row(interval)
+        print(line, flush=True)
+
+    with ExitStack() as stack:
+        device = None
+        if plan.proto == "rdma":
+            source = None if args.source is None else resolve(args.source)
+            device = stack.enter_context(device_towards(server, _SPIN_S, source, args.via))
+        runner = Runner(
+            plan, server, port, device=device, spin=_SPIN_S, show=show, tell=progress.tell
+        )
+        try:
+            result = asyncio.run(runner.run())
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{error}: {_advice(plan.proto, server, port)}") from None
+        finally:
+            progress.clear()
+    if args.json:
+        about = {"server": server, "port": port, "plan": plan.as_json()}
+        print(json.dumps({**about, **result.as_json()}))
+    else:
+        print("\n".join(page.totals(result)))
+    return 0 if result.is_clean else 1
+
+
+def _advice(proto: str, server: str, port: int) -> str:
+    other = "tcp" if proto == "rdma" else "rdma"
+    return f"see if an NFS server listens at {server} on port {port}, or try --proto {other}"

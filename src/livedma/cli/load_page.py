@@ -1,0 +1,112 @@
+"""What livedma load prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from livedma.cli.output import amount
+from livedma.nfs.load.plan import Plan
+from livedma.nfs.load.result import Interval, Result, percentiles_us
+
+__all__ = ["header", "heading", "row", "totals"]
+
+_COLUMNS = ("time", "sessions", "ops/s", "MB/s", "p50", "p99", "max", "errors", "waited")
+_WIDTHS = (8, 9, 10, 9, 9, 9, 9, 7, 8)
+_ERRORS_SHOWN = 5
+
+
+def heading(plan: Plan, server: str) -> str:
+    """The first line: what is about to be done."""
+    pace = "one after the other" if plan.rate is None else f"{plan.rate:,.0f} ops/s in all"
+    ramp = "" if plan.ramp is None else f", {plan.ramp:g} more each second"
+    return (
+        f"{server}: {amount(plan.sessions, 'session')} x {plan.depth} on "
+        f"{amount(plan.connections, 'connection')} ({plan.proto}){ramp}; "
+        f"{plan.rw} {size(plan.size)} {plan.pattern}, {pace}; files of {size(plan.file_bytes)}"
+    )
+
+
+def header() -> str:
+    return _line(_COLUMNS)
+
+
+def row(interval: Interval) -> str:
+    found = percentiles_us(interval.latency)
+    cells = (
+        f"{interval.at_s:.1f} s",
+        f"{interval.sessions}",
+        f"{interval.operations / interval.length_s:,.0f}",
+        f"{interval.bytes / interval.length_s / 1e6:,.1f}",
+        duration(found["p50"]),
+        duration(found["p99"]),
+        duration(found["max"]),
+        f"{interval.errors:,}",
+        f"{interval.waited:,}",
+    )
+    return _line(cells)
+
+
+def totals(result: Result) -> Iterator[str]:
+    """The lines behind the table."""
+    counters = result.counters
+    yield (
+        f"operations  {result.operations:,} in {result.seconds:.1f} s: "
+        f"{result.operations / result.seconds:,.0f}/s, "
+        f"{result.bytes / result.seconds / 1e6:,.1f} MB/s "
+        f"({counters.reads:,} reads, {counters.writes:,} writes)"
+    )
+    found = percentiles_us(result.latency)
+    yield "latency     " + "  ".join(f"{name} {duration(us)}" for name, us in found.items())
+    slowest, fastest = result.slowest, result.fastest
+    if slowest is not None and fastest is not None and len(result.sessions) > 1:
+        yield (
+            f"sessions    slowest {slowest.operations_per_s:,.1f}/s "
+            f"(p99 {duration(slowest.latency.quantile_ns(0.99) / 1000)}), "
+            f"fastest {fastest.operations_per_s:,.1f}/s "
+            f"(p99 {duration(fastest.latency.quantile_ns(0.99) / 1000)})"
+        )
+    if counters.waited:
+        mean_us = counters.waited_ns / counters.waited / 1000
+        yield f"credits     {counters.waited:,} waited for one, {duration(mean_us)} on average"
+    else:
+        yield "credits     nobody waited for one"
+    if counters.delays:
+        yield f"delays      the server asked {counters.delays:,} times to come again later"
+    yield f"client      {result.cpu_us_per_operation:.1f} us of CPU for each operation"
+    yield from _errors(result)
+
+
+def _errors(result: Result) -> Iterator[str]:
+    counters = result.counters
+    wrong = f", {counters.wrong:,} of them with wrong data" if counters.wrong else ""
+    yield f"errors      {counters.errors:,}{wrong}" if counters.errors else "errors      none"
+    for name, count in result.statuses.items():
+        yield f"            {count:,} x {name}"
+    words = [f"session {one.number}: {one.words}" for one in result.sessions if one.words]
+    if result.unanswered:
+        words.append(f"{amount(result.unanswered, 'call')} without an answer")
+    words += [*result.refused, *result.lost]
+    yield from (f"            {line}" for line in words[:_ERRORS_SHOWN])
+    if len(words) > _ERRORS_SHOWN:
+        yield f"            and {len(words) - _ERRORS_SHOWN:,} more"
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return " ".join(cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
+
+
+def duration(us: float) -> str:
+    """Three digits or so."""
+    for unit, factor in (("us", 1.0), ("ms", 1e3)):
+        if us < 999.5 * factor:
+            value = us / factor
+            return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.3g} {unit}"
+    return f"{us / 1e6:.3g} s"
+
+
+def size(count: int) -> str:
+    """64 KiB for 65536."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor and not count % factor:
+            return f"{count // factor} {unit}"
+    return f"{count} bytes"

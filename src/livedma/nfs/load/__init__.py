@@ -1,0 +1,7 @@
+"""Load for NFS servers: many sessions on few connections, measured without Python in the way."""
+
+from livedma.nfs.load.plan import Plan, PlanError
+from livedma.nfs.load.result import Interval, Result, SessionResult
+from livedma.nfs.load.runner import LoadError, Runner
+
+__all__ = ["Interval", "LoadError", "Plan", "PlanError", "Result", "Runner", "SessionResult"]

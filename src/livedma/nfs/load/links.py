@@ -1,0 +1,243 @@
+"""Connections of the load, and calls of Python's on them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import mmap
+import os
+import socket
+from typing import Literal
+
+from livedma._native.caller import memory_bytes, receives
+from livedma._native.load import Load, buffer_bytes
+from livedma.nfs.load.plan import Plan
+from livedma.rdma import CompletionQueue, Device, MemoryRegion, ProtectionDomain, QueuePair, cm
+from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
+from livedma.rpc.rdma_client import INLINE_BYTES
+from livedma.rpc.rdma_private import PrivateData, agree
+from livedma.rpc.xdr import WORD_BYTES
+
+__all__ = ["Calls", "LinkTransport", "RdmaLinks", "TcpLinks"]
+
+_CONNECT_S = 10.0
+_HEADERS_MOST = 120  # of RPC-over-RDMA, in front of a call
+_WHY = {
+    errno.EPROTO: "the server broke the rules of the transport",
+    errno.EMSGSIZE: "a call is longer than the server takes inline",
+    errno.ECONNRESET: "the connection was lost",
+    errno.EREMOTEIO: "the server answered with RDMA_ERROR",
+    errno.EBADMSG: "the server says that it wrote to memory that was not offered",
+}
+
+
+class Calls:
+    """Replies to Python's calls, brought from the thread that runs the load."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._next = 0
+        self._loop.add_reader(load.fileno(), self._collect)
+
+    async def call(self, link: int, message: bytes) -> bytes:
+        user, self._next = self._next, self._next + 1
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self._waiting[user] = future
+        try:
+            self._load.call(link, user, message)
+            return await future
+        except OSError as error:
+            raise _lost(error.errno or errno.EIO) from None
+        finally:
+            self._waiting.pop(user, None)
+
+    def _collect(self) -> None:
+        for user, error, message in self._load.replies():
+            future = self._waiting.get(user)
+            if future is None or future.done():
+                continue
+            if error:
+                future.set_exception(_lost(error))
+            else:
+                future.set_result(message)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._load.fileno())
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLost("the load has ended"))
+
+
+def _lost(error: int) -> ConnectionLost | CallRefused:
+    is_of_call = error in (errno.EREMOTEIO, errno.EBADMSG)
+    return (CallRefused if is_of_call else ConnectionLost)(_WHY.get(error, os.strerror(error)))
+
+
+class LinkTransport:
+    """A `Transport` over a connection that the load has."""
+
+    def __init__(
+        self, load: Load, calls: Calls, link: int, kind: Literal["tcp", "rdma"], most: int
+    ) -> None:
+        self._load, self._calls, self._link = load, calls, link
+        self._kind, self._most = kind, most
+
+    @property
+    def kind(self) -> Literal["tcp", "rdma"]:
+        return self._kind
+
+    @property
+    def is_open(self) -> bool:
+        return not self._load.link_error(self._link)
+
+    async def call(
+        self,
+        message: bytes,
+        *,
+        send_data: Buffer | None = None,
+        position: int = 0,
+        receive_into: bytearray | memoryview | None = None,
+        reply_room: int = REPLY_ROOM,
+    ) -> Answer:
+        """As `Transport` says. Nothing is placed: such calls are few and short."""
+        if send_data is not None:
+            padding = bytes(-len(send_data) % WORD_BYTES)
+            message = b"".join((message[:position], send_data, padding, message[position:]))
+        if len(message) > self._most:
+            raise CallRefused(f"a call of {len(message)} bytes is above {self._most}")
+        return Answer(await self._calls.call(self._link, message))
+
+    def close(self) -> None:
+        """The connection is the load's."""
+
+
+class RdmaLinks:
+    """Connections over RDMA, with one completion queue for all."""
+
+    def __init__(self, device: Device, plan: Plan, spin: float) -> None:
+        calls = plan.calls
+        self._device, self._plan = device, plan
+        self._pd: ProtectionDomain = device.protection_domain()
+        self._cq: CompletionQueue = device.completion_queue(
+            plan.connections * (3 * calls + receives(calls))
+        )
+        self._connections: list[cm.Connection] = []
+        self._regions: list[MemoryRegion] = []
+        self._link = 0
+        self.load = Load(
+            device,
+            self._cq,
+            size=plan.size,
+            depth=plan.depth,
+            rw=plan.rw,
+            sequential=plan.pattern == "sequential",
+            verify=plan.verify,
+            interval_ns=plan.interval_ns,
+            spin=spin,
+        )
+        self.inline_bytes: list[int] = []
+
+    async def open(self, address: str, port: int) -> None:
+        """One more connection."""
+        said, calls = PrivateData(INLINE_BYTES, INLINE_BYTES), self._plan.calls
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                connection = await cm.connect_async(
+                    self._device,
+                    address,
+                    port,
+                    private_data=said.encode(),
+                    pd=self._pd,
+                    cq=self._cq,
+                    prepare=self._prepare,
+                    max_send=2 * calls,
+                    max_recv=receives(calls),
+                    max_send_sge=1,
+                    max_recv_sge=1,
+                )
+        except TimeoutError:
+            raise ConnectionLost(f"{address} did not answer in {_CONNECT_S:g} s") from None
+        except cm.ConnectError as error:
+            raise ConnectionLost(str(error)) from None
+        self._connections.append(connection)
+        inline = agree(said, PrivateData.decode(connection.private_data))
+        self.load.limit(self._link, inline.send_bytes)
+        self.inline_bytes.append(inline.send_bytes)
+
+    def _prepare(self, qp: QueuePair) -> None:
+        calls = self._plan.calls
+        messages = self._memory(memory_bytes(calls, INLINE_BYTES, INLINE_BYTES))
+        data = self._memory(calls * buffer_bytes(self._plan.size), "remote_read", "remote_write")
+        self._link = self.load.add_rdma(
+            qp,
+            messages,
+            data,
+            calls=calls,
+            send_bytes=INLINE_BYTES,
+            receive_bytes=INLINE_BYTES,
+        )
+
+    def _memory(self, size: int, *access: str) -> tuple[int, int, memoryview]:
+        buffer = mmap.mmap(-1, size)
+        region = self._pd.register(buffer, *access)
+        self._regions.append(region)
+        return region.key, region.va, memoryview(buffer)
+
+    def transport(self, calls: Calls, link: int) -> LinkTransport:
+        most = self.inline_bytes[link] - _HEADERS_MOST
+        return LinkTransport(self.load, calls, link, "rdma", most)
+
+    def close(self) -> None:
+        self.load.end()
+        for connection in self._connections:
+            connection.close()
+        self.load.close()
+        for region in self._regions:
+            region.close()
+        self._cq.close()
+
+
+class TcpLinks:
+    """Connections over TCP."""
+
+    _MOST = 65536  # of a call of Python's
+
+    def __init__(self, plan: Plan) -> None:
+        self._sockets: list[socket.socket] = []
+        self.load = Load(
+            size=plan.size,
+            depth=plan.depth,
+            rw=plan.rw,
+            sequential=plan.pattern == "sequential",
+            verify=plan.verify,
+            interval_ns=plan.interval_ns,
+        )
+
+    async def open(self, address: str, port: int) -> None:
+        """One more connection."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        plug = socket.socket(family, socket.SOCK_STREAM)
+        plug.setblocking(False)
+        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await asyncio.get_running_loop().sock_connect(plug, (address, port))
+        except TimeoutError:
+            plug.close()
+            raise ConnectionLost(f"{address} did not answer in {_CONNECT_S:g} s") from None
+        except OSError as error:
+            plug.close()
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise ConnectionLost(f"{address} port {port}: {why}") from None
+        self._sockets.append(plug)
+        self.load.add_tcp(plug.fileno())
+
+    def transport(self, calls: Calls, link: int) -> LinkTransport:
+        return LinkTransport(self.load, calls, link, "tcp", self._MOST)
+
+    def close(self) -> None:
+        self.load.close()
+        for plug in self._sockets:
+            plug.close()

@@ -1,0 +1,71 @@
+"""What is to be measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from livedma.errors import LivedmaError
+
+__all__ = ["Plan", "PlanError"]
+
+_WORD = 8  # of the data that files are filled with
+_FILE_LEAST = 1 << 20
+_CALLS_MOST = 1024  # under way on one connection over RDMA, whose memory has to be there for each
+_BLOCKS_MOST = 1 << 32
+
+
+class PlanError(LivedmaError):
+    """A measurement that makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """rate: operations a second of all sessions together; None: each slot has one after the other.
+
+    ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
+    """
+
+    sessions: int = 1
+    depth: int = 4
+    size: int = 65536
+    rw: Literal["read", "write", "mix"] = "read"
+    seconds: float = 10.0
+    ramp: float | None = None
+    rate: float | None = None
+    connections: int = 1
+    pattern: Literal["random", "sequential"] = "random"
+    proto: Literal["rdma", "tcp"] = "rdma"
+    file_bytes: int = 0
+    verify: bool = True
+    directory: str = "/"
+
+    def __post_init__(self) -> None:
+        if self.size % _WORD:
+            raise PlanError(f"operations of {self.size} bytes: use a multiple of {_WORD}")
+        if self.connections > self.sessions:
+            raise PlanError("there are more connections than sessions: use fewer connections")
+        if not self.file_bytes:
+            blocks = max(_FILE_LEAST // self.size, 4 * self.depth)
+            object.__setattr__(self, "file_bytes", blocks * self.size)
+        if self.file_bytes // self.size < self.depth:
+            raise PlanError(
+                f"a file of {self.file_bytes} bytes is too small for {self.depth} operations of "
+                f"{self.size} at once: use --file-size {self.depth * self.size} or more"
+            )
+        if self.file_bytes // self.size >= _BLOCKS_MOST:
+            raise PlanError("the file has more than 2^32 operations: use a larger --size")
+
+    @property
+    def calls(self) -> int:
+        """Calls under way on a connection, at most, with some for other things."""
+        per_connection = -(-self.sessions // self.connections) * self.depth
+        return min(per_connection + 8, _CALLS_MOST)
+
+    @property
+    def interval_ns(self) -> int:
+        """Between two operations of a session, when all of them are there; 0: at once."""
+        return 0 if self.rate is None else max(round(self.sessions / self.rate * 1e9), 1)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,186 @@
+"""What was measured."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from livedma._native.latency import Latency
+from livedma._native.load import Counters, Figures, SessionFigures
+from livedma.nfs.numbers import Op, Status
+
+__all__ = ["PERCENTILES", "Interval", "Result", "SessionResult"]
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+_S = 1e-9
+
+
+def _operations(counters: Counters) -> int:
+    return counters.reads + counters.writes
+
+
+def _bytes(counters: Counters) -> int:
+    return counters.read_bytes + counters.written_bytes
+
+
+def percentiles_us(latency: Latency) -> dict[str, float]:
+    """Microseconds by name; max is exact."""
+    found = {name: latency.quantile_ns(part) / 1000 for name, part in PERCENTILES.items()}
+    return {**found, "max": latency.max_ns / 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Some time of a run, up to `at_s` after it began."""
+
+    at_s: float
+    length_s: float
+    sessions: int
+    operations: int
+    bytes: int
+    errors: int
+    waited: int
+    latency: Latency
+
+    @classmethod
+    def between(cls, before: Figures, after: Figures) -> Interval:
+        old, new = before.counters, after.counters
+        return cls(
+            (after.now_ns - after.began_ns) * _S,
+            max((after.now_ns - before.now_ns) * _S, 1e-9),
+            after.running,
+            _operations(new) - _operations(old),
+            _bytes(new) - _bytes(old),
+            new.errors - old.errors,
+            new.waited - old.waited,
+            after.latency,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "at_s": round(self.at_s, 3),
+            "sessions": self.sessions,
+            "operations_per_s": round(self.operations / self.length_s, 1),
+            "bytes_per_s": round(self.bytes / self.length_s),
+            "latency_us": percentiles_us(self.latency),
+            "errors": self.errors,
+            "waited_for_credits": self.waited,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """One session, as long as it ran."""
+
+    number: int
+    operations: int
+    seconds: float
+    errors: int
+    latency: Latency
+    words: str  #: what went wrong first
+
+    @classmethod
+    def of(cls, number: int, figures: SessionFigures, end_ns: int) -> SessionResult:
+        seconds = (end_ns - figures.began_ns) * _S if figures.began_ns else 0.0
+        return cls(
+            number,
+            _operations(figures.counters),
+            seconds,
+            figures.counters.errors,
+            figures.latency,
+            named(figures.words),
+        )
+
+    @property
+    def operations_per_s(self) -> float:
+        return self.operations / self.seconds if self.seconds > 0 else 0.0
+
+
+def named(words: str) -> str:
+    """The names of operations and statuses instead of their numbers."""
+    words = re.sub(r"operation (\d+)", lambda m: _name(Op, int(m[1])), words)
+    return re.sub(r"status (\d+)$", lambda m: f"NFS4ERR_{_name(Status, int(m[1]))}", words)
+
+
+def _name(kind: type[Op] | type[Status], number: int) -> str:
+    try:
+        return kind(number).name
+    except ValueError:
+        return str(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be had."""
+
+    seconds: float
+    counters: Counters
+    sessions: tuple[SessionResult, ...]
+    statuses: dict[str, int]
+    cpu_s: float
+    unanswered: int
+    refused: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  #: connections, and why
+    latency: Latency = field(default_factory=Latency)
+
+    @property
+    def operations(self) -> int:
+        return _operations(self.counters)
+
+    @property
+    def bytes(self) -> int:
+        return _bytes(self.counters)
+
+    @property
+    def is_clean(self) -> bool:
+        has_failed = self.counters.errors or self.refused or self.lost or self.unanswered
+        return not has_failed and self.operations > 0
+
+    @property
+    def cpu_us_per_operation(self) -> float:
+        return self.cpu_s * 1e6 / self.operations if self.operations else 0.0
+
+    @property
+    def slowest(self) -> SessionResult | None:
+        ran = [one for one in self.sessions if one.seconds > 0]
+        return min(ran, key=lambda one: one.operations_per_s, default=None)
+
+    @property
+    def fastest(self) -> SessionResult | None:
+        ran = [one for one in self.sessions if one.seconds > 0]
+        return max(ran, key=lambda one: one.operations_per_s, default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        counters = self.counters
+        return {
+            "seconds": round(self.seconds, 3),
+            "operations": self.operations,
+            "reads": counters.reads,
+            "writes": counters.writes,
+            "bytes": self.bytes,
+            "operations_per_s": round(self.operations / self.seconds, 1),
+            "bytes_per_s": round(self.bytes / self.seconds),
+            "latency_us": percentiles_us(self.latency),
+            "errors": counters.errors,
+            "wrong_data": counters.wrong,
+            "statuses": self.statuses,
+            "delays": counters.delays,
+            "unanswered": self.unanswered,
+            "waited_for_credits": counters.waited,
+            "waited_for_credits_us": round(counters.waited_ns / max(counters.waited, 1) / 1000, 1),
+            "cpu_us_per_operation": round(self.cpu_us_per_operation, 3),
+            "refused": list(self.refused),
+            "lost": list(self.lost),
+            "sessions": [
+                {
+                    "session": one.number,
+                    "operations": one.operations,
+                    "operations_per_s": round(one.operations_per_s, 1),
+                    "latency_us": percentiles_us(one.latency),
+                    "errors": one.errors,
+                    **({"first_error": one.words} if one.words else {}),
+                }
+                for one in self.sessions
+            ],
+        }

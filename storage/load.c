@@ -1,0 +1,450 @@
+#include "load.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "load_internal.h"
+#include "lock.h"
+#include "wake.h"
+
+#define SLICE_NS UINT64_C(1000000) /* so often at least it looks who wants something of it */
+#define CALL_MOST 65536            /* bytes of somebody else's call */
+#define BUFFER_LEAST 16384         /* a long reply to one of those has to fit, too */
+#define PAGE 4096
+
+uint64_t load_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint32_t ldma_load_buffer_bytes(uint32_t size)
+{
+	return ((size < BUFFER_LEAST ? BUFFER_LEAST : size) + PAGE - 1) / PAGE * PAGE;
+}
+
+/* For all but who runs it. */
+static void visit(struct ldma_load *load)
+{
+	__atomic_add_fetch(&load->visitors, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&load->lock);
+	__atomic_sub_fetch(&load->visitors, 1, __ATOMIC_RELAXED);
+}
+
+static void leave(struct ldma_load *load)
+{
+	pthread_mutex_unlock(&load->lock);
+}
+
+static void wake(struct ldma_load *load)
+{
+	if (load->wake_fd >= 0)
+		ldma_signal(load->wake_fd);
+}
+
+static int open_epoll(struct ldma_load *load)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	load->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (load->epoll_fd < 0 || load->wake_fd < 0)
+		return -errno;
+	return epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, load->wake_fd, &event) ? -errno : 0;
+}
+
+int ldma_load_create(const struct ldma_load_config *config, struct ldma_load **ret)
+{
+	struct ldma_load *load;
+	int error = 0;
+
+	if (!config->size || config->size > 1 << 30 || !config->depth ||
+	    config->rw > LDMA_LOAD_MIX || (config->port && !config->cq))
+		return -EINVAL;
+	load = calloc(1, sizeof(*load));
+	if (!load)
+		return -ENOMEM;
+	load->config = *config;
+	load->replies_end = &load->replies;
+	load->epoll_fd = load->wake_fd = -1;
+	pthread_mutex_init(&load->lock, NULL);
+	load->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (load->event_fd < 0)
+		error = -errno;
+	else if (!config->port)
+		error = open_epoll(load);
+	if (error) {
+		ldma_load_destroy(load);
+		return error;
+	}
+	*ret = load;
+	return 0;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+void ldma_load_destroy(struct ldma_load *load)
+{
+	struct ldma_load_reply reply;
+
+	while (ldma_load_take_reply(load, &reply))
+		free(reply.message);
+	for (uint32_t i = 0; i < load->link_count; i++)
+		load_link_destroy(load->links[i]);
+	for (uint32_t i = 0; i < load->session_count; i++)
+		load_session_destroy(load->sessions[i]);
+	free(load->sessions);
+	free(load->heap);
+	close_fd(load->event_fd);
+	close_fd(load->wake_fd);
+	close_fd(load->epoll_fd);
+	pthread_mutex_destroy(&load->lock);
+	free(load);
+}
+
+/* A connection that is set up, or what it failed with. */
+static int keep(struct ldma_load *load, struct load_link *link, int error)
+{
+	if (error) {
+		load_link_destroy(link);
+		return error;
+	}
+	load->links[load->link_count] = link;
+	return (int)load->link_count++;
+}
+
+int ldma_load_add_rdma(struct ldma_load *load, const struct ldma_load_rdma *rdma)
+{
+	struct ldma_caller_config config = {
+		.qp = rdma->qp,
+		.calls = rdma->calls,
+		.send_bytes = rdma->send_bytes,
+		.receive_bytes = rdma->receive_bytes,
+		.memory = rdma->inline_memory,
+		.va = rdma->inline_va,
+		.lkey = rdma->inline_key,
+		.tag = load->link_count,
+		.first_xid = rdma->first_xid,
+	};
+	struct load_link *link;
+	int error;
+
+	if (!load->config.port || load->link_count == LDMA_LINK_MOST)
+		return -EINVAL;
+	link = load_link_create(load);
+	if (!link)
+		return -ENOMEM;
+	link->data_memory = rdma->data_memory;
+	link->data_va = rdma->data_va;
+	link->data_key = rdma->data_key;
+	error = ldma_caller_init(&link->caller, &config);
+	if (!error) {
+		ldma_port_lock(load->config.port);
+		error = ldma_caller_prepare(&link->caller);
+		ldma_port_unlock(load->config.port);
+	}
+	return keep(load, link, error);
+}
+
+int ldma_load_add_tcp(struct ldma_load *load, int fd)
+{
+	struct load_link *link;
+
+	if (load->config.port || load->link_count == LDMA_LINK_MOST)
+		return -EINVAL;
+	link = load_link_create(load);
+	return link ? keep(load, link, load_tcp_open(link, fd)) : -ENOMEM;
+}
+
+int ldma_load_limit(struct ldma_load *load, uint32_t link, uint32_t send_bytes)
+{
+	int error = -EINVAL;
+
+	visit(load);
+	if (link < load->link_count && load->config.port)
+		error = ldma_caller_limit(&load->links[link]->caller, send_bytes);
+	leave(load);
+	return error;
+}
+
+/* Room for one more in the tables. */
+static int grow(struct ldma_load *load)
+{
+	uint32_t room = load->session_room ? 2 * load->session_room : 64;
+	struct load_session **sessions, **heap;
+
+	if (load->session_count < load->session_room)
+		return 0;
+	sessions = realloc(load->sessions, room * sizeof(struct load_session *));
+	if (sessions)
+		load->sessions = sessions;
+	heap = realloc(load->heap, (room + 1) * sizeof(struct load_session *));
+	if (heap)
+		load->heap = heap;
+	if (!sessions || !heap)
+		return -ENOMEM;
+	load->session_room = room;
+	return 0;
+}
+
+static int add_session(struct ldma_load *load, const struct ldma_load_session_config *config)
+{
+	struct load_session *session;
+	uint64_t now_ns = load_now();
+	int error = config->link < load->link_count ? grow(load) : -EINVAL;
+
+	if (!error)
+		error = load_session_create(load, config, &session);
+	if (error)
+		return error;
+	load->sessions[load->session_count++] = session;
+	if (session->link->error) {
+		load_session_end(session);
+	} else if (session->phase == SESSION_READY) {
+		load->filled++;
+		if (load->has_begun)
+			load_session_begin(session, now_ns);
+	} else {
+		load_session_feed(session, now_ns);
+	}
+	return (int)load->session_count - 1;
+}
+
+int ldma_load_add_session(struct ldma_load *load, const struct ldma_load_session_config *config)
+{
+	int result;
+
+	visit(load);
+	result = add_session(load, config);
+	leave(load);
+	wake(load);
+	return result;
+}
+
+void ldma_load_begin(struct ldma_load *load)
+{
+	visit(load);
+	if (!load->has_begun) {
+		load->has_begun = true;
+		load->began_ns = load_now();
+		for (uint32_t i = 0; i < load->session_count; i++)
+			if (load->sessions[i]->phase == SESSION_READY)
+				load_session_begin(load->sessions[i], load->began_ns);
+	}
+	leave(load);
+	wake(load);
+}
+
+void ldma_load_stop(struct ldma_load *load)
+{
+	visit(load);
+	load->is_stopping = true;
+	for (uint32_t i = 0; i < load->link_count; i++)
+		load->links[i]->queue = (struct load_queue){0}; /* who waits need not any more */
+	leave(load);
+	wake(load);
+}
+
+void ldma_load_end(struct ldma_load *load)
+{
+	visit(load);
+	load->is_ended = true;
+	leave(load);
+	wake(load);
+}
+
+static uint32_t open_calls(const struct ldma_load *load)
+{
+	uint32_t open = 0;
+
+	for (uint32_t i = 0; i < load->link_count; i++)
+		open += load->links[i]->open;
+	return open;
+}
+
+/* Who runs it never leaves the lock for long, so visitors have to be let in. */
+static void let_in(struct ldma_load *load)
+{
+	pthread_mutex_unlock(&load->lock);
+	while (__atomic_load_n(&load->visitors, __ATOMIC_RELAXED))
+		ldma_pause();
+}
+
+static uint64_t until(uint64_t at_ns)
+{
+	uint64_t now_ns = load_now();
+
+	if (at_ns <= now_ns)
+		return 0;
+	return at_ns - now_ns < SLICE_NS ? at_ns - now_ns : SLICE_NS;
+}
+
+static uint64_t cpu_ns(pthread_t thread)
+{
+	struct timespec used = {0};
+	clockid_t clock;
+
+	if (!pthread_getcpuclockid(thread, &clock))
+		clock_gettime(clock, &used);
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+void ldma_load_run(struct ldma_load *load)
+{
+	struct load_tcp_events events = {0};
+	bool is_rdma = load->config.port;
+	uint64_t next_ns, started_cpu_ns = cpu_ns(pthread_self());
+
+	visit(load);
+	load->thread = pthread_self();
+	load->is_running = true;
+	load->cpu_ns = started_cpu_ns;
+	while (!load->is_ended) {
+		uint32_t got = is_rdma ? load_rdma_receive(load) : 0;
+
+		if (!is_rdma)
+			load_tcp_receive(load, &events);
+		next_ns = load_sessions_tick(load, load_now());
+		if (is_rdma)
+			load_rdma_send(load);
+		else
+			load_tcp_send(load);
+		let_in(load);
+		if (!is_rdma)
+			load_tcp_wait(load, until(next_ns), &events);
+		else if (!got)
+			load_rdma_wait(load, until(next_ns));
+		pthread_mutex_lock(&load->lock);
+	}
+	load->is_running = false;
+	load->cpu_ns = cpu_ns(pthread_self()) - started_cpu_ns;
+	leave(load);
+	ldma_signal(load->event_fd);
+}
+
+static uint64_t granted(const struct ldma_load *load)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < load->link_count; i++)
+		sum += load->config.port ? load->links[i]->caller.granted : LDMA_STREAM_CALLS;
+	return sum;
+}
+
+void ldma_load_figures(struct ldma_load *load, struct ldma_load_figures *ret)
+{
+	visit(load);
+	*ret = (struct ldma_load_figures){
+		.now_ns = load_now(),
+		.began_ns = load->began_ns,
+		.cpu_ns = load->is_running ? cpu_ns(load->thread) - load->cpu_ns : load->cpu_ns,
+		.counters = load->counters,
+		.sessions = load->session_count,
+		.filled = load->filled,
+		.running = load->running,
+		.failed = load->failed,
+		.open = open_calls(load),
+		.granted = granted(load),
+	};
+	memcpy(&ret->latency, &load->interval, sizeof(ret->latency));
+	memcpy(ret->statuses, load->statuses, sizeof(ret->statuses));
+	load->interval = (struct ldma_latency){0};
+	leave(load);
+}
+
+int ldma_load_session_figures(struct ldma_load *load, uint32_t session,
+			      struct ldma_load_session_figures *ret)
+{
+	int error = -EINVAL;
+
+	visit(load);
+	if (session < load->session_count) {
+		*ret = load->sessions[session]->figures;
+		ret->limit = load->sessions[session]->limit;
+		error = 0;
+	}
+	leave(load);
+	return error;
+}
+
+int ldma_load_call(struct ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,
+		   uint32_t length)
+{
+	struct load_call *call;
+	int error = 0;
+
+	if (length < 8 || length > CALL_MOST || length % 4)
+		return -EINVAL;
+	call = calloc(1, sizeof(*call));
+	if (call)
+		call->message = malloc(length);
+	if (!call || !call->message) {
+		free(call);
+		return -ENOMEM;
+	}
+	memcpy(call->message, message, length);
+	call->length = length;
+	call->user = user;
+	visit(load);
+	if (link >= load->link_count) {
+		error = -EINVAL;
+	} else if (load->links[link]->error) {
+		error = -ENOTCONN;
+	} else {
+		*load->links[link]->calls_end = call;
+		load->links[link]->calls_end = &call->next;
+	}
+	leave(load);
+	if (error) {
+		free(call->message);
+		free(call);
+	}
+	wake(load);
+	return error;
+}
+
+bool ldma_load_take_reply(struct ldma_load *load, struct ldma_load_reply *ret)
+{
+	struct load_call *call;
+
+	visit(load);
+	call = load->replies;
+	if (call) {
+		load->replies = call->next;
+		if (!load->replies)
+			load->replies_end = &load->replies;
+	}
+	leave(load);
+	if (!call)
+		return false;
+	*ret = (struct ldma_load_reply){call->user, call->error, call->reply, call->reply_length};
+	free(call->message);
+	free(call);
+	return true;
+}
+
+int ldma_load_event_fd(const struct ldma_load *load)
+{
+	return load->event_fd;
+}
+
+int ldma_load_link_error(struct ldma_load *load, uint32_t link)
+{
+	int error = -EINVAL;
+
+	visit(load);
+	if (link < load->link_count)
+		error = load->links[link]->error;
+	leave(load);
+	return error;
+}

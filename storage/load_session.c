@@ -1,0 +1,543 @@
+/* Sessions: what each slot does next, and what becomes of it. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "load_internal.h"
+#include "pattern.h"
+
+#define WRITER 255
+#define DELAY_NS UINT64_C(10000000)
+#define NEVER UINT64_MAX
+
+int load_session_create(struct ldma_load *load, const struct ldma_load_session_config *config,
+			struct load_session **ret)
+{
+	uint64_t blocks = config->file_bytes / load->config.size;
+	struct load_session *session;
+
+	if (!config->slots || blocks < load->config.depth || blocks > UINT32_MAX)
+		return -EINVAL;
+	session = calloc(1, sizeof(*session));
+	if (!session)
+		return -ENOMEM;
+	session->load = load;
+	session->link = load->links[config->link];
+	session->slot_count =
+		config->slots < load->config.depth ? config->slots : load->config.depth;
+	session->limit = session->slot_count;
+	session->blocks = (uint32_t)blocks;
+	session->seed = config->seed;
+	session->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	session->phase = load->config.rw == LDMA_LOAD_WRITE ? SESSION_READY : SESSION_FILLING;
+	memcpy(session->id, config->target.session, sizeof(session->id));
+	session->slots = calloc(session->slot_count, sizeof(*session->slots));
+	session->generations = calloc(blocks, sizeof(*session->generations));
+	session->users = calloc(blocks, sizeof(*session->users));
+	if (ldma_io_template_init(&session->read, &config->target, false) ||
+	    ldma_io_template_init(&session->write, &config->target, true)) {
+		load_session_destroy(session);
+		return -EINVAL;
+	}
+	if (!session->slots || !session->generations || !session->users) {
+		load_session_destroy(session);
+		return -ENOMEM;
+	}
+	for (uint32_t i = session->slot_count; i-- > 0;) {
+		struct load_slot *slot = &session->slots[i];
+
+		*slot = (struct load_slot){.session = session, .number = i, .next = session->idle};
+		slot->sequence = config->sequences ? config->sequences[i] : 0;
+		session->idle = slot;
+	}
+	*ret = session;
+	return 0;
+}
+
+void load_session_destroy(struct load_session *session)
+{
+	free(session->slots);
+	free(session->generations);
+	free(session->users);
+	free(session);
+}
+
+/* The heap of sessions that have an idle slot and wait for their time. */
+
+static void heap_place(struct ldma_load *load, struct load_session *session, uint32_t at)
+{
+	load->heap[at] = session;
+	session->heap_at = at;
+}
+
+static void heap_add(struct ldma_load *load, struct load_session *session)
+{
+	uint32_t at = ++load->heap_count;
+
+	for (; at > 1 && load->heap[at / 2]->due_ns > session->due_ns; at /= 2)
+		heap_place(load, load->heap[at / 2], at);
+	heap_place(load, session, at);
+}
+
+static struct load_session *heap_take(struct ldma_load *load)
+{
+	struct load_session *first = load->heap[1], *last = load->heap[load->heap_count--];
+	uint32_t at = 1, child;
+
+	first->heap_at = 0;
+	if (last == first)
+		return first;
+	while ((child = 2 * at) <= load->heap_count) {
+		if (child < load->heap_count &&
+		    load->heap[child + 1]->due_ns < load->heap[child]->due_ns)
+			child++;
+		if (load->heap[child]->due_ns >= last->due_ns)
+			break;
+		heap_place(load, load->heap[child], at);
+		at = child;
+	}
+	heap_place(load, last, at);
+	return first;
+}
+
+static uint64_t next_random(struct load_session *session)
+{
+	session->random ^= session->random >> 12;
+	session->random ^= session->random << 25;
+	session->random ^= session->random >> 27;
+	return session->random * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+/* A place that the operation may use: nobody writes there, and a writer is alone. There are more than slots. */
+static uint32_t take_block(struct load_session *session, bool is_write)
+{
+	bool is_sequential = session->load->config.is_sequential;
+	uint32_t block = is_sequential ? session->cursor
+				       : (uint32_t)(next_random(session) % session->blocks);
+
+	while (is_write ? session->users[block] : session->users[block] >= WRITER - 1)
+		block = (block + 1) % session->blocks;
+	session->cursor = (block + 1) % session->blocks;
+	return block;
+}
+
+static void begin(struct load_slot *slot, uint64_t intended_ns)
+{
+	struct load_session *session = slot->session;
+	uint8_t rw = session->load->config.rw;
+
+	slot->is_fill = session->phase == SESSION_FILLING;
+	slot->is_write = slot->is_fill || rw == LDMA_LOAD_WRITE ||
+			 (rw == LDMA_LOAD_MIX && next_random(session) >> 63);
+	slot->block = slot->is_fill ? session->fill_next++ : take_block(session, slot->is_write);
+	slot->generation = session->generations[slot->block];
+	if (slot->is_write) {
+		slot->generation++;
+		session->users[slot->block] = WRITER;
+	} else {
+		session->users[slot->block]++;
+	}
+	slot->done = 0;
+	slot->has_operation = true;
+	slot->started_ns = intended_ns;
+	load_link_queue(session->link, slot);
+}
+
+static void park(struct load_slot *slot)
+{
+	slot->state = SLOT_PARKED;
+	slot->retired = slot->sequence;
+}
+
+static struct load_slot *take_idle(struct load_session *session)
+{
+	struct load_slot *slot = session->idle;
+
+	if (slot)
+		session->idle = slot->next;
+	return slot;
+}
+
+static void make_idle(struct load_slot *slot)
+{
+	slot->state = SLOT_IDLE;
+	slot->next = slot->session->idle;
+	slot->session->idle = slot;
+}
+
+/* Whether there is something to do for an idle slot; if so, since when. */
+static bool has_work(struct load_session *session, uint64_t now_ns, uint64_t *ret_intended_ns)
+{
+	const struct ldma_load *load = session->load;
+
+	*ret_intended_ns = 0;
+	if (session->link->error || load->is_stopping)
+		return false;
+	if (session->phase == SESSION_FILLING)
+		return session->fill_next < session->blocks;
+	if (session->phase != SESSION_RUNNING)
+		return false;
+	if (!load->config.interval_ns)
+		return true;
+	if (session->due_ns > now_ns)
+		return false;
+	*ret_intended_ns = session->due_ns;
+	return true;
+}
+
+void load_session_feed(struct load_session *session, uint64_t now_ns)
+{
+	struct ldma_load *load = session->load;
+	uint64_t intended_ns;
+	struct load_slot *slot;
+
+	while (has_work(session, now_ns, &intended_ns)) {
+		slot = take_idle(session);
+		if (!slot)
+			return;
+		if (intended_ns)
+			session->due_ns += load->config.interval_ns;
+		begin(slot, intended_ns);
+	}
+	if (session->due_ns > now_ns && session->phase == SESSION_RUNNING && session->idle &&
+	    !session->heap_at)
+		heap_add(load, session);
+}
+
+void load_session_begin(struct load_session *session, uint64_t now_ns)
+{
+	struct ldma_load *load = session->load;
+
+	session->phase = SESSION_RUNNING;
+	session->figures.began_ns = now_ns;
+	load->running++;
+	/* Not all at once: at a rate, sessions are spread over the time between two operations of one. */
+	if (load->config.interval_ns)
+		session->due_ns = now_ns + next_random(session) % load->config.interval_ns;
+	load_session_feed(session, now_ns);
+}
+
+static void delay(struct load_slot *slot, uint64_t now_ns)
+{
+	struct ldma_load *load = slot->session->load;
+
+	slot->state = SLOT_DELAYED;
+	slot->delayed_ns = now_ns + DELAY_NS;
+	slot->next = NULL;
+	if (load->delayed)
+		load->delayed_last->next = slot;
+	else
+		load->delayed = slot;
+	load->delayed_last = slot;
+}
+
+static void rest(struct load_slot *slot, uint64_t now_ns)
+{
+	struct load_session *session = slot->session;
+
+	if (slot->number < session->limit) {
+		make_idle(slot);
+	} else {
+		park(slot);
+		session->lingering--;
+	}
+	load_session_feed(session, now_ns);
+}
+
+uint64_t load_sessions_tick(struct ldma_load *load, uint64_t now_ns)
+{
+	while (load->delayed && (load->delayed->delayed_ns <= now_ns || load->is_stopping)) {
+		struct load_slot *slot = load->delayed;
+
+		load->delayed = slot->next;
+		if (slot->has_operation && !load->is_stopping && !slot->session->link->error)
+			load_link_queue(slot->session->link, slot);
+		else
+			rest(slot, now_ns);
+	}
+	while (load->heap_count && load->heap[1]->due_ns <= now_ns)
+		load_session_feed(heap_take(load), now_ns);
+	if (load->heap_count &&
+	    (!load->delayed || load->heap[1]->due_ns < load->delayed->delayed_ns))
+		return load->heap[1]->due_ns;
+	return load->delayed ? load->delayed->delayed_ns : NEVER;
+}
+
+static uint64_t offset_of(const struct load_slot *slot)
+{
+	return (uint64_t)slot->block * slot->session->load->config.size + slot->done;
+}
+
+void load_slot_io(const struct load_slot *slot, struct ldma_io *ret)
+{
+	const struct load_session *session = slot->session;
+
+	*ret = (struct ldma_io){
+		.slot = slot->number,
+		.sequence = slot->sequence + 1,
+		.highest = (session->lingering ? session->slot_count : session->limit) - 1,
+		.offset = offset_of(slot),
+		.count = session->load->config.size - slot->done,
+	};
+}
+
+void load_slot_fill(const struct load_slot *slot, uint8_t *memory)
+{
+	const struct load_session *session = slot->session;
+
+	ldma_pattern_fill(ldma_pattern_base(session->seed, slot->generation), offset_of(slot),
+			  memory, session->load->config.size - slot->done);
+}
+
+static void count_wait(struct ldma_load_counters *counters, uint64_t ns)
+{
+	counters->waited++;
+	counters->waited_ns += ns;
+}
+
+void load_slot_sent(struct load_slot *slot, uint64_t now_ns)
+{
+	slot->state = SLOT_OPEN;
+	if (slot->queued_ns == now_ns || slot->is_fill)
+		return;
+	count_wait(&slot->session->figures.counters, now_ns - slot->queued_ns);
+	count_wait(&slot->session->load->counters, now_ns - slot->queued_ns);
+}
+
+/* Slots beyond the limit rest, those whose operation is not over as soon as it is. */
+static void lower_limit(struct load_session *session, uint32_t limit)
+{
+	struct load_slot **at = &session->idle;
+
+	while (*at) {
+		struct load_slot *slot = *at;
+
+		if (slot->number < limit) {
+			at = &slot->next;
+			continue;
+		}
+		*at = slot->next;
+		park(slot);
+	}
+	for (uint32_t i = limit; i < session->limit; i++)
+		session->lingering += session->slots[i].state != SLOT_PARKED;
+	session->limit = limit;
+}
+
+static void raise_limit(struct load_session *session, uint32_t limit)
+{
+	for (uint32_t i = session->limit; i < limit; i++) {
+		struct load_slot *slot = &session->slots[i];
+
+		if (slot->state != SLOT_PARKED) {
+			session->lingering--;
+			continue;
+		}
+		slot->sequence = 0; /* RFC 8881, 2.10.6.1: a slot that comes back begins anew */
+		slot->is_restarted = true;
+		make_idle(slot);
+	}
+	session->limit = limit;
+}
+
+/* The server wants so many slots to be used. */
+static void follow_target(struct load_session *session, uint32_t target)
+{
+	uint32_t limit = target < session->slot_count ? target + 1 : session->slot_count;
+
+	if (limit < session->limit)
+		lower_limit(session, limit);
+	else if (limit > session->limit)
+		raise_limit(session, limit);
+}
+
+static void leave_block(struct load_slot *slot, uint32_t generation)
+{
+	struct load_session *session = slot->session;
+
+	slot->has_operation = false;
+	if (slot->is_write) {
+		session->users[slot->block] = 0;
+		session->generations[slot->block] = generation;
+	} else {
+		session->users[slot->block]--;
+	}
+}
+
+void load_session_end(struct load_session *session)
+{
+	if (session->phase == SESSION_FAILED)
+		return;
+	if (session->phase == SESSION_RUNNING)
+		session->load->running--;
+	session->phase = SESSION_FAILED;
+	session->load->failed++;
+}
+
+/* The operation failed, and who knows what it has done. */
+static void finish_failed(struct load_slot *slot, uint64_t now_ns)
+{
+	leave_block(slot, 0);
+	if (slot->is_fill)
+		load_session_end(slot->session);
+	delay(slot, now_ns); /* so that errors are no load */
+}
+
+static void count(struct ldma_load_counters *counters, const struct load_slot *slot, uint32_t size)
+{
+	if (slot->is_write) {
+		counters->writes++;
+		counters->written_bytes += size;
+	} else {
+		counters->reads++;
+		counters->read_bytes += size;
+	}
+}
+
+static void finish_fill(struct load_session *session, uint64_t now_ns)
+{
+	if (++session->fill_done < session->blocks)
+		return;
+	session->phase = SESSION_READY;
+	session->load->filled++;
+	if (session->load->has_begun)
+		load_session_begin(session, now_ns);
+}
+
+static void finish(struct load_slot *slot, uint64_t now_ns)
+{
+	struct load_session *session = slot->session;
+	struct ldma_load *load = session->load;
+	uint64_t latency_ns = now_ns > slot->started_ns ? now_ns - slot->started_ns : 0;
+
+	leave_block(slot, slot->generation);
+	if (slot->is_fill) {
+		finish_fill(session, now_ns);
+	} else {
+		count(&session->figures.counters, slot, load->config.size);
+		count(&load->counters, slot, load->config.size);
+		ldma_latency_add(&session->figures.latency, latency_ns);
+		ldma_latency_add(&load->interval, latency_ns);
+	}
+	rest(slot, now_ns);
+}
+
+/* Compares what was read with what has to be there. */
+static bool is_right(const struct load_slot *slot, const uint8_t *data, uint32_t length)
+{
+	struct load_session *session = slot->session;
+	uint64_t base = ldma_pattern_base(session->seed, slot->generation);
+	size_t right;
+
+	if (!session->load->config.verifies || !slot->generation)
+		return true;
+	right = ldma_pattern_check(base, offset_of(slot), data, length);
+	if (right == length)
+		return true;
+	load_session_wrong(session, offset_of(slot), slot->generation, data, length,
+			   (uint32_t)right);
+	return false;
+}
+
+static void advance(struct load_slot *slot, const struct ldma_io_reply *reply,
+		    const uint8_t *placed, uint64_t now_ns)
+{
+	struct load_session *session = slot->session;
+	uint32_t size = session->load->config.size;
+
+	if (!slot->is_write && !is_right(slot, placed ? placed : reply->data, reply->count)) {
+		finish_failed(slot, now_ns);
+		return;
+	}
+	slot->done += reply->count;
+	if (slot->done >= size) {
+		finish(slot, now_ns);
+	} else if (!reply->count || reply->is_end) {
+		load_session_error(session, "%s of %u bytes at offset %lu ended after %u",
+				   slot->is_write ? "WRITE" : "READ", size,
+				   (unsigned long)(offset_of(slot) - slot->done), slot->done);
+		finish_failed(slot, now_ns);
+	} else {
+		load_link_queue(session->link, slot); /* the rest of it */
+	}
+}
+
+/* Whether the operation goes on in spite of the status, at once or later. */
+static bool comes_again(struct load_slot *slot, const struct ldma_io_reply *reply, uint64_t now_ns)
+{
+	struct load_session *session = slot->session;
+	bool is_sequence = reply->operation == LDMA_NFS_SEQUENCE;
+
+	if (reply->status == LDMA_NFS_DELAY || reply->status == LDMA_NFS_GRACE ||
+	    (is_sequence && reply->status == LDMA_NFS_BADSLOT)) {
+		session->figures.counters.delays++;
+		session->load->counters.delays++;
+		delay(slot, now_ns);
+		return true;
+	}
+	if (is_sequence && reply->status == LDMA_NFS_SEQ_MISORDERED && slot->is_restarted) {
+		slot->sequence = slot->retired; /* the server never forgot it */
+		slot->is_restarted = false;
+	} else if (reply->status == LDMA_NFS_RETRY_UNCACHED_REP ||
+		   reply->status == LDMA_NFS_SEQ_FALSE_RETRY) {
+		/* A call that was lost had been executed. Servers may say so behind SEQUENCE, which then was counted. */
+		slot->sequence += is_sequence;
+	} else {
+		return false;
+	}
+	load_link_queue(session->link, slot);
+	return true;
+}
+
+void load_slot_replied(struct load_slot *slot, const uint8_t *message, uint32_t length,
+		       const uint8_t *placed, uint32_t placed_length, uint64_t now_ns)
+{
+	struct load_session *session = slot->session;
+	struct ldma_io_reply reply;
+	enum ldma_io_verdict verdict;
+	struct ldma_io io;
+
+	load_slot_io(slot, &io);
+	verdict = ldma_io_parse(message, length, placed_length, session->id, &io, slot->is_write,
+				&reply);
+	if (reply.has_sequence && verdict != LDMA_IO_MALFORMED) {
+		slot->sequence++;
+		slot->is_restarted = false;
+		follow_target(session, reply.target);
+	}
+	if (verdict == LDMA_IO_DONE) {
+		advance(slot, &reply, placed_length ? placed : NULL, now_ns);
+		return;
+	}
+	if (verdict == LDMA_IO_FAILED && comes_again(slot, &reply, now_ns))
+		return;
+	if (verdict == LDMA_IO_FAILED) {
+		load_count_status(session->load, reply.operation, reply.status);
+		load_session_error(session, "operation %u at offset %lu failed with status %u",
+				   reply.operation, (unsigned long)io.offset, reply.status);
+	} else if (verdict == LDMA_IO_REFUSED) {
+		load_session_error(session, "the server refused a call (RPC status %u)",
+				   reply.status);
+	} else {
+		load_session_error(session, "a reply of %u bytes is none to the call at offset %lu",
+				   length, (unsigned long)io.offset);
+	}
+	finish_failed(slot, now_ns);
+}
+
+void load_slot_lost(struct load_slot *slot, int error, uint64_t now_ns)
+{
+	struct load_session *session = slot->session;
+
+	if (session->link->error) {
+		leave_block(slot, 0);
+		load_session_end(session);
+		make_idle(slot);
+		return;
+	}
+	load_session_error(session,
+			   error == -EREMOTEIO
+				   ? "the server answered with RDMA_ERROR at offset %lu"
+				   : "a reply claims memory that was not offered, at offset %lu",
+			   (unsigned long)offset_of(slot));
+	finish_failed(slot, now_ns);
+}

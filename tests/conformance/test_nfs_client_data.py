@@ -1,0 +1,29 @@
+"""Our client against the kernel's nfsd in a guest: the data comes back as it went."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from nfs_sites import SITES
+
+from livedma.lab.guest import Lab
+from nfs_data import LIMIT_S, SCENARIOS, Site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=SITES)
+def site(request: pytest.FixtureRequest, guests: Lab) -> Iterator[Site]:
+    with SITES[request.param](guests) as site:
+        yield site
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_data(scenario: str, site: Site) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await SCENARIOS[scenario](site)
+
+    asyncio.run(run())
