@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell find src core port storage bpf -type f -not -name '*.pyc')
 
-.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format
+.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format pynfs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ quick: check ## lint, types and the tests that take no time
 
 bench: setup ## ours, the peers' and the limit, side by side
 	python -m bench
+
+pynfs: setup ## the pynfs 4.1 suite against our NFS server (PYNFS=DIR: a checkout; TESTS=all)
+	python tests/pynfs.py $(PYNFS) $(TESTS)
 
 check: setup ## lint, formatting and types
 	ruff check --output-format concise

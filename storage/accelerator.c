@@ -163,7 +163,8 @@ static bool take(struct ldma_program *program, struct ldma_call *call)
 	return true;
 }
 
-int ldma_accelerator_create(const struct ldma_accelerator_config *config, uint64_t verifier,
+int ldma_accelerator_create(const struct ldma_accelerator_config *config,
+			    struct ldma_changes *changes, uint64_t *verifier,
 			    struct ldma_accelerator **ret)
 {
 	struct ldma_accelerator *accelerator = calloc(1, sizeof(*accelerator));
@@ -173,6 +174,7 @@ int ldma_accelerator_create(const struct ldma_accelerator_config *config, uint64
 		return -ENOMEM;
 	accelerator->program.take = take;
 	accelerator->config = *config;
+	accelerator->changes = changes;
 	accelerator->verifier = verifier;
 	result = ldma_workers_start(&accelerator->workers, config->threads);
 	if (result)
@@ -199,16 +201,21 @@ uint32_t ldma_accelerator_in_use(struct ldma_accelerator *accelerator)
 	return in_use;
 }
 
-void ldma_accelerator_destroy(struct ldma_accelerator *accelerator)
+void ldma_accelerator_stop(struct ldma_accelerator *accelerator)
 {
 	ldma_workers_stop(&accelerator->workers);
+	ldma_sessions_clear(&accelerator->sessions);
+	ldma_opens_clear(&accelerator->opens);
+}
+
+void ldma_accelerator_destroy(struct ldma_accelerator *accelerator)
+{
+	ldma_accelerator_stop(accelerator);
 	while (accelerator->free) {
 		struct ldma_operation *operation = accelerator->free;
 
 		accelerator->free = operation->next;
 		free(operation);
 	}
-	ldma_sessions_clear(&accelerator->sessions);
-	ldma_opens_clear(&accelerator->opens);
 	free(accelerator);
 }

@@ -39,10 +39,10 @@ struct ldma_accelerator_config {
 struct ldma_accelerator {
 	struct ldma_program program; /* first */
 	struct ldma_accelerator_config config;
-	uint64_t verifier; /* atomic: of WRITE and COMMIT; another one once a sync has failed */
+	uint64_t *verifier; /* atomic; not its own: others answer WRITE and COMMIT, too */
 	struct ldma_sessions sessions;
 	struct ldma_opens opens;
-	struct ldma_changes changes;
+	struct ldma_changes *changes; /* not its own */
 	struct ldma_workers workers;
 
 	struct ldma_lock stats_lock;
@@ -55,8 +55,9 @@ struct ldma_accelerator {
 	uint32_t made, in_use;
 };
 
-/* 0 or a negative error. */
-int ldma_accelerator_create(const struct ldma_accelerator_config *config, uint64_t verifier,
+/* 0 or a negative error. verifier: of WRITE and COMMIT; it becomes another one when a sync fails. */
+int ldma_accelerator_create(const struct ldma_accelerator_config *config,
+			    struct ldma_changes *changes, uint64_t *verifier,
 			    struct ldma_accelerator **ret);
 
 /* Takes no more calls. */
@@ -65,7 +66,10 @@ void ldma_accelerator_close(struct ldma_accelerator *accelerator);
 /* Calls that were taken and have not ended. */
 uint32_t ldma_accelerator_in_use(struct ldma_accelerator *accelerator);
 
-/* Once nothing is in use and no transport shows it calls any more. */
+/* Ends its threads and forgets sessions and grants. Closed, and nothing is in use. */
+void ldma_accelerator_stop(struct ldma_accelerator *accelerator);
+
+/* Stops it, too. No transport shows it calls any more. */
 void ldma_accelerator_destroy(struct ldma_accelerator *accelerator);
 
 #endif

@@ -68,17 +68,22 @@ void ldma_endpoint_put(struct ldma_endpoint *endpoint)
 
 void ldma_endpoint_start(struct ldma_endpoint *endpoint)
 {
-	outbox_submit(endpoint);
+	if (ldma_endpoint_is_open(endpoint))
+		outbox_submit(endpoint);
 }
 
 void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
 {
+	bool is_broken;
+
 	ldma_lock(&endpoint->lock);
+	is_broken = endpoint->is_broken;
 	endpoint->target = clamped(credits, endpoint->config.credits_max);
 	endpoint->stats.credits = endpoint->target;
 	credits_top_up(endpoint);
 	ldma_unlock(&endpoint->lock);
-	outbox_submit(endpoint);
+	if (!is_broken)
+		outbox_submit(endpoint);
 }
 
 bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
@@ -157,45 +162,66 @@ static bool stop_awaiting_receive(struct ldma_endpoint *endpoint)
 	return true;
 }
 
+/* What an endpoint that broke leaves behind. */
+struct leftovers {
+	struct op *ops;
+	struct request_list receives, calls;
+	struct piece *cancelled;
+	bool has_awaited;
+};
+
+/* False: it was broken before. The endpoint is locked. */
+static bool set_broken(struct ldma_endpoint *endpoint, struct leftovers *ret)
+{
+	if (endpoint->is_broken)
+		return false;
+	endpoint->is_broken = endpoint->is_ending = true;
+	endpoint_get(endpoint);
+	*ret = (struct leftovers){
+		.ops = endpoint->first_op,
+		.receives = endpoint->to_post,
+		.calls = endpoint->to_gather,
+		.cancelled = piece_cancel_all(endpoint),
+		.has_awaited = stop_awaiting_receive(endpoint),
+	};
+	endpoint->first_op = endpoint->last_op = endpoint->last_transfer = NULL;
+	endpoint->to_post = endpoint->to_gather = (struct request_list){0};
+	endpoint->to_post_count = 0;
+	return true;
+}
+
+/* Whoever returns from here knows that the queue pair will not be touched any more. */
 void endpoint_break(struct ldma_endpoint *endpoint)
 {
 	struct ldma_service *service = endpoint->service;
-	struct request_list receives, calls;
-	struct piece *cancelled;
-	struct op *ops;
-	bool has_awaited;
-	uint32_t drained_at;
+	struct leftovers left;
+	uint32_t drained_at = 0;
+	bool is_first, is_over;
 
 	ldma_lock(&endpoint->lock);
-	if (endpoint->is_broken) {
-		ldma_unlock(&endpoint->lock);
-		return;
-	}
-	endpoint->is_broken = endpoint->is_ending = true;
-	endpoint_get(endpoint);
-	ops = endpoint->first_op;
-	receives = endpoint->to_post;
-	calls = endpoint->to_gather;
-	endpoint->first_op = NULL;
-	endpoint->to_post = endpoint->to_gather = (struct request_list){0};
-	endpoint->to_post_count = 0;
-	cancelled = piece_cancel_all(endpoint);
-	has_awaited = stop_awaiting_receive(endpoint);
+	is_over = endpoint->is_over;
 	ldma_unlock(&endpoint->lock);
-
+	if (is_over)
+		return; /* the device may be gone */
 	ldma_port_lock(service->config.port);
-	ldma_qp_modify(endpoint->config.qp, LDMA_QP_ERR, NULL);
-	drained_at = service->config.cq->tail;
+	ldma_lock(&endpoint->lock);
+	is_first = set_broken(endpoint, &left);
+	ldma_unlock(&endpoint->lock);
+	if (is_first) {
+		ldma_qp_modify(endpoint->config.qp, LDMA_QP_ERR, NULL);
+		drained_at = service->config.cq->tail;
+	}
 	ldma_port_unlock(service->config.port);
+	if (!is_first)
+		return;
 	service_breaks(service, endpoint, drained_at);
-
-	piece_fail_all(cancelled);
-	end_unposted(ops, &receives, &calls);
+	piece_fail_all(left.cancelled);
+	end_unposted(left.ops, &left.receives, &left.calls);
 	ldma_lock(&endpoint->lock);
 	endpoint->is_ending = false;
 	ldma_unlock(&endpoint->lock);
 	endpoint_check_over(endpoint);
-	if (has_awaited)
+	if (left.has_awaited)
 		ldma_endpoint_put(endpoint);
 	ldma_endpoint_put(endpoint);
 }
@@ -297,14 +323,16 @@ void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
 	enum tag tag = (enum tag)(wc->wr_id & TAG_MASK);
 	void *pointer = (void *)(uintptr_t)(wc->wr_id & ~(uint64_t)TAG_MASK);
 	struct ldma_endpoint *endpoint = endpoint_of(tag, pointer);
-	bool has_more;
+	bool has_more, is_new = false;
 
 	if (wc->status != LDMA_WC_SUCCESS) {
 		ldma_lock(&endpoint->lock);
 		endpoint->stats.errors.connection += wc->status != LDMA_WC_WR_FLUSH_ERR;
+		is_new = !endpoint->is_broken;
 		ldma_unlock(&endpoint->lock);
-		endpoint_break(endpoint);
 	}
+	if (is_new)
+		endpoint_break(endpoint);
 	if (tag == TAG_RECEIVE)
 		complete_receive(pointer, wc, now);
 	else if (tag == TAG_SEND)

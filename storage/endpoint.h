@@ -63,14 +63,15 @@ struct ldma_endpoint_stats {
 };
 
 /* 0, -EINVAL, -ENOMEM, -ENOSPC (the service's queue is too short for one more) or -ESHUTDOWN. Receives are posted. The queue
- * pair and the pools have to stay until the service says that the endpoint is over (ldma_service_next_over). */
+ * pair has to stay until ldma_endpoint_close, the pools until the endpoint is over (ldma_service_next_over). */
 int ldma_endpoint_create(struct ldma_service *service, const struct ldma_endpoint_config *config,
 			 struct ldma_endpoint **ret);
 
 /* The queue pair is ready to send: what has waited for that goes. */
 void ldma_endpoint_start(struct ldma_endpoint *endpoint);
 
-/* Ends the connection: the queue pair goes to ERR, calls that are being worked on get errors. Again does nothing. */
+/* Ends the connection: the queue pair goes to ERR, and is not touched any more; calls that are being worked on get errors.
+ * Again does nothing. */
 void ldma_endpoint_close(struct ldma_endpoint *endpoint);
 
 /* The creator is done with it; it goes when all others are, too. NULL is accepted. */

@@ -111,11 +111,13 @@ struct ldma_endpoint {
 		is_over; /* is_ending: what was left is being ended */
 	bool is_awaiting_receive;
 	uint32_t target, to_post_count, request_count;
+	uint32_t unsignaled; /* requests in a row that tell nothing when they are done */
 	struct request *free_requests;
 	struct piece *free_pieces, *waiting;
 	struct block *blocks;
 	struct request_list to_post, sending, to_gather;
 	struct op *first_op, *last_op;
+	struct op *last_transfer; /* behind which the next goes: before replies of this batch */
 	struct ldma_pool_waiter receive_waiter;
 	struct ldma_endpoint_stats stats;
 

@@ -3,16 +3,21 @@
 
 #include "endpoint_internal.h"
 
+/* Data of several calls goes before their replies: packets of one size share trains. What was not posted at the first try
+ * keeps its place. */
 void outbox_append(struct ldma_endpoint *endpoint, struct op *op, enum op_kind kind)
 {
-	op->next = NULL;
+	struct op *before = kind == OP_SEND ? endpoint->last_op : endpoint->last_transfer;
+	struct op **at = before ? &before->next : &endpoint->first_op;
+
 	op->stalled_ns = 0;
 	op->kind = (uint8_t)kind;
-	if (endpoint->first_op)
-		endpoint->last_op->next = op;
-	else
-		endpoint->first_op = op;
-	endpoint->last_op = op;
+	op->next = *at;
+	*at = op;
+	if (!op->next)
+		endpoint->last_op = op;
+	if (kind != OP_SEND)
+		endpoint->last_transfer = op;
 }
 
 static int post_receives(struct ldma_endpoint *endpoint)
@@ -43,6 +48,12 @@ static uint32_t at_most(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+/* Who waits for room in the send queue hears of completions alone: there has to be one in each quarter of it. */
+static bool is_signal_due(const struct ldma_endpoint *endpoint)
+{
+	return endpoint->unsignaled >= endpoint->config.qp->req.mask / 4;
+}
+
 /* A request for each segment that it touches. Those of a reply complete with it; others tell when their buffer is free. */
 static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 {
@@ -54,7 +65,7 @@ static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 			&request->header.segments[piece->chunk->first + piece->segment];
 		uint32_t left = piece->shown.length - piece->posted;
 		uint32_t length = at_most(left, segment->length - piece->segment_used);
-		bool tells = length == left && !is_departing;
+		bool tells = length == left && !is_departing, is_due = is_signal_due(endpoint);
 		struct ldma_sge sge = {.va = piece->buffer.va + piece->posted,
 				       .length = length,
 				       .lkey = piece->buffer.lkey};
@@ -64,7 +75,7 @@ static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 			.sge = &sge,
 			.sge_count = 1,
 			.opcode = piece->is_pull ? LDMA_WR_RDMA_READ : LDMA_WR_RDMA_WRITE,
-			.flags = tells ? LDMA_SEND_SIGNALED : 0,
+			.flags = tells || is_due ? LDMA_SEND_SIGNALED : 0,
 			.remote_va = segment->offset + piece->segment_used,
 			.rkey = segment->handle,
 		};
@@ -72,6 +83,8 @@ static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
 
 		if (error)
 			return error;
+		if (length)
+			endpoint->unsignaled = tells || is_due ? 0 : endpoint->unsignaled + 1;
 		piece->posted += length;
 		piece->segment_used += length;
 		if (piece->segment_used == segment->length) {
@@ -105,6 +118,7 @@ static int post_reply(struct ldma_endpoint *endpoint, struct request *request, u
 
 	if (error)
 		return error;
+	endpoint->unsignaled = 0;
 	request->sent_ns = now;
 	list_append(&endpoint->sending, request);
 	endpoint->stats.invalidations += request->invalidated != 0;
@@ -122,9 +136,6 @@ static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 {
 	struct op *op;
 
-	/* Before the peer has confirmed the connection, calls may come, but nothing may be sent. */
-	if (endpoint->config.qp->state < LDMA_QP_RTS)
-		return 0;
 	while ((op = endpoint->first_op)) {
 		uint64_t stalled_ns = op->stalled_ns;
 		int error;
@@ -133,13 +144,14 @@ static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 		error = post_op(endpoint, op, now);
 		if (error) {
 			endpoint->first_op = op;
-			if (error == -ENOMEM && !stalled_ns)
+			if (!stalled_ns)
 				op->stalled_ns = now;
-			return error == -ENOMEM ? 0 : error;
+			return error;
 		}
 		if (stalled_ns)
 			ldma_histogram_add(&endpoint->stats.send_waits, now - stalled_ns);
 	}
+	endpoint->last_op = NULL;
 	return 0;
 }
 
@@ -150,11 +162,13 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now)
 	ldma_lock(&endpoint->lock);
 	if (!endpoint->is_broken) {
 		error = post_receives(endpoint);
-		if (!error)
+		/* Before the peer has confirmed the connection, calls may come, but nothing may be sent. */
+		if (!error && endpoint->config.qp->state >= LDMA_QP_RTS)
 			error = post_ops(endpoint, now);
+		endpoint->last_transfer = endpoint->last_op;
 	}
 	ldma_unlock(&endpoint->lock);
-	return !error;
+	return !error || error == -ENOMEM; /* no room in a ring: later */
 }
 
 void outbox_submit(struct ldma_endpoint *endpoint)

@@ -132,15 +132,14 @@ int ldma_workers_start(struct ldma_workers *workers, uint32_t threads)
 
 void ldma_workers_stop(struct ldma_workers *workers)
 {
+	if (workers->is_stopping)
+		return;
 	pthread_mutex_lock(&workers->lock);
 	workers->is_stopping = true;
 	pthread_cond_broadcast(&workers->has_work);
 	pthread_mutex_unlock(&workers->lock);
 	for (uint32_t i = 0; i < workers->threads; i++)
 		pthread_join(workers->ids[i], NULL);
-	workers->threads = 0;
-	pthread_cond_destroy(&workers->has_work);
-	pthread_mutex_destroy(&workers->lock);
 }
 
 void ldma_workers_submit(struct ldma_workers *workers, struct ldma_work *work)

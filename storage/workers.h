@@ -40,7 +40,7 @@ struct ldma_workers {
 /* 0 or an error of the system's. threads: 1 to LDMA_WORKERS_MAX. */
 int ldma_workers_start(struct ldma_workers *workers, uint32_t threads);
 
-/* What was submitted is run first, without its delay. */
+/* What was submitted is run first, without its delay. Once more it does nothing. */
 void ldma_workers_stop(struct ldma_workers *workers);
 
 /* run is called once, by a worker. */

@@ -288,6 +288,31 @@ def test_closed() -> None:
     table.end(1, b"the one that closed it")
 
 
+def test_connections() -> None:
+    table = make()
+    for number in range(1, 17):
+        table.bind(number)
+    table.bind(3)  # once is enough
+    assert all(table.is_bound(number) for number in range(1, 17))
+    table.unbind(5)
+    table.unbind(99)
+    assert not table.is_bound(5) and not table.is_bound(0)
+    table.bind(17)
+    assert table.is_bound(17) and table.is_bound(1)
+    table.bind(18)  # one has to go
+    assert table.is_bound(18)
+    assert sum(table.is_bound(number) for number in range(1, 19)) == 16
+    with pytest.raises(ValueError, match="from 1"):
+        table.bind(0)
+
+
+def test_settings() -> None:
+    table = make()
+    assert (table.status_flags, table.request_max, table.response_max) == (0, WRAP - 1, WRAP - 1)
+    table.status_flags, table.request_max, table.response_max = 1, 2, 3
+    assert (table.status_flags, table.request_max, table.response_max) == (1, 2, 3)
+
+
 def test_threads_execute_each_request_once() -> None:
     table = make(4)
     executed: list[tuple[int, int]] = []

@@ -393,3 +393,10 @@ def test_nothing_is_undone_that_somebody_relies_on(world: World) -> None:
     world.open(client, Share(WRITE))
     world.opens.undo(opened)
     assert world.can(client, Stateid(0, opened.stateid.other), True)
+
+
+def test_a_client_that_ends_while_it_opens(world: World) -> None:
+    client = world.client()
+    world.expire(client)
+    refused(Status.EXPIRED, world.open, client, Share(READ))
+    assert len(world.opens.states) == len(world.opens.descriptors) == 0

@@ -48,6 +48,20 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
         assert (tmp_path / "made" / "here").stat().st_mode & 0o077 == 0
 
 
+def test_nobody_else_may_read_what_is_in_a_directory_that_all_may_enter(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with Persist(tmp_path) as persist:
+        persist.secret("handles")
+        for path in tmp_path.iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_database_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").mkdir()
+    with pytest.raises(PersistError, match="cannot be opened"):
+        Persist(tmp_path)
+
+
 def test_one_server_at_a_time(tmp_path: Path) -> None:
     with Persist(tmp_path), pytest.raises(PersistError, match=f"process {os.getpid()}"):
         Persist(tmp_path)
@@ -58,6 +72,8 @@ def test_closing_twice(tmp_path: Path) -> None:
     persist = Persist(tmp_path)
     persist.close()
     persist.close()
+    with pytest.raises(PersistError, match="is closed"):
+        persist.clients()
 
 
 def test_no_directory(tmp_path: Path) -> None:

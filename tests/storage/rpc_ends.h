@@ -123,7 +123,7 @@ static inline struct ldma_qp_attr connected_attr(struct ldma_port *port, const c
 	struct ldma_qp_attr attr = {
 		.access = 0xf,
 		.pkey = 0xffff,
-		.mtu = 1024,
+		.mtu = 4096,
 		.dest_qp = peer_qp,
 		.max_dest_rd_atomic = 4,
 		.max_rd_atomic = 4,

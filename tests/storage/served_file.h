@@ -19,6 +19,8 @@ static const uint8_t other[LDMA_OTHER_BYTES] = "an open one";
 
 struct served {
 	struct ldma_accelerator *accelerator;
+	struct ldma_changes *changes;
+	uint64_t *verifier;
 	struct ldma_program *program;
 	struct ldma_slots *slots;
 	int fd;
@@ -64,9 +66,14 @@ static inline struct served serve(uint64_t bytes, uint32_t threads)
 {
 	struct ldma_accelerator_config config = {
 		.threads = threads, .operations = 64, .read_max = 1 << 20};
-	struct served served = {.fd = make_file(bytes)};
+	struct served served = {.fd = make_file(bytes),
+				.changes = calloc(1, sizeof(*served.changes)),
+				.verifier = malloc(sizeof(uint64_t))};
 
-	EXPECT(!ldma_accelerator_create(&config, VERIFIER, &served.accelerator));
+	EXPECT(served.changes && served.verifier);
+	*served.verifier = VERIFIER;
+	EXPECT(!ldma_accelerator_create(&config, served.changes, served.verifier,
+					&served.accelerator));
 	served.program = &served.accelerator->program;
 	served.slots = ldma_slots_create(session_id, CLIENT, SLOTS, 4096);
 	EXPECT(served.slots && !ldma_sessions_add(&served.accelerator->sessions, served.slots));
@@ -90,6 +97,8 @@ static inline void stop_serving(struct served *served)
 	wait_until_idle(served);
 	ldma_accelerator_destroy(served->accelerator);
 	ldma_slots_put(served->slots);
+	free(served->changes);
+	free(served->verifier);
 	close(served->fd);
 }
 

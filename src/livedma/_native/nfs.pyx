@@ -1,48 +1,20 @@
-"""What NFS does in C: slots, and calls that need no Python. Contracts are in storage/*.h."""
+"""What NFS keeps in C: slots and change attributes. Contracts are in storage/*.h."""
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from libc.time cimport timespec
+
+from livedma._native.nfs cimport *
 
 cdef extern from "time.h" nogil:
     int CLOCK_MONOTONIC
     int clock_gettime(int clock, timespec *ret)
 
-cdef extern from "lock.h" nogil:
-    struct ldma_lock:
-        pass
-    void ldma_take "ldma_lock"(ldma_lock *lock)
-    void ldma_unlock(ldma_lock *lock)
-
-cdef extern from "slots.h" nogil:
-    int LDMA_SLOTS_MAX, LDMA_SLOTS_SMALL, LDMA_SESSION_ID_BYTES
-    struct ldma_slots_counters:
-        uint64_t executed, replayed, delayed, uncached, false_retries, misordered, bad_slots
-        uint64_t retired, reply_bytes, reads, read_bytes, writes, written_bytes, commits
-    struct ldma_slots:
-        uint8_t *session_id
-        uint64_t client
-        uint32_t cache_bytes
-        ldma_lock lock
-        uint32_t size, target
-        bint is_closed
-        uint64_t used_ns
-        ldma_slots_counters counters
-    struct ldma_sequence:
-        uint32_t slot, sequence, highest
-        bint cache_this
-        uint64_t fingerprint
-    ldma_slots *ldma_slots_create(const uint8_t *session_id, uint64_t client, uint32_t slots,
-                                  uint32_t cache_bytes)
-    void ldma_slots_put(ldma_slots *slots)
-    int ldma_slots_begin(ldma_slots *slots, const ldma_sequence *asked, uint64_t now_ns,
-                         uint8_t **replay, uint32_t *length)
-    bint ldma_slots_end(ldma_slots *slots, uint32_t slot, const void *reply, uint32_t length)
-    void ldma_slots_cancel(ldma_slots *slots, uint32_t slot)
-    bint ldma_slots_is_executing(ldma_slots *slots, uint32_t slot)
-    void ldma_slots_set_target(ldma_slots *slots, uint32_t target)
-    void ldma_slots_close(ldma_slots *slots)
+cdef extern from "compound.h" nogil:
+    struct ldma_compound:
+        int op
+    bint ldma_compound_decode(ldma_compound *ret, const uint8_t *message, uint32_t length,
+                              uint32_t read_position, uint64_t read_length)
 
 SLOTS_MAX = LDMA_SLOTS_MAX
 SMALL_REPLY = LDMA_SLOTS_SMALL
@@ -67,8 +39,6 @@ cdef class SlotTable:
     Replies up to SMALL_REPLY bytes are kept though nobody asks for it, others of up to
     `cache_bytes` if the client does. Any thread may use it.
     """
-
-    cdef ldma_slots *c
 
     def __cinit__(self, bytes session_id not None, uint64_t client, uint32_t slots,
                   uint32_t cache_bytes):
@@ -182,6 +152,45 @@ cdef class SlotTable:
         return counters
 
     @property
+    def status_flags(self):
+        """sr_status_flags of replies that pass no Python."""
+        return load_relaxed(&self.c.status_flags)
+
+    @status_flags.setter
+    def status_flags(self, uint32_t flags):
+        store_relaxed(&self.c.status_flags, flags)
+
+    @property
+    def request_max(self):
+        """Bytes of a request, as CREATE_SESSION agreed; longer ones are left to Python."""
+        return load_relaxed(&self.c.request_max)
+
+    @request_max.setter
+    def request_max(self, uint32_t most):
+        store_relaxed(&self.c.request_max, most)
+
+    @property
+    def response_max(self):
+        """Bytes of a reply, as CREATE_SESSION agreed; requests for more are left to Python."""
+        return load_relaxed(&self.c.response_max)
+
+    @response_max.setter
+    def response_max(self, uint32_t most):
+        store_relaxed(&self.c.response_max, most)
+
+    def bind(self, uint64_t connection):
+        """Requests on the connection of this number may be served without Python."""
+        if not connection:
+            raise ValueError("connections have numbers from 1")
+        ldma_slots_bind(self.c, connection)
+
+    def unbind(self, uint64_t connection):
+        ldma_slots_unbind(self.c, connection)
+
+    def is_bound(self, uint64_t connection):
+        return bool(ldma_slots_is_bound(self.c, connection))
+
+    @property
     def is_closed(self):
         ldma_take(&self.c.lock)
         cdef bint is_closed = self.c.is_closed
@@ -191,3 +200,58 @@ cdef class SlotTable:
     def close(self):
         """No request begins any more (BADSESSION); those that have begun may end."""
         ldma_slots_close(self.c)
+
+
+@cython.final
+cdef class Changes:
+    """Change attributes: ctime in nanoseconds, plus changes within the same tick of the clock.
+
+    Remembers the files that were changed lately, in 160 KiB. Any thread may use it.
+    """
+
+    def __cinit__(self):
+        self.c = <ldma_changes *>calloc(1, sizeof(ldma_changes))
+        if not self.c:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.c)
+
+    def bump(self, uint64_t device, uint64_t inode, uint64_t ctime_ns):
+        """The file was changed, and has this ctime now. Its change attribute."""
+        return ldma_changes_bump(self.c, device, inode, ctime_ns)
+
+    def value(self, uint64_t device, uint64_t inode, uint64_t ctime_ns):
+        """The change attribute of a file that has this ctime."""
+        return ldma_changes_value(self.c, device, inode, ctime_ns)
+
+
+@cython.final
+cdef class WriteVerifier:
+    """writeverf4 of WRITE and COMMIT, for all who answer these: another one tells clients to send
+    again what they have not committed. Any thread may use it.
+    """
+
+    def __cinit__(self, bytes value not None):
+        if len(value) != 8:
+            raise ValueError("a write verifier has 8 bytes")
+        self.c = get64(value)
+
+    @property
+    def value(self):
+        cdef uint8_t value[8]
+        put64(value, load64_relaxed(&self.c))
+        return PyBytes_FromStringAndSize(<char *>value, 8)
+
+    def renew(self):
+        """Data that was written may be lost."""
+        increase_relaxed(&self.c)
+
+
+def fast_operation(bytes message not None, uint32_t read_position=0, uint64_t read_length=0):
+    """The operation that a call with this message and read chunk asks for, if it has the shape of
+    those that need no Python; else 0."""
+    cdef ldma_compound compound
+    if not ldma_compound_decode(&compound, message, <uint32_t>len(message), read_position, read_length):
+        return 0
+    return compound.op

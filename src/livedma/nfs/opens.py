@@ -216,12 +216,13 @@ class Opens:
 
     def remove_lock(self, lock: LockState) -> None:
         """A lock-owner goes, with the locks that it got by this open."""
-        ranges = lock.open_state.file.ranges
-        before = ranges.count(lock.lock_owner)
-        ranges.drop(lock)
-        gone = before - ranges.count(lock.lock_owner)
+        file = lock.open_state.file
+        gone = file.ranges.of(lock)
+        file.ranges.drop(lock)
+        for one in gone:
+            file.released(one.first, one.last)
         del lock.open_state.locks[lock.owner]
-        self._of_client[lock.client_number].count -= 1 + gone
+        self._of_client[lock.client_number].count -= 1 + len(gone)
         self._retract(lock)
 
     def _retract(self, state: OpenState | LockState) -> None:
@@ -266,7 +267,10 @@ class Opens:
     def _grant(
         self, ctx: Context, client: Client, node: Node, owner: bytes, share: Share, held: Held
     ) -> tuple[Opened, list[Held]]:
-        file = self._files.setdefault(node.key, OpenFile(node))
+        self._check_alive(client)
+        file = self._files.get(node.key)
+        if file is None:
+            file = self._files[node.key] = OpenFile(node)
         state = file.opens.get((client.number, owner))
         if state is None:
             state = OpenState(self.states.new_name(), client, owner, file, ctx.credential.uid)
@@ -286,19 +290,29 @@ class Opens:
         self._grants.tell_all(state, is_new=is_new)
         return Opened(state, state.stateid, seqid_before, opened_before), needless
 
+    def _check_alive(self, client: Client) -> None:
+        """Its end may have come while the file was being opened: nobody would close it again."""
+        try:
+            self._server.clients.find(client.number)
+        except NfsError:
+            raise NfsError(Status.EXPIRED) from None
+
     def _remove(self, state: OpenState) -> list[Held]:
         for lock in tuple(state.locks.values()):
             self.remove_lock(lock)
         self._retract(state)
         del state.file.opens[state.client.number, state.owner]
+        needless = state.fds.clear()
         if not state.file.opens:
             del self._files[state.file.key]
+            if state.file.mirror is not None:
+                needless.append(state.file.mirror.held)
         holdings = self._of_client[state.client.number]
         holdings.opens.remove(state)
         holdings.count -= 1
         if not holdings.opens:
             del self._of_client[state.client.number]
-        return state.fds.clear()
+        return needless
 
     def _client_gone(self, client: Client) -> None:
         needless: list[Held] = []

@@ -141,6 +141,11 @@ class Persist:
         self._do(change)
 
     def _open(self) -> sqlite3.Connection:
+        try:
+            # SQLite would let others read it, in a directory that may be there already.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise PersistError(f"{self._path} cannot be opened: {error.strerror}") from None
         with self._errors():
             database = sqlite3.connect(self._path, isolation_level=None, timeout=0)
         try:
@@ -181,6 +186,8 @@ class Persist:
             with self._errors(), _transaction(self._database):
                 return work(self._database)
 
+        if not self._is_open:
+            raise PersistError(f"{self._path} is closed")
         return self._thread.submit(within).result()
 
     @contextlib.contextmanager

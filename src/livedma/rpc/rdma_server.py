@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -28,7 +29,7 @@ from livedma.rpc.service import Network, Program, is_allowed
 __all__ = ["Options", "RdmaConnection", "RdmaServer"]
 
 _LOOK_S = 0.5  # so often threads look whether the server is closed
-_ACCEPT_S = 10.0  # for a peer to confirm its connection
+_ACCEPT_S = 5.0  # for a peer to confirm its connection
 _ACCEPTING = 4  # at a time
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 _numbers = itertools.count(1)
@@ -94,6 +95,7 @@ class RdmaConnection:
         self.inline: Inline = agree(self._own, PrivateData.decode(request.private_data))
         self._server = server
         self._cm: cm.Connection | None = None
+        self.unfinished = 2  # accepting it, and the endpoint: then its memory can go
         self.endpoint: Endpoint | None = None
         self._pd = server.device.protection_domain()
         self.memory = ConnectionMemory(
@@ -116,6 +118,7 @@ class RdmaConnection:
             cq=self._server.cq,
             access=(),
             prepare=self._prepare,
+            retire=lambda _: self.close(),
             max_send=options.max_send,
             max_recv=options.max_recv,
             max_send_sge=1,
@@ -172,6 +175,11 @@ class RdmaConnection:
         """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
         if self.endpoint is not None:
             self.endpoint.close()
+        if self._cm is not None:
+            with suppress(
+                TimeoutError, ValueError
+            ):  # told; or the device is closed, and all with it
+                self._cm.disconnect(timeout=0)
 
     def _release(self) -> None:
         """Nothing of it is posted or being worked on."""
@@ -240,9 +248,9 @@ class RdmaServer:
                 return
             self._is_closing = True
         self._listener.close()
-        self._accepting.shutdown()
         for connection in self.connections:
             connection.close()
+        self._accepting.shutdown()
         with self._lock:
             self._lock.wait_for(lambda: not self._connections)
         self.service.stop()
@@ -276,13 +284,15 @@ class RdmaServer:
         try:
             connection.accept(request)
         except (LivedmaError, OSError, ValueError, TimeoutError):
-            self._abandon(connection)
+            connection.close()  # the peer has not confirmed, or is gone
         except BaseException:
-            self._abandon(connection)
+            connection.close()
             _report()
-        else:
-            if self._is_closing:
-                connection.close()
+        if connection.endpoint is None:
+            self._finish(connection)
+        if self._is_closing:
+            connection.close()
+        self._finish(connection)
 
     def _admit(self, request: cm.Request) -> RdmaConnection:
         if not is_allowed(request.peer, self._allow):
@@ -297,38 +307,37 @@ class RdmaServer:
         self._keeper.add(connection.memory.data_pool)
         return connection
 
-    def _abandon(self, connection: RdmaConnection) -> None:
-        """The peer did not confirm: what there is of the connection goes."""
-        if connection.endpoint is None:
-            self._forget(connection)
-        else:
-            connection.close()
-
-    def _forget(self, connection: RdmaConnection) -> None:
+    def _finish(self, connection: RdmaConnection) -> None:
+        """One of what had to end did; the last lets the connection go."""
+        with self._lock:
+            connection.unfinished -= 1
+            if connection.unfinished:
+                return
         self._keeper.remove(connection.memory.receive_pool)
         self._keeper.remove(connection.memory.data_pool)
         try:
             connection._release()
-        finally:
-            with self._lock:
-                del self._connections[connection.number]
-                self._lock.notify_all()
+        except Exception:
+            _report()
+        with self._lock:
+            del self._connections[connection.number]
+            self._lock.notify_all()
 
     def _reap(self) -> None:
         while not self.service.is_stopped:
             endpoint = self.service.next_over(_LOOK_S)
             if endpoint is not None:
                 self._end(endpoint.owner)
+            for connection in self.connections:
+                if not connection.is_open:  # its calls may take a while; the peer is told now
+                    connection.close()
 
     def _end(self, connection: RdmaConnection) -> None:
         try:
             self._program.closed(connection)
         except Exception:
             _report()
-        try:
-            self._forget(connection)
-        except Exception:
-            _report()
+        self._finish(connection)
 
     def _work(self) -> None:
         while not self.service.is_stopped:

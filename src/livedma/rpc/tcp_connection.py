@@ -63,6 +63,7 @@ class TcpConnection:
         self._wake = wake
         self._lock = threading.Lock()  # guards what follows
         self._is_open = True
+        self._waiting: deque[bytes] = deque()
         self._outstanding = 0
         self._queued_bytes = 0
         self._unsent: deque[memoryview] = deque()
@@ -81,8 +82,13 @@ class TcpConnection:
 
     @property
     def outstanding(self) -> int:
-        """Calls that have no answer yet."""
+        """Calls that are being served."""
         return self._outstanding
+
+    @property
+    def is_waiting(self) -> bool:
+        """It has sent more calls than are being served."""
+        return bool(self._waiting)
 
     @property
     def unsent_bytes(self) -> int:
@@ -99,12 +105,29 @@ class TcpConnection:
             self.sock.shutdown(socket.SHUT_RDWR)
         self._wake(self)
 
-    def call_begins(self, record: bytes) -> None:
-        """A record waits for its turn."""
+    def wait(self, record: bytes) -> None:
+        """A call waits for its turn."""
         self.calls += 1
         with self._lock:
-            self._outstanding += 1
+            self._waiting.append(record)
             self._queued_bytes += len(record)
+
+    def call_begins(self) -> bytes | None:
+        """The next call that waits; it is to be ended or put back."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            self._outstanding += 1
+            return self._waiting.popleft()
+
+    def put_back(self, record: bytes) -> bool:
+        """It was not served yet, and waits again. False: there is nobody to serve any more."""
+        with self._lock:
+            if self._is_over:
+                return False
+            self._outstanding -= 1
+            self._waiting.appendleft(record)
+            return True
 
     def call_ends(self, record: bytes, parts: Sequence[Part] | None) -> bool:
         """Sends the reply. Whether nothing is left of a connection that is over."""
@@ -120,6 +143,7 @@ class TcpConnection:
         with self._lock:
             self._is_open = False
             self._is_over = True
+            self._waiting.clear()
             self._unsent.clear()
             self._unsent_bytes = 0
             # Closed under the lock: whoever sends must not meet a descriptor that is another's.

@@ -37,8 +37,8 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 
 @dataclass(frozen=True, slots=True)
 class TcpLimits:
-    """record_bytes: of one call. outstanding, held_bytes: calls of a connection that have no answer
-    yet, and bytes of them and of replies not taken, beyond which it is not read from.
+    """record_bytes: of one call. outstanding: calls of a connection that are served at a time.
+    held_bytes: of its calls and of replies that it has not taken, beyond which it is not read from.
     held_bytes_all: what all connections share for that, but each may have one call. stalled_s: how
     long half a record, or a reply that is not taken, may stay so.
     """
@@ -82,6 +82,7 @@ class TcpServer:
         self._calls: queue.SimpleQueue[tuple[TcpConnection, bytes] | None] = queue.SimpleQueue()
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._is_stopping = False
+        self.accepted = 0
         self.refused = 0
         self._threads = [threading.Thread(target=self._serve, name="rpc-tcp", daemon=True)]
         self._threads += [
@@ -133,6 +134,9 @@ class TcpServer:
     def _work(self) -> None:
         while (item := self._calls.get()) is not None:
             connection, record = item
+            if self._is_full(connection) and connection.put_back(record):
+                self._look_at(connection)
+                continue
             try:
                 parts = self._program(connection, record)
             except Exception:
@@ -154,7 +158,8 @@ class TcpServer:
     # The server's own thread, and it alone.
 
     def _serve(self) -> None:
-        tick_s = time.monotonic() + _TICK_S
+        period_s = min(_TICK_S, self._limits.stalled_s / 2)
+        tick_s = time.monotonic() + period_s
         while not self._is_stopping:
             for key, events in self._selector.select(max(0.0, tick_s - time.monotonic())):
                 if key.fileobj is self._listener:
@@ -167,7 +172,7 @@ class TcpServer:
                 self._watch(self._changed.popleft())
             if time.monotonic() >= tick_s:
                 self._tick()
-                tick_s = time.monotonic() + _TICK_S
+                tick_s = time.monotonic() + period_s
         for _ in range(self._workers):
             self._calls.put(None)
 
@@ -184,6 +189,7 @@ class TcpServer:
         address = ipaddress.ip_address(host.partition("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         address = mapped or address
+        self.accepted += 1
         if not self._admits(address):
             self.refused += 1
             sock.close()
@@ -239,9 +245,21 @@ class TcpServer:
             _log.info("%s: %s", connection.peer, error)
             records, is_well = error.records, False
         for record in records:
-            connection.call_begins(record)
-            self._calls.put((connection, record))
+            connection.wait(record)
+        self._feed(connection)
         return is_well
+
+    def _feed(self, connection: TcpConnection) -> None:
+        """Has its calls served, as many as it may have."""
+        while connection.outstanding < self._limits.outstanding and not self._is_full(connection):
+            record = connection.call_begins()
+            if record is None:
+                return
+            self._calls.put((connection, record))
+
+    def _is_full(self, connection: TcpConnection) -> bool:
+        """It does not take the replies that it has."""
+        return connection.unsent_bytes >= self._limits.held_bytes
 
     def _watch(self, connection: TcpConnection) -> None:
         """Registers it for what it waits for now."""
@@ -251,6 +269,7 @@ class TcpServer:
         if not connection.is_open:
             self._drop(connection)
             return
+        self._feed(connection)
         wanted = selectors.EVENT_READ if self._may_read(connection) else 0
         if connection.unsent_bytes:
             wanted |= selectors.EVENT_WRITE
@@ -270,7 +289,8 @@ class TcpServer:
         limits = self._limits
         share = min(limits.held_bytes, limits.held_bytes_all // len(self._connections))
         is_room = not connection.held_bytes or connection.held_bytes < share
-        return is_room and connection.outstanding < limits.outstanding
+        is_served = not connection.is_waiting and connection.outstanding < limits.outstanding
+        return is_room and is_served
 
     def _tick(self) -> None:
         if not self._is_accepting:

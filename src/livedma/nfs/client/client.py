@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Literal
 
@@ -28,6 +29,7 @@ _CACHED_MOST = 4096
 _OPERATIONS = 64
 
 Kind = Literal["tcp", "rdma"]
+Connect = Callable[[str, int], Awaitable[Transport]]
 
 
 class Client(Files):
@@ -51,7 +53,7 @@ class Client(Files):
         cls,
         address: str,
         port: int | None = None,
-        transport: Kind = "tcp",
+        transport: Kind | Connect = "tcp",
         *,
         via: Connection | None = None,
         minor: int | None = None,
@@ -64,11 +66,12 @@ class Client(Files):
     ) -> Client:
         """Connects, and begins a first session.
 
-        via: a connection to use instead of one to the address.
-        minor: the version, 4.2 where the server has it and 4.1 otherwise unless told. slots: how
-        many calls may be under way at once, if the server agrees. message_bytes: the longest call
-        and reply. credential: who asks, this process unless told. owner: what the server knows this
-        client by; one that comes back with the same owner gets rid of what it left.
+        transport: also a function that connects to an address and port, say from a device of its
+        own. via: a connection to use instead of a new one. minor: the version; without, 4.2 where
+        the server has it, or 4.1. slots: how many calls may be under way at once, if the server
+        agrees. message_bytes: the longest call and reply. credential: who asks, this process unless
+        told. owner: what the server knows this client by; one that comes back with the same owner
+        gets rid of what it left.
         call_s, patience_s: see `Terms`.
         """
         made = via or connection_to(address, port, transport)
@@ -113,7 +116,7 @@ class Client(Files):
         return self._identities[0]
 
     def connection_to(
-        self, address: str, port: int | None = None, transport: Kind = "tcp"
+        self, address: str, port: int | None = None, transport: Kind | Connect = "tcp"
     ) -> Connection:
         """Another connection, for `session` or `Session.bind`; made when it is used."""
         made = connection_to(address, port, transport)
@@ -154,16 +157,19 @@ class Client(Files):
                 connection.close()
 
 
-def connection_to(address: str, port: int | None, transport: Kind) -> Connection:
+def connection_to(address: str, port: int | None, transport: Kind | Connect) -> Connection:
     """A connection that is made when it is used."""
-    where = PORTS[transport] if port is None else port
+    if callable(transport):
+        connect, kind = transport, "tcp"
+    else:
+        connect, kind = _connect_of(transport), transport
+    where = PORTS[kind] if port is None else port
+    return Connection(lambda: connect(address, where), f"{address} port {where}")
 
-    async def connect() -> Transport:
-        module = import_module(f"livedma.rpc.{transport}_client")  # RDMA is not for all to load
-        made: Transport = await module.connect(address, where)
-        return made
 
-    return Connection(connect, f"{address} port {where} ({transport})")
+def _connect_of(kind: Kind) -> Connect:
+    connect: Connect = import_module(f"livedma.rpc.{kind}_client").connect
+    return connect
 
 
 def own_credential() -> AuthSys:

@@ -12,12 +12,12 @@ from livedma.nfs.client.codec import open as open_codec
 from livedma.nfs.client.codec import sparse
 from livedma.nfs.client.codec.attribute import getattr_of, setattr_of
 from livedma.nfs.client.codec.handle import putfh, savefh
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.errors import BadReply, OperationFailed, StateLost, WritesLost
 from livedma.nfs.client.file_locks import FileLocks
 from livedma.nfs.client.opens import LOST, OpenState
 from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.numbers import Stable, Status
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.client import Buffer
 
 if TYPE_CHECKING:
@@ -230,9 +230,26 @@ class File(FileLocks):
 
     # The open itself.
 
-    async def downgrade(self, *, read: bool, write: bool) -> None:
-        """Gives up a right that it was opened with."""
-        access = read * open_codec.READ | write * open_codec.WRITE
+    async def upgrade(self, *, read: bool = False, write: bool = False) -> None:
+        """Gets another right, by opening the file once more."""
+        state = self._state
+        async with state.changing:
+            access = state.access | _access(read, write)
+            again: list[Operation[open_codec.Opened]] = []
+
+            def build() -> list[Operation[Any]]:
+                share = open_codec.Share(
+                    _access(read, write), 0, self._session.identity.client_id, state.owner
+                )
+                again[:] = [open_codec.open_again(share)]
+                return [putfh(self.handle), *again]
+
+            done = await self._perform(build, is_changing=True)
+            state.stateid, state.access = done[again[0]].stateid, access
+
+    async def downgrade(self, *, read: bool = False, write: bool = False) -> None:
+        """Keeps these rights alone, which have to be those that it had before an `upgrade`."""
+        access = _access(read, write)
         async with self._state.changing:
             down: list[Operation[Stateid]] = []
 
@@ -277,7 +294,7 @@ class File(FileLocks):
         """For data: the newest of its kind, so that calls may overtake changes of the state."""
         own = self._state.locks.get(self._state.owner)
         held = own.stateid if own is not None and own.ranges else None
-        return (held or self._state.stateid).newest
+        return Stateid(0, (held or self._state.stateid).other)
 
     async def _perform(
         self,
@@ -304,6 +321,10 @@ class File(FileLocks):
                 is_held = is_changing and state is self._state
                 await state.renew(self._session, generation, is_held=is_held)
         raise StateLost(f"{self.path}: the server takes it away again and again: {error}")
+
+
+def _access(read: bool, write: bool) -> int:
+    return read * open_codec.READ | write * open_codec.WRITE
 
 
 async def _in_turn(piece: Callable[[int], Awaitable[T]], starts: Sequence[int]) -> list[T]:

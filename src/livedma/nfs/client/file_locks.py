@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from livedma.nfs.client.codec import lock as codec
 from livedma.nfs.client.codec.handle import putfh
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.connection import Backoff
 from livedma.nfs.client.errors import Conflict
 from livedma.nfs.client.opens import LockState, OpenState
 from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.client.ranges import added, without
+from livedma.nfs.stateid import Stateid
 
 if TYPE_CHECKING:
     from livedma.nfs.client.session import Session

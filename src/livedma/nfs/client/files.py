@@ -16,13 +16,13 @@ from livedma.nfs.client.codec import open as open_codec
 from livedma.nfs.client.codec import xattr
 from livedma.nfs.client.codec.attribute import Time, getattr_of, setattr_of
 from livedma.nfs.client.codec.handle import access, getfh, putfh, savefh
-from livedma.nfs.client.codec.stateid import ANONYMOUS
 from livedma.nfs.client.errors import BadReply
 from livedma.nfs.client.file import File
 from livedma.nfs.client.opens import OpenState
 from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.client.paths import names_of, parent_of, walk
 from livedma.nfs.numbers import Attribute, FileType
+from livedma.nfs.stateid import ANONYMOUS
 
 if TYPE_CHECKING:
     from livedma.nfs.client.session import Session

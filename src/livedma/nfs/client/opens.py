@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from livedma.nfs.client.codec import lock as lock_codec
 from livedma.nfs.client.codec import open as open_codec
 from livedma.nfs.client.codec.handle import putfh
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.errors import OperationFailed, StateLost
 from livedma.nfs.client.operation import Operation
 from livedma.nfs.numbers import Status
+from livedma.nfs.stateid import Stateid
 
 if TYPE_CHECKING:
     from livedma.nfs.client.session import Session

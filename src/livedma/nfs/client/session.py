@@ -295,6 +295,8 @@ class Session(Files):
             if outcome.error is None or outcome.failed_at > 0:
                 slot.advance()
                 self._heard(table, number, outcome.results[first])
+                if outcome.status == Status.RETRY_UNCACHED_REP:  # as RFC 8881 has it: behind it
+                    raise _AnsweredBefore
                 return outcome
             await self._refused(table, slot, outcome, is_repeated, backoff)
             highest = slot.number

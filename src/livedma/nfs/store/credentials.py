@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Literal, Protocol
 
 from livedma.nfs.context import Credential
@@ -50,6 +49,14 @@ class Identity:
     gids: tuple[int, ...]
 
 
+class _Thread(threading.local):
+    """What is known of the thread that looks."""
+
+    identity: Identity | None = None
+    own: syscalls.Capabilities | None = None
+    reduced: syscalls.Capabilities | None = None
+
+
 class Actor:
     """Gives threads the identity of their clients, where the process may."""
 
@@ -59,7 +66,7 @@ class Actor:
         needed = _CAP_SETGID | _CAP_SETUID
         self.is_privileged = os.geteuid() == 0 and effective & needed == needed
         self._own = Identity(os.geteuid(), os.getegid(), tuple(os.getgroups()))
-        self._thread = threading.local()
+        self._thread = _Thread()
 
     def identity(self, credential: Credential) -> Identity:
         """Who a client is here, after squashing."""
@@ -76,55 +83,96 @@ class Actor:
     @property
     def current(self) -> Identity:
         """Who this thread is now."""
-        return getattr(self._thread, "identity", self._own)
+        return self._thread.identity or self._own
 
-    @contextmanager
-    def acting_as(self, credential: Credential) -> Iterator[Identity]:
+    def acting_as(self, credential: Credential) -> _Acting:
         """This thread is the client until the block ends; files that it makes get the modes asked
         for. A process without privilege stays who it is.
         """
         self._prepare_thread()
-        identity = self.identity(credential) if self.is_privileged else self._own
-        umask = os.umask(0)
-        try:
-            with self._being(identity):
-                yield identity
-        finally:
-            os.umask(umask)
+        return _Acting(self, self.identity(credential) if self.is_privileged else self._own)
 
-    @contextmanager
-    def as_server(self) -> Iterator[None]:
-        """The server itself again, for what no client is asked about."""
-        with self._being(self._own):
-            yield
+    def as_server(self) -> _AsServer:
+        """Root's rights over files again until the block ends, in which nothing is made."""
+        return _AsServer(self.current.uid)
 
-    @contextmanager
-    def _being(self, identity: Identity) -> Iterator[None]:
-        before = self.current
-        if identity == before:
-            yield
-            return
-        try:
-            self._become(identity)
-            yield
-        finally:
-            self._become(before)
-
-    def _become(self, identity: Identity) -> None:
+    def become(self, identity: Identity) -> None:
+        """This thread is somebody else from now on. OSError: it is not, and may be nobody that one
+        would want it to be.
+        """
         syscalls.set_groups(identity.gids)
         syscalls.set_fsgid(identity.gid)
         syscalls.set_fsuid(identity.uid)
-        effective, permitted, inheritable = self._thread.capabilities
-        if identity.uid != 0:
-            effective &= ~_CAPABILITIES_OF_ROOT
-        syscalls.set_capabilities(effective, permitted, inheritable)
-        self._thread.identity = identity
+        thread = self._thread
+        capabilities = thread.reduced if identity.uid else thread.own
+        if capabilities is not None:
+            capabilities.set()
+        thread.identity = identity
 
     def _prepare_thread(self) -> None:
-        if hasattr(self._thread, "capabilities"):
+        if self._thread.own is not None:
             return
         try:
             syscalls.own_filesystem_context()
         except PermissionError:  # In a sandbox: then the umask is everybody's, and 0 for all.
             os.umask(0)
-        self._thread.capabilities = syscalls.capabilities()
+        effective, permitted, inheritable = syscalls.capabilities()
+        self._thread.own = syscalls.Capabilities(effective, permitted, inheritable)
+        self._thread.reduced = syscalls.Capabilities(
+            effective & ~_CAPABILITIES_OF_ROOT, permitted, inheritable
+        )
+
+
+class _Acting:
+    """A block in which the thread is somebody; not a generator, since every request has one."""
+
+    __slots__ = ("_actor", "_before", "_identity", "_umask")
+
+    def __init__(self, actor: Actor, identity: Identity) -> None:
+        self._actor, self._identity = actor, identity
+        self._before = actor.current
+
+    def __enter__(self) -> Identity:
+        self._umask = os.umask(0)
+        if self._identity != self._before:
+            try:
+                self._actor.become(self._identity)
+            except BaseException:
+                self._leave()
+                raise
+        return self._identity
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._identity != self._before:
+            self._actor.become(self._before)
+        os.umask(self._umask)
+
+
+class _AsServer:
+    """A block in which the thread has root's rights over files, if it will have them again."""
+
+    __slots__ = ("_uid",)
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+
+    def __enter__(self) -> None:
+        if self._uid != os.geteuid():
+            syscalls.set_fsuid(os.geteuid())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._uid != os.geteuid():
+            syscalls.set_fsuid(self._uid)

@@ -63,6 +63,7 @@ class Metadata(Base):
         """
         for part in settings.in_order():
             self._set(node, part, fd)
+        self._settle(node)
 
     def _set(self, node: Node, settings: Settings, fd: int | None) -> None:
         if settings.size is not None:
@@ -74,8 +75,8 @@ class Metadata(Base):
             os.ftruncate(fd, settings.size)
         if settings.uid is not None or settings.gid is not None:
             syscalls.chown(node.fd, settings.uid, settings.gid)
-        if settings.mode is not None:
-            _chmod(node, settings.mode)
+        if settings.mode is not None and node.kind != Kind.LNK:  # A link's mode means nothing.
+            syscalls.chmod(node.fd, settings.mode)
         if settings.accessed_ns is not None or settings.modified_ns is not None:
             syscalls.set_times(node.fd, settings.accessed_ns, settings.modified_ns)
         self.modified(node)
@@ -107,12 +108,3 @@ class Metadata(Base):
                 return False
             raise
         return True
-
-
-def _chmod(node: Node, mode: int) -> None:
-    try:
-        syscalls.chmod(node.fd, mode)
-    except OSError as failure:
-        if failure.errno == errno.EOPNOTSUPP:  # A symbolic link has none.
-            raise NfsError(Status.INVAL) from failure
-        raise

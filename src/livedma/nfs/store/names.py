@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from livedma.nfs.numbers import NfsError, Status
 
 __all__ = ["NAME_MOST", "checked_name"]
 
 NAME_MOST = 255
+
+# Code points that are no characters: UTF-8 can say them, but nobody is meant to (RFC 3454, C.4).
+_LAST_OF_PLANES = "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
+_NO_CHARACTER = re.compile(f"[\ufdd0-\ufdef{_LAST_OF_PLANES}]")
 
 
 def checked_name(name: bytes) -> bytes:
@@ -21,9 +27,11 @@ def checked_name(name: bytes) -> bytes:
         raise NfsError(Status.NAMETOOLONG)
     if not name.isascii():
         try:
-            name.decode()
+            text = name.decode()
         except UnicodeDecodeError:
             raise NfsError(Status.INVAL) from None
+        if _NO_CHARACTER.search(text):
+            raise NfsError(Status.INVAL)
     if b"/" in name or b"\0" in name:
         raise NfsError(Status.BADCHAR)
     if name in (b".", b".."):

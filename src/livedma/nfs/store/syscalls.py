@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
+    "Capabilities",
     "HandleTooLong",
     "Link",
     "birth_ns",
@@ -28,7 +29,6 @@ __all__ = [
     "open_at",
     "open_by_handle",
     "own_filesystem_context",
-    "set_capabilities",
     "set_fsgid",
     "set_fsuid",
     "set_groups",
@@ -278,12 +278,21 @@ def capabilities() -> tuple[int, int, int]:
     return data[0] | data[3] << 32, data[1] | data[4] << 32, data[2] | data[5] << 32
 
 
-def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
-    """Sets this thread's, and no other's."""
-    header, both = _CapabilityHeader(_CAPABILITY_VERSION_3, 0), (effective, permitted, inheritable)
-    data = (ctypes.c_uint32 * 6)(*(one & 0xFFFFFFFF for one in both), *(one >> 32 for one in both))
-    if _capset(ctypes.byref(header), data):
-        _fail()
+class Capabilities:
+    """What a thread may be given: prepared once, set often."""
+
+    __slots__ = ("_data", "_header")
+
+    def __init__(self, effective: int, permitted: int, inheritable: int) -> None:
+        sets = effective, permitted, inheritable
+        low, high = (one & 0xFFFFFFFF for one in sets), (one >> 32 for one in sets)
+        self._header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+        self._data = (ctypes.c_uint32 * 6)(*low, *high)
+
+    def set(self) -> None:
+        """For this thread, and no other."""
+        if _capset(ctypes.byref(self._header), self._data):
+            _fail()
 
 
 def _fail() -> int:

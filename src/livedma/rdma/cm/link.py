@@ -51,6 +51,7 @@ class Setup(TypedDict, total=False):
     srq: SharedReceives
     access: Iterable[str]  # what the peer may do with regions that allow it
     prepare: Callable[[QueuePair], object]  # called when Receives can be posted
+    retire: Callable[[QueuePair], object]  # called, if prepare was, before the queue pair goes
     max_send: int
     max_recv: int
     max_send_sge: int
@@ -87,7 +88,7 @@ class Connection:
         self._state: connection_state.Connection | None = None
         self._ready: Future[None] = Future()
         self._ended: Future[None] = Future()
-        self._is_closed = False
+        self._is_closed = self._is_prepared = False
         init: dict[str, Any] = {"max_send": DEPTH, "max_recv": DEPTH, "max_recv_sge": 2}
         init |= {key: setup[key] for key in _QP_OPTIONS if key in setup}  # type: ignore[literal-required]
         self.qp = self.pd.queue_pair(transport, self.cq, self.recv_cq, **init)
@@ -95,6 +96,7 @@ class Connection:
             self.qp.modify("INIT", access=tuple(setup.get("access", _RIGHTS)))
             if "prepare" in setup:
                 setup["prepare"](self.qp)
+            self._is_prepared = True
         except BaseException:
             self._free()
             raise
@@ -200,6 +202,8 @@ class Connection:
             self.qp.modify("ERR")
 
     def _free(self) -> None:
+        if self._is_prepared and "retire" in self._setup:
+            self._setup["retire"](self.qp)
         self.qp.close()
         if self._own_cq is not None:
             with contextlib.suppress(OSError):  # somebody waits there, or uses it for more

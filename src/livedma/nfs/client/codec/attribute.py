@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from livedma.nfs.client.codec.stateid import Stateid
+from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.client.operation import Operation, ReplyDecoder
 from livedma.nfs.numbers import Attribute, FileType, Op, Status
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 
 __all__ = [
     "Values",
     "decode_attributes",
-    "decode_bitmap",
     "encode_attributes",
-    "encode_bitmap",
     "getattr_of",
     "setattr_of",
 ]
@@ -23,30 +22,10 @@ __all__ = [
 Values = Mapping[Attribute, Any]
 Time = int | Literal["now"]  # nanoseconds since 1970, or the server's clock
 
-_BITMAP_WORDS_MOST = 8
 _ATTRIBUTES_MOST = 65536
 _OWNER_MOST = 1024
 _SERVER_TIME, _CLIENT_TIME = 0, 1
 _NS = 1_000_000_000
-
-
-def encode_bitmap(out: Encoder, numbers: Iterable[int]) -> None:
-    bits = 0
-    for number in numbers:
-        bits |= 1 << number
-    words = []
-    while bits:
-        words.append(bits & 0xFFFFFFFF)
-        bits >>= 32
-    out.u32(len(words), *words)
-
-
-def decode_bitmap(decoder: Decoder) -> list[int]:
-    """The numbers of the bits that are set, in order."""
-    words = decoder.array(Decoder.u32, _BITMAP_WORDS_MOST)
-    return [
-        32 * index + bit for index, word in enumerate(words) for bit in range(32) if word >> bit & 1
-    ]
 
 
 def _time(decoder: Decoder) -> int:
@@ -74,7 +53,7 @@ def _owner(decoder: Decoder) -> str:
 
 
 _DECODERS: dict[int, Callable[[Decoder], Any]] = {
-    Attribute.SUPPORTED_ATTRS: lambda decoder: frozenset(decode_bitmap(decoder)),
+    Attribute.SUPPORTED_ATTRS: decode_bitmap,
     Attribute.TYPE: lambda decoder: decoder.enum(FileType),
     Attribute.CHANGE: Decoder.u64,
     Attribute.SIZE: Decoder.u64,
@@ -104,7 +83,7 @@ _DECODERS: dict[int, Callable[[Decoder], Any]] = {
     Attribute.TIME_METADATA: _time,
     Attribute.TIME_MODIFY: _time,
     Attribute.MOUNTED_ON_FILEID: Decoder.u64,
-    Attribute.SUPPATTR_EXCLCREAT: lambda decoder: frozenset(decode_bitmap(decoder)),
+    Attribute.SUPPATTR_EXCLCREAT: decode_bitmap,
     Attribute.XATTR_SUPPORT: Decoder.boolean,
 }
 
@@ -125,7 +104,7 @@ def decode_attributes(decoder: Decoder) -> dict[Attribute, Any]:
     inner = Decoder(decoder.opaque(_ATTRIBUTES_MOST))
     values = {}
     try:
-        for number in numbers:
+        for number in (one for one in range(numbers.bit_length()) if numbers >> one & 1):
             if number not in _DECODERS:
                 raise XdrError(f"attribute {number} was not asked for", inner.pos)
             values[Attribute(number)] = _DECODERS[number](inner)
@@ -136,7 +115,7 @@ def decode_attributes(decoder: Decoder) -> dict[Attribute, Any]:
 
 
 def encode_attributes(out: Encoder, values: Values) -> None:
-    encode_bitmap(out, values)
+    out.raw(encode_bitmap(bits(*values)))
     inner = Encoder()
     for number in sorted(values):
         _ENCODERS[number](inner, values[number])
@@ -144,13 +123,11 @@ def encode_attributes(out: Encoder, values: Values) -> None:
 
 
 def getattr_of(wanted: Iterable[Attribute]) -> Operation[dict[Attribute, Any]]:
-    out = Encoder()
-    encode_bitmap(out, wanted)
-    return Operation(Op.GETATTR, bytes(out), decode_attributes, room=4096)
+    return Operation(Op.GETATTR, encode_bitmap(bits(*wanted)), decode_attributes, room=4096)
 
 
-def setattr_of(stateid: Stateid, values: Values) -> Operation[list[int]]:
-    """Gives the numbers of what was set."""
+def setattr_of(stateid: Stateid, values: Values) -> Operation[int]:
+    """Gives the set of what was set."""
     out = Encoder()
     stateid.encode(out)
     encode_attributes(out, values)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.client.codec.attribute import (
     Values,
     decode_attributes,
-    decode_bitmap,
     encode_attributes,
-    encode_bitmap,
 )
 from livedma.nfs.client.codec.handle import decode_name, encode_name
 from livedma.nfs.client.operation import Operation, ReplyDecoder
@@ -110,7 +109,7 @@ def readdir(
     out.u64(cookie)
     out.fixed(verifier, 8)
     out.u32(reply_bytes, reply_bytes)
-    encode_bitmap(out, wanted)
+    out.raw(encode_bitmap(bits(*wanted)))
 
     def decode(decoder: ReplyDecoder) -> Page:
         verifier = decoder.fixed(8)

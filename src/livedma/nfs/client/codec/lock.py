@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.errors import Conflict
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
 from livedma.nfs.numbers import Op, Status
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder
 
 __all__ = ["LockOwner", "Range", "lock", "lock_first", "lockt", "locku"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from livedma.nfs.client.codec.attribute import Values, decode_bitmap, encode_attributes
+from livedma.nfs.bitmap import decode_bitmap
+from livedma.nfs.client.codec.attribute import Values, encode_attributes
 from livedma.nfs.client.codec.handle import encode_name
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
 from livedma.nfs.numbers import Op
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder, XdrError
 
 __all__ = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livedma.nfs.client.codec.stateid import Stateid
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
 from livedma.nfs.numbers import Op, Stable, Status
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder, XdrError
 
 __all__ = ["Copied", "allocate", "copy", "deallocate", "seek"]

@@ -1,0 +1,159 @@
+"""Credits are Receives: raised and lowered while calls pass, and never more than there are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+from rdma_peer import PATIENCE, Echo, Peer, only_connection, serving, wait_until
+
+from livedma.errors import NoRoomError
+from livedma.rdma import cm
+from livedma.rpc.rdma_server import RdmaConnection
+from livedma.rpc.service import Connection, Part
+
+PAGE = 4096
+
+
+class Gate(Echo):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_open = threading.Event()
+
+    def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
+        ret = super().__call__(connection, message)
+        assert self.is_open.wait(PATIENCE)
+        return ret
+
+
+def grants(peer: Peer) -> int:
+    return peer.reply(peer.call())[0].credits
+
+
+def posted(connection: RdmaConnection) -> int:
+    count = connection.statistics()["posted"]
+    assert isinstance(count, int)
+    return count
+
+
+def test_credits_are_raised_and_lowered() -> None:
+    with (
+        serving(Echo(), credits=4) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        assert (grants(peer), connection.credits, posted(connection)) == (4, 4, 4)
+        connection.credits = 16
+        assert (connection.credits, posted(connection), grants(peer)) == (16, 16, 16)
+        connection.credits = 3
+        # What is posted cannot be taken back: it runs out, while fewer are granted at once.
+        assert posted(connection) == 16
+        for left in range(15, 2, -1):
+            assert (grants(peer), posted(connection)) == (3, left)
+        assert (grants(peer), posted(connection)) == (3, 3)
+        connection.credits = 64
+        assert grants(peer) == 64
+        wait_until(lambda: connection.memory.receive_pool.stats.data.taken == 64)
+
+
+@pytest.mark.parametrize("value", [0, -1, 65])
+def test_credits_have_bounds(value: int) -> None:
+    with serving(Echo()) as (server, device), Peer(device, server.device.address):
+        connection = only_connection(server)
+        with pytest.raises(ValueError, match="1 to 64"):
+            connection.credits = value
+
+
+def test_who_sends_more_than_granted_waits() -> None:
+    """No more calls are worked on than there are credits; the rest is not lost."""
+    gate = Gate()
+    with (
+        serving(gate, credits=2, workers=8) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        xids = [peer.call(bytes([i]) * 4) for i in range(12)]
+        connection = only_connection(server)
+        wait_until(lambda: connection.statistics()["in_progress"] == 2)
+        stats = connection.statistics()
+        assert (stats["calls"], stats["posted"]) == (2, 0)
+        gate.is_open.set()
+        for i, xid in enumerate(xids):
+            header, message = peer.reply(xid)
+            assert (header.credits, message[4:]) == (2, bytes([i]) * 4)
+
+
+def test_credits_that_are_lowered_while_calls_are_worked_on() -> None:
+    gate = Gate()
+    with (
+        serving(gate, credits=8, workers=8) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        xids = [peer.call() for _ in range(8)]
+        connection = only_connection(server)
+        wait_until(lambda: connection.statistics()["in_progress"] == 8)
+        connection.credits = 2
+        gate.is_open.set()
+        assert [peer.reply(xid)[0].credits for xid in xids] == [2] * 8
+        wait_until(lambda: posted(connection) == 2)
+        assert grants(peer) == 2
+
+
+def test_no_more_is_granted_than_there_are_receives() -> None:
+    """Those that find no buffer wait for one; others of the pool have taken it."""
+    with (
+        serving(Echo(), credits=8) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        pool = connection.memory.receive_pool
+        pool.set_bounds(16, 16)
+        held = []
+        while (buffer := pool.take_free()) is not None:
+            held.append(buffer)
+        # The Receive of the next call waits for a buffer until that of a reply is free again.
+        assert all(0 < grants(peer) < 8 for _ in range(20))
+        assert connection.statistics()["receives_late"]
+        for buffer in held:
+            buffer.release()
+        wait_until(lambda: posted(connection) == 8)
+        assert grants(peer) == 8
+
+
+def test_credits_for_which_there_is_no_memory() -> None:
+    with (
+        serving(Echo(), credits=8, window_bytes=64 * PAGE, mapped_bytes=0, buffer_bytes=PAGE) as (
+            server,
+            device,
+        ),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        with pytest.raises(NoRoomError):
+            connection.credits = 64
+        assert (connection.credits, grants(peer), posted(connection)) == (8, 8, 8)
+
+
+def test_memory_that_cannot_be_had_refuses_the_connection() -> None:
+    with serving(Echo(), credits=8, window_bytes=15 * PAGE) as (server, device):
+        for _ in range(3):
+            with pytest.raises(cm.RejectedError) as refusal:
+                Peer(device, server.device.address)
+            assert refusal.value.reason == 28
+        assert (server.refused, server.connections) == (3, [])
+
+
+def test_so_many_connections_and_no_more() -> None:
+    with (
+        serving(Echo(), connections=2) as (server, device),
+        Peer(device, server.device.address) as one,
+        Peer(device, server.device.address),
+    ):
+        with pytest.raises(cm.RejectedError):
+            Peer(device, server.device.address)
+        one.close()
+        wait_until(lambda: len(server.connections) == 1)
+        with Peer(device, server.device.address) as again:
+            again.reply(again.call())
