@@ -183,8 +183,10 @@ def _wishes(args: argparse.Namespace) -> Wishes:
 
 
 def run(args: argparse.Namespace) -> int:
+    from livedma.nfs.held import allow_all_descriptors
     from livedma.nfs.service import NfsService
 
+    allow_all_descriptors()
     wishes = _wishes(args)
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
