@@ -22,12 +22,15 @@ class Config:
     a session's owner may have up to `slots_most` given later. request_bytes and response_bytes: a
     whole RPC message with 1 MiB of data. cached_bytes: of a reply that is kept for repetition.
     states_most: opens, lock-owners and locked ranges of a client. open_files_most: descriptors for
-    opens; None leaves it to RLIMIT_NOFILE.
+    opens; None leaves it to RLIMIT_NOFILE. sync_metadata: changes of names and attributes, too, are
+    on the disk before they are acknowledged; else a crash of the host may undo the last seconds of
+    them (that of the server never does).
     """
 
     lease_s: int = 90
     grace_s: int = 90
     read_only: bool = False
+    sync_metadata: bool = False
     squash: Squash = "root"
     anonymous_uid: int = 65534
     anonymous_gid: int = 65534

@@ -17,7 +17,7 @@ from livedma.nfs.store.changes import ChangeInfo, Changes, CtimeChanges
 from livedma.nfs.store.credentials import Actor, Identity, SquashRules
 from livedma.nfs.store.failure import translated
 from livedma.nfs.store.handles import Handles, KernelHandles
-from livedma.nfs.store.node import Node
+from livedma.nfs.store.node import Kind, Node
 from livedma.nfs.store.table import TableHandles
 
 __all__ = ["BENEATH", "Base", "Rules"]
@@ -40,6 +40,8 @@ class Rules(SquashRules, Protocol):
 
     @property
     def read_only(self) -> bool: ...
+    @property
+    def sync_metadata(self) -> bool: ...
 
 
 def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles] | None:
@@ -63,6 +65,14 @@ def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handle
 def _plain(path: Path, secret: bytes) -> tuple[int, Handles]:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     return fd, TableHandles(secret, fd)
+
+
+def _has_xattrs(path: str) -> bool:
+    try:
+        os.getxattr(path, "user.livedma")
+    except OSError as failure:
+        return failure.errno != errno.EOPNOTSUPP
+    return True
 
 
 class Base:
@@ -97,6 +107,7 @@ class Base:
         self._enter = syscalls.Link(os.O_PATH | os.O_NOFOLLOW, BENEATH)
         self.root = self._node(os.open(f"/proc/self/fd/{self._root_fd}", os.O_PATH | os.O_CLOEXEC))
         self.links_most = os.fpathconf(self._root_fd, "PC_LINK_MAX")
+        self.has_xattrs = _has_xattrs(self.root.path)
         self.has_birth = syscalls.birth_ns(self._root_fd) is not None
         number = blake2b(self.root.handle, digest_size=8, key=blake2b(secret).digest()).digest()
         self._fsid = int.from_bytes(number, "big") >> 1
@@ -142,8 +153,20 @@ class Base:
         directory.want_directory()
         span = _Span(self.change(directory))
         yield span
+        self._settle(directory)
         self.modified(directory)
         span.after = self.change(directory)
+
+    def _settle(self, node: Node) -> None:
+        """What was changed about a file or directory survives a crash, if that is wanted."""
+        if not self.config.sync_metadata or node.kind not in (Kind.REG, Kind.DIR):
+            return
+        with self.actor.as_server():
+            fd = os.open(node.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def _node(self, fd: int, handle: bytes | None = None) -> Node:
         """Takes the descriptor over."""
