@@ -15,11 +15,11 @@ from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
 from needs import needs
-from nfs_data import LIMIT_S, SCENARIOS, Site
+from nfs_data import LIMIT_S, SCENARIOS, Site, restarted
 
 pytestmark = pytest.mark.slow
 
-SERVER, CLIENT = "127.0.0.2", "127.0.0.3"
+SERVER, CLIENT, RESTARTED = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TCP_PORT, RDMA_PORT = 20490, 20049
 
 
@@ -59,3 +59,30 @@ def test_data(scenario: str, site: Site) -> None:
             await SCENARIOS[scenario](site)
 
     asyncio.run(run())
+
+
+def test_a_restart_of_the_server_is_survived(tmp_path: Path) -> None:
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    export = tmp_path / "export"
+    export.mkdir()
+    wishes = Wishes(
+        addresses=[RESTARTED],
+        tcp_port=TCP_PORT,
+        rdma_port=None,
+        state=tmp_path / "state",
+        config=Config(squash="none", lease_s=10, grace_s=10),
+    )
+    services = [NfsService(export, wishes)]
+
+    def restart() -> None:
+        services.pop().close()
+        services.append(NfsService(export, wishes))
+
+    async def run() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await restarted(Site(RESTARTED, TCP_PORT, restart=restart))
+
+    try:
+        asyncio.run(run())
+    finally:
+        services.pop().close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from enum import IntEnum
 
 from livedma.nfs.numbers import NfsError, Status
@@ -40,8 +39,6 @@ _WRITE_FLAGS = {
 
 class Content(Base):
     """Reading and writing."""
-
-    on_new_verifier: Callable[[bytes], None] | None = None
 
     @translated
     def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:
@@ -115,9 +112,7 @@ class Content(Base):
         # The kernel reports a lost page once, perhaps not to who wrote it: a new verifier tells all
         # clients to write again what was not committed.
         if failure.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
-            self.verifier = os.urandom(8)
-            if self.on_new_verifier is not None:
-                self.on_new_verifier(self.verifier)
+            self.write_verifier.renew()
 
     @translated
     def seek(self, fd: int, offset: int, whence: int) -> tuple[int, bool]:
