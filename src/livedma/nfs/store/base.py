@@ -10,10 +10,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
+from livedma._native.nfs import Changes, WriteVerifier
 from livedma.nfs.context import Credential
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.store import syscalls
-from livedma.nfs.store.changes import ChangeInfo, Changes, CtimeChanges
+from livedma.nfs.store.changes import ChangeInfo
 from livedma.nfs.store.credentials import Actor, Identity, SquashRules
 from livedma.nfs.store.failure import translated
 from livedma.nfs.store.handles import Handles, KernelHandles
@@ -42,6 +43,8 @@ class Rules(SquashRules, Protocol):
     def read_only(self) -> bool: ...
     @property
     def sync_metadata(self) -> bool: ...
+    @property
+    def store_delay_s(self) -> float: ...
 
 
 def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles] | None:
@@ -98,8 +101,8 @@ class Base:
         `by_kernel`: handles are the kernel's where that can be; else they come from a table.
         """
         self.config = config
-        self.changes: Changes = changes or CtimeChanges()
-        self.verifier = verifier or os.urandom(8)
+        self.changes = changes or Changes()
+        self.write_verifier = WriteVerifier(verifier or os.urandom(8))
         self.actor = Actor(config)
         path = Path(root)
         private = _private_mount(path, secret, self.actor) if by_kernel else None
@@ -123,6 +126,11 @@ class Base:
     def is_persistent(self) -> bool:
         """Whether handles survive a restart."""
         return self.handles.is_persistent
+
+    @property
+    def verifier(self) -> bytes:
+        """Of WRITE and COMMIT, now."""
+        return self.write_verifier.value
 
     def acting_as(self, credential: Credential) -> AbstractContextManager[Identity]:
         """This thread is the client, as far as files are concerned, until the block ends."""
