@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.needs import needs
-from tests.nfs.stores import RulesOfTest, is_root, make_file, make_store, status_of
+from tests.nfs.stores import is_root, make_file, make_store, status_of
 
+from livedma.nfs.config import Config
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.store import Kind, Store
 from livedma.nfs.store.handles import HANDLE_MOST, Seal
@@ -167,7 +168,7 @@ def test_handles_of_other_exports_and_secrets_are_forgeries(store: Store, export
     needs(is_root(), "handles of the kernel need root")
     for other in (
         make_store(export / "a"),
-        Store(export, secret=b"another", config=RulesOfTest()),
+        Store(export, secret=b"another", config=Config()),
         make_store(export, not store.is_persistent),
     ):
         assert status_of(store.resolve, other.root.handle) == Status.BADHANDLE
