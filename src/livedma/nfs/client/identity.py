@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from livedma.nfs.client.codec import session as codec
 from livedma.nfs.client.codec.attribute import getattr_of
@@ -49,7 +50,8 @@ class Identity:
         self._is_ready.set()
         self._heard_s = asyncio.get_running_loop().time()
         self._renewal: asyncio.Task[None] | None = None
-        self._reclaiming: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owes_reclaim = False  # the client id is new, and its state was not all got back
         self._is_closed = False
 
     @property
@@ -57,8 +59,10 @@ class Identity:
         return tuple(self._sessions)
 
     async def ready(self) -> None:
-        """Waits while state is being got back."""
+        """Waits while state is being got back; what is left of that is done first."""
         await self._is_ready.wait()
+        for session in self._sessions[:1] if self._owes_reclaim else ():
+            await self.recover(session, session.session_id)
 
     async def begin(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
         """Introduces itself to the server, with a first session."""
@@ -98,10 +102,10 @@ class Identity:
         if self._is_closed:
             return
         self._is_closed = True
-        for task in (self._renewal, self._reclaiming):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        tasks = [*self._tasks, *([self._renewal] if self._renewal is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         sessions = self.sessions
         with contextlib.suppress(TimeoutError, RpcError, NfsError):
             async with asyncio.timeout(_GOODBYE_S):
@@ -149,12 +153,30 @@ class Identity:
         if flags & codec.StatusFlag.RESTART_RECLAIM_NEEDED and self._is_ready.is_set():
             # Its sessions outlive a restart, other state does not.
             self._is_ready.clear()
-            self._reclaiming = asyncio.create_task(self._reclaim_alone(), name="nfs reclaim")
+            self._start(self._reclaim_alone())
 
     async def recover(self, session: Session, session_id: bytes) -> None:
-        """Gets sessions and state back, unless that was done since `session` had this id."""
+        """Gets sessions and state back, unless that was done since `session` had this id.
+
+        Goes on if the caller does not want to wait: others need it as well.
+        """
+        await asyncio.shield(self._start(self._recover(session, session_id)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name="nfs recovery")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # is for who waits, if anybody still does
+
+    async def _recover(self, session: Session, session_id: bytes) -> None:
         async with self._mending:
-            if session.session_id != session_id or self._is_closed:
+            is_done = session.session_id != session_id and not self._owes_reclaim
+            if is_done or self._is_closed:
                 return
             self._is_ready.clear()
             try:
@@ -165,13 +187,12 @@ class Identity:
 
     async def _mend(self, broken: Session, backoff: Backoff) -> None:
         """One session may be lost, or all: the client id tells."""
-        has_lost_all = False
         while True:
             try:
-                has_lost_all |= await self._exchange(broken.connections[0], backoff)
-                for session in self.sessions if has_lost_all else [broken]:
+                self._owes_reclaim |= await self._exchange(broken.connections[0], backoff)
+                for session in self.sessions if self._owes_reclaim else [broken]:
                     await session.create(backoff)
-                if has_lost_all:
+                if self._owes_reclaim:
                     await self._reclaim(broken)
                 return
             except OperationFailed as failed:
@@ -198,7 +219,12 @@ class Identity:
     async def _reclaim(self, session: Session) -> None:
         for state in tuple(self.opens):
             await state.reclaim(session)
-        await session.compound(codec.reclaim_complete(), urgent=True)
+        try:
+            await session.compound(codec.reclaim_complete(), urgent=True)
+        except OperationFailed as failed:
+            if failed.status != Status.COMPLETE_ALREADY:
+                raise
+        self._owes_reclaim = False
 
     async def _exchange(self, connection: Connection, backoff: Backoff) -> bool:
         """EXCHANGE_ID; whether the server gave us another client id than before."""
