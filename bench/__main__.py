@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, pool, rdma, translation, windows
+from bench import capture_rate, decode, pool, rdma, storage, translation, windows
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -37,6 +37,7 @@ def main() -> int:
             rdma.lines(directory),
             translation.lines(),
             windows.lines(),
+            storage.lines(directory),
         ):
             for line in lines:
                 print(line, flush=True)

@@ -61,7 +61,7 @@ def _is_open(pid: int, protocol: str, port: int) -> bool:
     return False
 
 
-def _await_server(process: subprocess.Popen[str], protocol: str, port: int) -> None:
+def await_server(process: subprocess.Popen[str], protocol: str, port: int) -> None:
     end_s = time.monotonic() + LIMIT_S
     while not _is_open(process.pid, protocol, port):
         if process.poll() is not None or time.monotonic() > end_s:
@@ -82,7 +82,7 @@ def run_pair(
         link.command(1, server), env=everything, stdout=subprocess.DEVNULL, text=True
     ) as process:
         try:
-            _await_server(process, *listens)
+            await_server(process, *listens)
             run = subprocess.run(
                 link.command(0, client),
                 env=everything,

@@ -164,7 +164,7 @@ static bool take(struct ldma_program *program, struct ldma_call *call)
 }
 
 int ldma_accelerator_create(const struct ldma_accelerator_config *config,
-			    struct ldma_changes *changes, uint64_t verifier,
+			    struct ldma_changes *changes, uint64_t *verifier,
 			    struct ldma_accelerator **ret)
 {
 	struct ldma_accelerator *accelerator = calloc(1, sizeof(*accelerator));

@@ -39,7 +39,7 @@ struct ldma_accelerator_config {
 struct ldma_accelerator {
 	struct ldma_program program; /* first */
 	struct ldma_accelerator_config config;
-	uint64_t verifier; /* atomic: of WRITE and COMMIT; another one once a sync has failed */
+	uint64_t *verifier; /* atomic; not its own: others answer WRITE and COMMIT, too */
 	struct ldma_sessions sessions;
 	struct ldma_opens opens;
 	struct ldma_changes *changes; /* not its own */
@@ -55,9 +55,9 @@ struct ldma_accelerator {
 	uint32_t made, in_use;
 };
 
-/* 0 or a negative error. */
+/* 0 or a negative error. verifier: of WRITE and COMMIT; it becomes another one when a sync fails. */
 int ldma_accelerator_create(const struct ldma_accelerator_config *config,
-			    struct ldma_changes *changes, uint64_t verifier,
+			    struct ldma_changes *changes, uint64_t *verifier,
 			    struct ldma_accelerator **ret);
 
 /* Takes no more calls. */

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "bytes.h"
 #include "opens.h"
+#include "reader.h"
 
 enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1, COMPOUND = 1 };
 #define NFS_PROGRAM 100003
@@ -32,108 +32,70 @@ static const uint32_t known[2] = {
 		BIT(TIME_MODIFY),
 };
 
-/* What is left of a message. Once something did not fit, is_bad, and all that is read from it is 0. */
-struct reader {
-	const uint8_t *p, *end;
-	bool is_bad;
-};
-
-static const uint8_t zeros[LDMA_SESSION_ID_BYTES];
-
-/* length bytes, or for a reader gone bad at least some; length is at most 16 there. */
-static const uint8_t *fixed(struct reader *in, uint32_t length)
-{
-	const uint8_t *p = in->p;
-
-	if (in->is_bad || length > (size_t)(in->end - p)) {
-		in->is_bad = true;
-		return zeros;
-	}
-	in->p += length;
-	return p;
-}
-
-static uint32_t u32(struct reader *in)
-{
-	return get32(fixed(in, 4));
-}
-
-static uint64_t u64(struct reader *in)
-{
-	return get64(fixed(in, 8));
-}
-
-static void expect(struct reader *in, uint32_t value)
-{
-	if (u32(in) != value)
-		in->is_bad = true;
-}
-
 static uint32_t padded(uint32_t length)
 {
 	return (length + 3) & ~UINT32_C(3);
 }
 
 /* Opaque data of at most most bytes, which is far from the end of 32 bits; its padding is zero. */
-static const uint8_t *opaque(struct reader *in, uint32_t most, uint32_t *length)
+static const uint8_t *opaque(struct ldma_reader *in, uint32_t most, uint32_t *length)
 {
-	const uint8_t *p;
+	const uint8_t *bytes = NULL;
 
-	*length = u32(in);
-	if (*length > most || padded(*length) > (size_t)(in->end - in->p))
+	*length = ldma_reader_word(in);
+	if (*length <= most)
+		bytes = ldma_reader_take(in, padded(*length));
+	if (!bytes) {
 		in->is_bad = true;
-	if (in->is_bad) {
 		*length = 0;
-		return zeros;
+		return NULL;
 	}
-	p = fixed(in, padded(*length));
 	for (uint32_t i = *length; i < padded(*length); i++)
-		if (p[i])
+		if (bytes[i])
 			in->is_bad = true;
-	return p;
+	return bytes;
 }
 
 static uint32_t auth_sys_uid(const uint8_t *body, uint32_t length)
 {
-	struct reader in = {body, body + length, false};
+	struct ldma_reader in = {body, length, false};
 	uint32_t uid, machine_length, gids;
 
-	u32(&in); /* stamp */
+	ldma_reader_word(&in); /* stamp */
 	opaque(&in, MACHINE_MAX, &machine_length);
-	uid = u32(&in);
-	u32(&in); /* gid */
-	gids = u32(&in);
-	if (in.is_bad || gids > GIDS_MAX || gids * 4 != (size_t)(in.end - in.p))
+	uid = ldma_reader_word(&in);
+	ldma_reader_word(&in); /* gid */
+	gids = ldma_reader_word(&in);
+	if (in.is_bad || gids > GIDS_MAX || gids * 4 != in.left)
 		return LDMA_UID_NONE;
 	return uid;
 }
 
 /* Up to the arguments of COMPOUND. */
-static void decode_call(struct reader *in, struct ldma_compound *ret)
+static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t flavor, length;
 	const uint8_t *body;
 
-	ret->xid = u32(in);
-	expect(in, CALL);
-	expect(in, RPC_VERSION);
-	expect(in, NFS_PROGRAM);
-	expect(in, NFS_VERSION);
-	expect(in, COMPOUND);
-	flavor = u32(in);
+	ret->xid = ldma_reader_word(in);
+	ldma_reader_expect(in, CALL);
+	ldma_reader_expect(in, RPC_VERSION);
+	ldma_reader_expect(in, NFS_PROGRAM);
+	ldma_reader_expect(in, NFS_VERSION);
+	ldma_reader_expect(in, COMPOUND);
+	flavor = ldma_reader_word(in);
 	body = opaque(in, AUTH_MAX, &length);
 	ret->uid = LDMA_UID_NONE;
-	if (flavor == AUTH_SYS)
+	if (flavor == AUTH_SYS && body)
 		ret->uid = auth_sys_uid(body, length);
 	/* An AUTH_SYS that is malformed, or of a user who is nobody's, is nothing for here. */
 	if (flavor == AUTH_SYS ? ret->uid == LDMA_UID_NONE : flavor != AUTH_NONE || length)
 		in->is_bad = true;
-	ret->sequence.fingerprint = (uint64_t)ret->uid + 1;
-	expect(in, AUTH_NONE); /* the verifier */
-	expect(in, 0);
+	ldma_reader_expect(in, AUTH_NONE); /* the verifier */
+	ldma_reader_expect(in, 0);
 }
 
-static void decode_tag(struct reader *in, struct ldma_compound *ret)
+static void decode_tag(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	ret->tag = opaque(in, LDMA_TAG_MAX, &ret->tag_length);
 	for (uint32_t i = 0; i < ret->tag_length; i++)
@@ -141,23 +103,23 @@ static void decode_tag(struct reader *in, struct ldma_compound *ret)
 			in->is_bad = true;
 }
 
-static void decode_sequence(struct reader *in, struct ldma_compound *ret)
+static void decode_sequence(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t cache_this;
 
-	expect(in, LDMA_OP_SEQUENCE);
-	ret->session_id = fixed(in, LDMA_SESSION_ID_BYTES);
-	ret->sequence.sequence = u32(in);
-	ret->sequence.slot = u32(in);
-	ret->sequence.highest = u32(in);
-	cache_this = u32(in);
+	ldma_reader_expect(in, LDMA_OP_SEQUENCE);
+	ret->session_id = ldma_reader_take(in, LDMA_SESSION_ID_BYTES);
+	ret->sequence.sequence = ldma_reader_word(in);
+	ret->sequence.slot = ldma_reader_word(in);
+	ret->sequence.highest = ldma_reader_word(in);
+	cache_this = ldma_reader_word(in);
 	ret->sequence.cache_this = cache_this;
 	if (cache_this > 1)
 		in->is_bad = true;
 }
 
 /* Where the data of a WRITE is: the rest of the message follows it, or its place if it is in the read chunk. */
-static void decode_data(struct reader *in, struct ldma_compound *ret, uint32_t position,
+static void decode_data(struct ldma_reader *in, struct ldma_compound *ret, uint32_t position,
 			uint32_t read_position, uint64_t read_length)
 {
 	if (!read_length) {
@@ -165,24 +127,24 @@ static void decode_data(struct reader *in, struct ldma_compound *ret, uint32_t p
 		return;
 	}
 	ret->data = NULL;
-	ret->count = u32(in);
+	ret->count = ldma_reader_word(in);
 	/* RFC 8166 3.4.6: the chunk may come with the padding or without. */
 	if (position + 4 != read_position || ret->count > UINT32_MAX - 3 ||
 	    (read_length != ret->count && read_length != padded(ret->count)))
 		in->is_bad = true;
 }
 
-static void decode_getattr(struct reader *in, struct ldma_compound *ret)
+static void decode_getattr(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t words, bits;
 
-	expect(in, LDMA_OP_GETATTR);
+	ldma_reader_expect(in, LDMA_OP_GETATTR);
 	ret->has_getattr = true;
-	words = u32(in);
+	words = ldma_reader_word(in);
 	if (words > 3)
 		in->is_bad = true;
 	for (uint32_t i = 0; i < words && !in->is_bad; i++) {
-		bits = u32(in);
+		bits = ldma_reader_word(in);
 		if (bits & ~(i < 2 ? known[i] : 0))
 			in->is_bad = true;
 		else if (i < 2)
@@ -193,37 +155,37 @@ static void decode_getattr(struct reader *in, struct ldma_compound *ret)
 bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uint32_t length,
 			  uint32_t read_position, uint64_t read_length)
 {
-	struct reader in = {message, message + length, false};
+	struct ldma_reader in = {message, length, false};
 	uint32_t minor, operations;
 
 	*ret = (struct ldma_compound){0};
 	decode_call(&in, ret);
 	decode_tag(&in, ret);
-	minor = u32(&in);
-	operations = u32(&in);
+	minor = ldma_reader_word(&in);
+	operations = ldma_reader_word(&in);
 	if (minor < 1 || minor > 2 || operations < 3 || operations > 4)
 		return false;
 	decode_sequence(&in, ret);
-	expect(&in, LDMA_OP_PUTFH);
+	ldma_reader_expect(&in, LDMA_OP_PUTFH);
 	ret->handle = opaque(&in, LDMA_HANDLE_MAX, &ret->handle_length);
-	ret->op = u32(&in);
+	ret->op = ldma_reader_word(&in);
 	if (ret->op == LDMA_OP_READ || ret->op == LDMA_OP_WRITE) {
-		ret->seqid = u32(&in);
-		ret->other = fixed(&in, LDMA_OTHER_BYTES);
+		ret->seqid = ldma_reader_word(&in);
+		ret->other = ldma_reader_take(&in, LDMA_OTHER_BYTES);
 	} else if (ret->op != LDMA_OP_COMMIT) {
 		return false;
 	}
-	ret->offset = u64(&in);
+	ret->offset = ldma_reader_hyper(&in);
 	if (ret->op == LDMA_OP_WRITE) {
-		ret->stable = u32(&in);
-		decode_data(&in, ret, (uint32_t)(in.p - message), read_position, read_length);
+		ret->stable = ldma_reader_word(&in);
+		decode_data(&in, ret, (uint32_t)(in.at - message), read_position, read_length);
 	} else {
-		ret->count = u32(&in);
+		ret->count = ldma_reader_word(&in);
 	}
 	if (operations == 4)
 		decode_getattr(&in, ret);
 	ret->request_bytes = length + (read_length ? padded(ret->count) : 0);
-	return !in.is_bad && in.p == in.end && ret->stable <= LDMA_FILE_SYNC &&
+	return !in.is_bad && !in.left && ret->stable <= LDMA_FILE_SYNC &&
 	       (ret->op == LDMA_OP_WRITE || !read_length) && ret->request_bytes >= length;
 }
 

@@ -35,7 +35,7 @@ struct ldma_compound {
 	const uint8_t *tag;
 	uint32_t tag_length;
 	const uint8_t *session_id;
-	struct ldma_sequence sequence; /* fingerprint: of the user */
+	struct ldma_sequence sequence; /* without fingerprint: not all of the request is here */
 	const uint8_t *handle;
 	uint32_t handle_length;
 	enum ldma_nfs_op op;
@@ -61,7 +61,7 @@ struct ldma_compound_result {
 	uint32_t count;
 	bool is_eof;
 	enum ldma_stable committed;
-	uint64_t verifier;
+	uint64_t verifier;                /* of WRITE and COMMIT */
 	enum ldma_nfs_status stat_status; /* of GETATTR */
 	struct stat stat;
 	uint64_t change;

@@ -63,7 +63,7 @@ static void record(struct ldma_operation *operation, uint64_t storage_ns, bool i
 /* Once a sync has failed, what was written before may be lost: clients have to send it again. */
 static void sync_failed(struct ldma_accelerator *accelerator)
 {
-	__atomic_fetch_add(&accelerator->verifier, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(accelerator->verifier, 1, __ATOMIC_RELAXED);
 	ldma_lock(&accelerator->stats_lock);
 	accelerator->counters.sync_failures++;
 	ldma_unlock(&accelerator->stats_lock);
@@ -138,6 +138,11 @@ static void count_end(struct ldma_operation *operation)
 	ldma_unlock(&accelerator->stats_lock);
 }
 
+static uint64_t current_verifier(const struct ldma_operation *operation)
+{
+	return __atomic_load_n(operation->accelerator->verifier, __ATOMIC_RELAXED);
+}
+
 static void finish(struct ldma_operation *operation)
 {
 	struct ldma_compound_result result = {
@@ -146,7 +151,7 @@ static void finish(struct ldma_operation *operation)
 		.status = status_of(operation->error),
 		.count = (uint32_t)operation->total,
 		.committed = operation->compound.stable,
-		.verifier = __atomic_load_n(&operation->accelerator->verifier, __ATOMIC_RELAXED),
+		.verifier = operation->verifier,
 	};
 	uint64_t pushed = 0;
 	uint32_t length;
@@ -157,6 +162,9 @@ static void finish(struct ldma_operation *operation)
 						       (uint64_t)operation->stat.st_size;
 		pushed = operation->error || operation->is_inline ? 0 : operation->total;
 	}
+	/* A WRITE tells the verifier from before its data was written: if that gets lost at once, COMMIT tells another. */
+	if (operation->compound.op == LDMA_OP_COMMIT)
+		result.verifier = current_verifier(operation);
 	look_at_file(operation, &result);
 	length = ldma_compound_encode(&operation->compound, &result, operation->is_inline,
 				      operation->reply);
@@ -222,7 +230,7 @@ static void run_part(struct ldma_work *work)
 	}
 	if (moved == 0 && is_write)
 		moved = -EIO;
-	if (moved == -EIO && flags)
+	if (flags && (moved == -EIO || moved == -ENOSPC || moved == -EDQUOT))
 		sync_failed(operation->accelerator);
 	end_part(part, moved < 0 ? (int)-moved : 0, true);
 }
@@ -396,6 +404,7 @@ void ldma_operation_begin(struct ldma_operation *operation)
 	operation->free_parts = (1u << LDMA_CALL_PIECES) - 1;
 	operation->is_short = operation->is_lost = false;
 	operation->error = 0;
+	operation->verifier = current_verifier(operation);
 	/* One write may be stable by itself; for several one sync at the end is cheaper. */
 	operation->needs_sync = compound->op == LDMA_OP_COMMIT ||
 				(compound->op == LDMA_OP_WRITE && is_stable && !compound->data &&

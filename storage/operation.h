@@ -26,6 +26,7 @@ struct ldma_operation {
 	struct ldma_grant *grant;
 	struct ldma_compound compound;
 	bool is_inline;
+	uint64_t verifier; /* when it began */
 
 	struct ldma_lock lock; /* guards what is below */
 	uint64_t total;        /* bytes to move; falls where a file turns out to be shorter */

@@ -35,6 +35,7 @@ class Accelerator:
 
     def __init__(self) -> None:
         self.granted: dict[bytes, dict[str, Any]] = {}
+        self.sessions: set[Any] = set()
 
     def grant(
         self,

@@ -23,6 +23,7 @@ GUARDED = CreateHow(CreateMode.GUARDED)
 @dataclass
 class RulesOfTest:
     read_only: bool = False
+    sync_metadata: bool = False
     squash: Literal["none", "root", "all"] = "none"
     anonymous_uid: int = 65534
     anonymous_gid: int = 65534

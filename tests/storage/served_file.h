@@ -20,6 +20,7 @@ static const uint8_t other[LDMA_OTHER_BYTES] = "an open one";
 struct served {
 	struct ldma_accelerator *accelerator;
 	struct ldma_changes *changes;
+	uint64_t *verifier;
 	struct ldma_program *program;
 	struct ldma_slots *slots;
 	int fd;
@@ -66,10 +67,13 @@ static inline struct served serve(uint64_t bytes, uint32_t threads)
 	struct ldma_accelerator_config config = {
 		.threads = threads, .operations = 64, .read_max = 1 << 20};
 	struct served served = {.fd = make_file(bytes),
-				.changes = calloc(1, sizeof(*served.changes))};
+				.changes = calloc(1, sizeof(*served.changes)),
+				.verifier = malloc(sizeof(uint64_t))};
 
-	EXPECT(served.changes);
-	EXPECT(!ldma_accelerator_create(&config, served.changes, VERIFIER, &served.accelerator));
+	EXPECT(served.changes && served.verifier);
+	*served.verifier = VERIFIER;
+	EXPECT(!ldma_accelerator_create(&config, served.changes, served.verifier,
+					&served.accelerator));
 	served.program = &served.accelerator->program;
 	served.slots = ldma_slots_create(session_id, CLIENT, SLOTS, 4096);
 	EXPECT(served.slots && !ldma_sessions_add(&served.accelerator->sessions, served.slots));
@@ -94,6 +98,7 @@ static inline void stop_serving(struct served *served)
 	ldma_accelerator_destroy(served->accelerator);
 	ldma_slots_put(served->slots);
 	free(served->changes);
+	free(served->verifier);
 	close(served->fd);
 }
 

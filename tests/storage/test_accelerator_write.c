@@ -137,8 +137,7 @@ static void test_failure(void)
 	EXPECT(!setrlimit(RLIMIT_FSIZE, &before));
 	EXPECT(served.accelerator->kinds[LDMA_KIND_WRITE].errors == 2);
 	EXPECT(served.slots->counters.writes == 0);
-	EXPECT(served.accelerator->verifier ==
-	       VERIFIER); /* nothing was lost that had been written */
+	EXPECT(*served.verifier == VERIFIER); /* nothing was lost that had been written */
 	stop_serving(&served);
 }
 
@@ -201,7 +200,28 @@ static void test_commit_that_fails(void)
 	call = make_call(&m, NULL, 0);
 	EXPECT(offer(served.program, &call) && word(&call, STATUS_AT) == LDMA_NFS_IO);
 	EXPECT(served.accelerator->counters.sync_failures == 1);
-	EXPECT(served.accelerator->verifier != VERIFIER); /* all clients have to write again */
+	EXPECT(*served.verifier != VERIFIER); /* all clients have to write again */
+	stop_serving(&served);
+}
+
+/* A verifier that changes while data is being written is not the one that the data has. */
+static void test_verifier_is_from_before(void)
+{
+	struct served served = serve(0, 1);
+	struct asked asked = ask(&served, 1, 0, 5);
+	struct memory_call call;
+	struct message m;
+
+	ldma_workers_set_delay(&served.accelerator->workers, 50000000);
+	asked.data = (const uint8_t *)"hello";
+	make_message(&m, LDMA_OP_WRITE, &asked);
+	call = make_call(&m, NULL, 0);
+	EXPECT(!sem_init(&call.is_replied, 0, 0));
+	EXPECT(served.program->take(served.program, &call.call));
+	__atomic_store_n(served.verifier, 1, __ATOMIC_RELAXED);
+	while (sem_wait(&call.is_replied))
+		EXPECT(errno == EINTR);
+	EXPECT(get64(call.reply + BODY_AT + 8) == VERIFIER);
 	stop_serving(&served);
 }
 
@@ -247,6 +267,7 @@ int main(void)
 	test_lost_connection(true);
 	test_commit();
 	test_commit_that_fails();
+	test_verifier_is_from_before();
 	test_delay();
 	return 0;
 }

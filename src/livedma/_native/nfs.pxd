@@ -1,6 +1,10 @@
 """storage/slots.h and storage/changes.h, and their objects for those who use them from C."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+cdef extern from "bytes.h" nogil:
+    uint64_t get64(const uint8_t *p)
+    void put64(uint8_t *p, uint64_t v)
+
 cdef extern from "lock.h" nogil:
     struct ldma_lock:
         pass
@@ -52,11 +56,12 @@ cdef extern from *:
     """
     #define load_relaxed(p) __atomic_load_n(p, __ATOMIC_RELAXED)
     #define store_relaxed(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+    #define increase_relaxed(p) __atomic_add_fetch(p, 1, __ATOMIC_RELAXED)
     """
     uint32_t load_relaxed(uint32_t *p) nogil
     uint64_t load64_relaxed "load_relaxed"(uint64_t *p) nogil
     void store_relaxed(uint32_t *p, uint32_t v) nogil
-    void store64_relaxed "store_relaxed"(uint64_t *p, uint64_t v) nogil
+    uint64_t increase_relaxed(uint64_t *p) nogil
 
 cdef class SlotTable:
     cdef ldma_slots *c
@@ -64,3 +69,6 @@ cdef class SlotTable:
 
 cdef class Changes:
     cdef ldma_changes *c
+
+cdef class WriteVerifier:
+    cdef uint64_t c

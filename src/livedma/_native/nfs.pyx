@@ -226,6 +226,28 @@ cdef class Changes:
         return ldma_changes_value(self.c, device, inode, ctime_ns)
 
 
+@cython.final
+cdef class WriteVerifier:
+    """writeverf4 of WRITE and COMMIT, for all who answer these: another one tells clients to send
+    again what they have not committed. Any thread may use it.
+    """
+
+    def __cinit__(self, bytes value not None):
+        if len(value) != 8:
+            raise ValueError("a write verifier has 8 bytes")
+        self.c = get64(value)
+
+    @property
+    def value(self):
+        cdef uint8_t value[8]
+        put64(value, load64_relaxed(&self.c))
+        return PyBytes_FromStringAndSize(<char *>value, 8)
+
+    def renew(self):
+        """Data that was written may be lost."""
+        increase_relaxed(&self.c)
+
+
 def fast_operation(bytes message not None, uint32_t read_position=0, uint64_t read_length=0):
     """The operation that a call with this message and read chunk asks for, if it has the shape of
     those that need no Python; else 0."""

@@ -9,9 +9,10 @@ from livedma.nfs.opened import LockState, OpenState, open_of
 from livedma.nfs.shares import READ, WRITE
 
 if TYPE_CHECKING:
+    from livedma._native.nfs import SlotTable
     from livedma.nfs.server import Server
 
-__all__ = ["Grantee", "Grants"]
+__all__ = ["Accelerating", "Grantee", "Grants"]
 
 
 class Grantee(Protocol):
@@ -28,8 +29,22 @@ class Grantee(Protocol):
         client: int,
         uid: int,
     ) -> None: ...
-    def update(self, other: bytes, seqid: int, readable: bool, writable: bool) -> None: ...
-    def revoke(self, other: bytes) -> None: ...
+    def update(self, other: bytes, seqid: int, readable: bool, writable: bool) -> object: ...
+    def revoke(self, other: bytes) -> object: ...
+
+
+class AcceleratedSessions(Protocol):
+    """The sessions that it may serve."""
+
+    def add(self, table: SlotTable) -> object: ...
+    def remove(self, table: SlotTable) -> object: ...
+
+
+class Accelerating(Grantee, Protocol):
+    """All of it that a server has to do with."""
+
+    @property
+    def sessions(self) -> AcceleratedSessions: ...
 
 
 class Grants:

@@ -7,7 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from livedma.nfs.clients import Client, Clients
 from livedma.nfs.config import Config
@@ -15,21 +15,24 @@ from livedma.nfs.locks import Locks
 from livedma.nfs.numbers import NfsError
 from livedma.nfs.opens import Opens
 from livedma.nfs.recovery import Recovery
-from livedma.nfs.sessions import Sessions
+from livedma.nfs.sessions import Session, Sessions
 
 if TYPE_CHECKING:
+    from livedma.nfs.grants import Accelerating
     from livedma.nfs.persist import Persist
     from livedma.nfs.store import Store
 
 __all__ = ["Server"]
 
 TICK_S = 1.0
+ACCELERATED_OPERATIONS = 4  # of the longest COMPOUND that is served without Python
 
 
 class Server:
     """What serves an export. `lock` guards all state in memory; who holds it never waits for files.
 
-    clock: monotonic seconds. accelerator: who serves some requests without Python, or None.
+    clock: monotonic seconds. accelerator: who serves some requests without Python, or None; it has
+    the store's change attributes and write verifier.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Server:
         config: Config | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        accelerator: Any = None,
+        accelerator: Accelerating | None = None,
     ) -> None:
         self.config = Config() if config is None else config
         self.store = store
@@ -49,6 +52,9 @@ class Server:
         self.recovery = Recovery(persist, clock, self.config.grace_s)
         self.clients = Clients(self.config, self.recovery.boot, clock, self.lock)
         self.sessions = Sessions(self.config, self.clients, self.lock)
+        if accelerator is not None:
+            self.sessions.on_made.append(self._accelerate)
+            self.sessions.on_gone.append(self._slow_down)
         self.clients.on_gone.append(self._forget)
         self.opens = Opens(self)
         self.locks = Locks(self)
@@ -57,6 +63,15 @@ class Server:
         self.owner = hashlib.sha256(persist.secret("server owner")).hexdigest()[:32].encode()
         self._is_stopping = threading.Event()
         self._ticker: threading.Thread | None = None
+
+    def _accelerate(self, session: Session) -> None:
+        # Sessions that are made for fewer operations are told so by Python.
+        if self.accelerator is not None and session.fore.operations >= ACCELERATED_OPERATIONS:
+            self.accelerator.sessions.add(session.slots)
+
+    def _slow_down(self, session: Session) -> None:
+        if self.accelerator is not None:
+            self.accelerator.sessions.remove(session.slots)
 
     def _forget(self, client: Client) -> None:
         self.recovery.forget(client.owner)

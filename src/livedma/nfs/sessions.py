@@ -77,6 +77,8 @@ class Session:
         self.fore = fore
         self.back = back
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
+        self.slots.request_max = fore.request_bytes
+        self.slots.response_max = fore.response_bytes
         self.connections: dict[int, Connection] = {}
         self._seen_ns = self.slots.used_ns
 
@@ -219,6 +221,7 @@ class Sessions:
 
     def _bind(self, session: Session, connection: Connection) -> None:
         session.connections[connection.number] = connection
+        session.slots.bind(connection.number)
         self._of_connection.setdefault(connection.number, set()).add(session)
 
     def connection_closed(self, connection: Connection) -> None:
@@ -226,6 +229,7 @@ class Sessions:
         with self._lock:
             for session in self._of_connection.pop(connection.number, ()):
                 del session.connections[connection.number]
+                session.slots.unbind(connection.number)
 
     def destroy(self, session_id: bytes, connection: Connection) -> None:
         """DESTROY_SESSION, by a connection that is bound to it."""

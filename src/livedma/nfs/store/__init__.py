@@ -6,7 +6,7 @@ raises `NfsError`. Threads may use one store at the same time, each within `acti
 
 from __future__ import annotations
 
-from livedma.nfs.store.changes import ChangeInfo, Changes, CtimeChanges
+from livedma.nfs.store.changes import ChangeInfo
 from livedma.nfs.store.content import Content, Stable
 from livedma.nfs.store.creation import Created, CreateHow, CreateMode, Creation
 from livedma.nfs.store.credentials import Identity
@@ -21,11 +21,9 @@ __all__ = [
     "NOW",
     "Access",
     "ChangeInfo",
-    "Changes",
     "CreateHow",
     "CreateMode",
     "Created",
-    "CtimeChanges",
     "Entry",
     "Identity",
     "Kind",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import time
 from enum import IntEnum
 
 from livedma.nfs.numbers import NfsError, Status
@@ -41,8 +41,6 @@ _WRITE_FLAGS = {
 class Content(Base):
     """Reading and writing."""
 
-    on_new_verifier: Callable[[bytes], None] | None = None
-
     @translated
     def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:
         """A descriptor for I/O on a regular file; the caller closes it.
@@ -65,6 +63,7 @@ class Content(Base):
     @translated
     def read(self, fd: int, offset: int, count: int) -> tuple[bytes, bool]:
         """Data and whether the file ends there."""
+        self._be_slow()
         if offset > SIZE_MOST:
             return b"", True
         data = os.pread(fd, min(count, SIZE_MOST - offset), offset)
@@ -77,6 +76,7 @@ class Content(Base):
             raise NfsError(Status.FBIG)
         if not data:
             return 0
+        self._be_slow()
         try:
             return os.pwritev(fd, (data,), offset, _WRITE_FLAGS[stable])
         except OSError as failure:
@@ -87,6 +87,7 @@ class Content(Base):
     @translated
     def sync(self, fd: int) -> None:
         """What was written to the file survives a crash from here on."""
+        self._be_slow()
         try:
             os.fsync(fd)
         except OSError as failure:
@@ -111,13 +112,15 @@ class Content(Base):
             os.close(fd)
         return self.verifier
 
+    def _be_slow(self) -> None:
+        if self.config.store_delay_s:
+            time.sleep(self.config.store_delay_s)
+
     def _lost(self, failure: OSError) -> None:
         # The kernel reports a lost page once, perhaps not to who wrote it: a new verifier tells all
         # clients to write again what was not committed.
         if failure.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
-            self.verifier = os.urandom(8)
-            if self.on_new_verifier is not None:
-                self.on_new_verifier(self.verifier)
+            self.write_verifier.renew()
 
     @translated
     def seek(self, fd: int, offset: int, whence: int) -> tuple[int, bool]:

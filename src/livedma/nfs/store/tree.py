@@ -63,10 +63,10 @@ class Tree(Base):
             moved = self._lookup(target, new)
             self.modified(moved)
             if (source.key, old) != (target.key, new):
-                self._settle(source, old)
+                self._forget_if_gone(source, old)
         return from_source.info, to_target.info
 
-    def _settle(self, directory: Node, name: bytes) -> None:
+    def _forget_if_gone(self, directory: Node, name: bytes) -> None:
         # Renaming one of two links to a file to the other does nothing, and both names stay.
         try:
             self._lookup(directory, name)
