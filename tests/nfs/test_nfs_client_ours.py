@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from livedma.nfs import File
 from livedma.nfs.config import Config
+from livedma.nfs.levers import Levers
 from livedma.nfs.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
@@ -58,6 +60,39 @@ def test_data(scenario: str, site: Site) -> None:
         async with asyncio.timeout(LIMIT_S):
             await SCENARIOS[scenario](site)
 
+    asyncio.run(run())
+
+
+def test_slots_are_followed_up_and_down_while_calls_are_made(
+    site: Site, service: NfsService
+) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(LIMIT_S), site.client(slots=4) as client:
+            async with await client.open("/slots", "rw", create=True) as file:
+                session = client.through
+                levers = Levers(service)
+                busy = asyncio.gather(*(write_on(file, number) for number in range(40)))
+                for slots in (32, 2, 17, 1, 8):
+                    levers.set_slots(session.session_id.hex(), slots)
+                    while session.slots != slots:
+                        assert not busy.done()
+                        await asyncio.sleep(0.01)
+                is_enough.set()
+                counts = await busy
+                for number, count in enumerate(counts):
+                    read = await file.read(number * 8, 8)
+                    assert int.from_bytes(read, "big") == count
+            assert client.identity.recoveries == 0 and client.connection.made == 1
+            await client.remove("/slots")
+
+    async def write_on(file: File, number: int) -> int:
+        count = 0
+        while not is_enough.is_set() or not count:
+            count += 1
+            await file.write(number * 8, count.to_bytes(8, "big"))
+        return count
+
+    is_enough = asyncio.Event()
     asyncio.run(run())
 
 

@@ -277,6 +277,7 @@ def test_a_session_handed_over_can_be_used_by_another() -> None:
                 await session.stat("/file")
             await session.close()  # leaves it alone
             assert handed.session_id in server.sessions
-            await client.stat("/file")
+            await file.write(0, b"through another session")
+            await file.close()
 
     asyncio.run(run())

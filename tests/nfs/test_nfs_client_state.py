@@ -166,6 +166,20 @@ def test_all_sessions_of_a_client_come_back_and_others_are_left_alone() -> None:
     with_client(test)
 
 
+def test_a_session_that_is_new_to_a_server_that_has_restarted() -> None:
+    async def test(server: ScriptedServer, client: Client) -> None:
+        file = await client.open("/file", "rw", create=True)
+        server.restart(cuts=False)
+        session = await client.session(2)
+        assert server.reclaimed == [Op.OPEN]
+        await session.mkdir("/dir")
+        await file.write(0, b"goes on")
+        assert {session.session_id, client.through.session_id} == set(server.sessions)
+        await file.close()
+
+    with_client(test)
+
+
 def test_what_somebody_else_holds_is_told() -> None:
     async def test(server: ScriptedServer, client: Client) -> None:
         file = await client.open("/file", "rw", create=True)
@@ -183,13 +197,18 @@ def test_what_somebody_else_holds_is_told() -> None:
 
 def test_closing_leaves_nothing_behind() -> None:
     async def test(server: ScriptedServer, client: Client) -> None:
-        await (await client.open("/file", "rw", create=True)).close()
+        file = await client.open("/file", "rw", create=True)
+        await file.lock(0, 10)
         await client.session(2)
         await client.session(2, owner=b"somebody else")
         await client.close()
         await client.close()
-        assert not server.sessions and not server.stateids
+        assert (
+            not server.sessions and not server.locks and file.stateid.other not in server.stateids
+        )
         assert server.executed.count(Op.DESTROY_CLIENTID) == 2
+        with pytest.raises(StateLost, match="closed"):
+            await file.read(0, 1)
         with pytest.raises(Exception, match="closed"):
             await client.stat("/")
 

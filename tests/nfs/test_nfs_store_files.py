@@ -378,8 +378,9 @@ def test_extended_attributes(store: Store, tmp_path: Path) -> None:
     assert os.getxattr(tmp_path / "file", "user.key") == b"\0\xff"
     store.remove_xattr(node, b"key")
     assert store.list_xattrs(node) == [b"other.name"]
-    for big in (60_000, 65_536, 65_537):
-        assert status_of(store.set_xattr, node, b"big", b"x" * big) == Status.XATTR2BIG
+    assert status_of(store.set_xattr, node, b"big", b"x" * 65_537) == Status.XATTR2BIG
+    within = status_of(store.set_xattr, node, b"big", b"x" * 65_536)  # Not all take as much.
+    assert within in (Status.OK, Status.XATTR2BIG)
     for name, status in (
         (b"", Status.INVAL),
         (b"\0", Status.INVAL),

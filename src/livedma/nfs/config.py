@@ -24,7 +24,8 @@ class Config:
     states_most: opens, lock-owners and locked ranges of a client. open_files_most: descriptors for
     opens; None leaves it to RLIMIT_NOFILE. sync_metadata: changes of names and attributes, too, are
     on the disk before they are acknowledged; else a crash of the host may undo the last seconds of
-    them (that of the server never does).
+    them (that of the server never does). store_delay_s: how long each access to data takes at
+    least, to have a slow disk in a lab.
     """
 
     lease_s: int = 90
@@ -45,6 +46,7 @@ class Config:
     sessions_most: int = 16384
     states_most: int = 16384
     open_files_most: int | None = None
+    store_delay_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.grace_s < self.lease_s:

@@ -38,11 +38,11 @@ class Identity:
         self.read_most = self.write_most = _DATA_MOST  #: bytes of one READ or WRITE
         self.opens: set[OpenState] = set()
         self.recoveries = 0  #: how often sessions or state had to be got back
+        #: Held from when CREATE_SESSION is sent until it is answered, by whatever connection:
+        #: another one with the same sequence would be taken for its repetition.
+        self.creating = asyncio.Lock()
         self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
         self._sequence = 0  # of CREATE_SESSION
-        self._creating = (
-            asyncio.Lock()
-        )  # one after the other: a second with its number is a repetition
         self._sessions: list[Session] = []
         self._mending = asyncio.Lock()
         self._is_ready = asyncio.Event()
@@ -73,7 +73,17 @@ class Identity:
     async def session(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
         """Another session."""
         session = Session(self, connection, wanted)
-        await session.create(Backoff(self.terms.patience_s))
+        backoff = Backoff(self.terms.patience_s)
+        while True:
+            try:
+                await session.create(backoff)
+                break
+            except OperationFailed as failed:
+                if failed.status not in _STALE or not self._sessions or backoff.is_over:
+                    raise
+            known = self._sessions[0]
+            await self.recover(known, known.session_id)
+            await backoff.wait()
         self._sessions.append(session)
         return session
 
@@ -82,7 +92,9 @@ class Identity:
             self._sessions.remove(session)
 
     async def close(self) -> None:
-        """Gives everything back, as far as the server can be reached. Idempotent."""
+        """Gives everything back, as far as the server can be reached; also files that are open, but
+        without a commit. Idempotent.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -93,9 +105,17 @@ class Identity:
         sessions = self.sessions
         with contextlib.suppress(TimeoutError, RpcError, NfsError):
             async with asyncio.timeout(_GOODBYE_S):
+                await self._close_files()
                 for session in sessions:
                     await session.close()
                 await self._destroy(sessions)
+
+    async def _close_files(self) -> None:
+        """Who still has one open learns that it is closed."""
+        opens, self.opens = self.opens, set()
+        for session in self._sessions[:1]:
+            closing = (state.release(session) for state in opens)
+            await asyncio.gather(*closing, return_exceptions=True)
 
     async def _destroy(self, sessions: Sequence[Session]) -> None:
         destroy = codec.destroy_clientid(self.client_id)
@@ -109,13 +129,14 @@ class Identity:
     async def create_session(
         self, connection: Connection, transport: Transport, wanted: codec.ChannelLimits
     ) -> codec.Created:
-        """CREATE_SESSION, sent once; after a `ConnectionLost` it is to be sent again."""
-        async with self._creating:
-            create = codec.create_session(self.client_id, self._sequence, wanted)
-            outcome = await connection.perform(transport, self.terms, [create])
-            if outcome.error is not None:
-                raise outcome.error
-            self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        """CREATE_SESSION, sent once; who holds `creating` sends it again after a
+        `ConnectionLost`.
+        """
+        create = codec.create_session(self.client_id, self._sequence, wanted)
+        outcome = await connection.perform(transport, self.terms, [create])
+        if outcome.error is not None:
+            raise outcome.error
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         self._heard_s = asyncio.get_running_loop().time()
         created = outcome.results[create]
         if created.fore.slots > wanted.slots or created.fore.operations < 2:

@@ -106,6 +106,11 @@ class Session(Files):
         return self._table.session_id
 
     @property
+    def is_open(self) -> bool:
+        """Neither closed nor handed over."""
+        return not self._closed
+
+    @property
     def limits(self) -> codec.ChannelLimits:
         """What the server agreed to."""
         return self._limits
@@ -139,22 +144,30 @@ class Session(Files):
     async def create(self, backoff: Backoff) -> None:
         """Makes the session at the server, or makes it anew: what it had is forgotten."""
         connection = self.connections[0]
+        async with self._identity.creating:
+            created, transport = await self._created(connection, backoff)
+        self._limits = created.fore
+        self._bindings.begin(created.session_id, connection, transport)
+        self._table.close()
+        self._table = SlotTable(created.session_id, created.fore.slots)
+
+    async def _created(
+        self, connection: Connection, backoff: Backoff
+    ) -> tuple[codec.Created, Transport]:
         while True:
             transport = await connection.ensure(backoff)
             try:
-                created = await self._identity.create_session(connection, transport, self._wanted)
-                break
-            except ConnectionLost:  # CREATE_SESSION has a sequence of its own: it is repeated.
+                return (
+                    await self._identity.create_session(connection, transport, self._wanted),
+                    transport,
+                )
+            except ConnectionLost:  # It has a sequence of its own: it can be repeated.
                 if backoff.is_over:
                     raise
             except OperationFailed as failed:
                 if failed.status != Status.DELAY or backoff.is_over:
                     raise
             await backoff.wait()
-        self._limits = created.fore
-        self._bindings.begin(created.session_id, connection, transport)
-        self._table.close()
-        self._table = SlotTable(created.session_id, created.fore.slots)
 
     async def bind(self, connection: Connection) -> None:
         """Lets the session use another connection, too."""
@@ -167,8 +180,8 @@ class Session(Files):
     async def hand_over(self) -> HandedOver:
         """Ends the use of the session here, but leaves it at the server, for somebody else.
 
-        Waits for calls under way. Its files stay open, their leases are renewed as long as the
-        client has another session.
+        Waits for calls under way. Files that were opened through it go through another session of
+        the client id, which has to have one: that is what renews the lease.
         """
         self._use()
         table, held = self._table, []
