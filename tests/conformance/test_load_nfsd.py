@@ -1,4 +1,4 @@
-"""The load against the kernel's nfsd in a guest, over RDMA and TCP: every byte is as it was written."""
+"""The load against the kernel's nfsd in a guest: every byte is as it was written."""
 
 from __future__ import annotations
 
