@@ -1,8 +1,8 @@
 """Storage: our server, NFS-Ganesha and nbdkit, from the page cache, each by a client of one thread.
 
 Server and client have a core each. NFS servers are asked by the same client, `livedma load`; nbdkit
-by peer_nbd.c, since fio would be what is measured. All of them read the same amount of data, which is
-in memory, and nobody compares it.
+by peer_nbd.c, since fio would be what is measured. All of them read the same amount of data, which
+is in memory, and nobody compares it.
 """
 
 from __future__ import annotations
@@ -139,9 +139,11 @@ class Nbdkit:
 
 
 @contextmanager
-def _serving(argv: Sequence[str], listens: tuple[str, int]) -> Iterator[subprocess.Popen[bytes]]:
+def _serving(argv: Sequence[str], listens: tuple[str, int]) -> Iterator[subprocess.Popen[str]]:
     command = _LOOPBACK.command(1, argv)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             await_server(process, *listens)
             yield process

@@ -61,7 +61,7 @@ uint64_t ldma_call_connection(const struct ldma_call *call);
 uint32_t ldma_call_piece_bytes(const struct ldma_call *call);
 
 /* Asks for bytes of the read chunk: done is called once they are there, perhaps at once. 0; -EAGAIN: the call has as
- * many pieces as it may; -EINVAL: beyond the chunk, or longer than a piece. */
+ * many pieces as it may; -EINVAL: beyond the chunk, or longer than a piece; -ENOMEM. */
 int ldma_call_pull(struct ldma_call *call, uint64_t offset, uint32_t length, ldma_piece_fn done,
 		   void *user);
 

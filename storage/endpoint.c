@@ -68,17 +68,22 @@ void ldma_endpoint_put(struct ldma_endpoint *endpoint)
 
 void ldma_endpoint_start(struct ldma_endpoint *endpoint)
 {
-	outbox_submit(endpoint);
+	if (ldma_endpoint_is_open(endpoint))
+		outbox_submit(endpoint);
 }
 
 void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
 {
+	bool is_broken;
+
 	ldma_lock(&endpoint->lock);
+	is_broken = endpoint->is_broken;
 	endpoint->target = clamped(credits, endpoint->config.credits_max);
 	endpoint->stats.credits = endpoint->target;
 	credits_top_up(endpoint);
 	ldma_unlock(&endpoint->lock);
-	outbox_submit(endpoint);
+	if (!is_broken)
+		outbox_submit(endpoint);
 }
 
 bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
@@ -191,8 +196,13 @@ void endpoint_break(struct ldma_endpoint *endpoint)
 	struct ldma_service *service = endpoint->service;
 	struct leftovers left;
 	uint32_t drained_at = 0;
-	bool is_first;
+	bool is_first, is_over;
 
+	ldma_lock(&endpoint->lock);
+	is_over = endpoint->is_over;
+	ldma_unlock(&endpoint->lock);
+	if (is_over)
+		return; /* the device may be gone */
 	ldma_port_lock(service->config.port);
 	ldma_lock(&endpoint->lock);
 	is_first = set_broken(endpoint, &left);

@@ -10,7 +10,7 @@
 
 #define LDMA_HANDLE_MOST 128     /* NFS4_FHSIZE */
 #define LDMA_CREDENTIAL_MOST 416 /* a flavour and 400 bytes, and a verifier of none */
-#define LDMA_IO_CALL_MOST (24 + LDMA_CREDENTIAL_MOST + 12 + 40 + 8 + LDMA_HANDLE_MOST + 40)
+#define LDMA_IO_CALL_MOST (24 + LDMA_CREDENTIAL_MOST + 12 + 36 + 8 + LDMA_HANDLE_MOST + 36)
 
 /* Statuses of NFS that are looked at here. */
 enum ldma_nfs_status {

@@ -243,7 +243,7 @@ int ldma_call_room(struct ldma_call *call, uint64_t offset, ldma_piece_fn done, 
 {
 	struct request *request = request_of(call);
 
-	if (offset > call->write_room)
+	if (!call->has_write || offset > call->write_room)
 		return -EINVAL;
 	return piece_ask(request, &request->header.writes[0], offset,
 			 call->endpoint->config.data_bytes, false, done, user);

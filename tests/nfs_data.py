@@ -37,6 +37,7 @@ class Site:
     transport: Kind | Connect = "tcp"
     lacks: frozenset[str] = frozenset()
     files: int = 1000  #: how many it has to bear
+    restart: Callable[[], None] | None = None  #: at once, and back again when it returns
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:
@@ -421,6 +422,35 @@ async def cut_connections(site: Site, rounds: int) -> None:
         assert names == {f"token-{rounds}", "data"}
         expected = b"".join(number.to_bytes(8, "big") for number in range(rounds))
         assert await read_file(client, f"{top}/data") == expected
+
+
+async def restarted(site: Site) -> None:
+    """The server restarts under open files and locks, and writes go on."""
+    assert site.restart is not None
+    async with site.client() as one, site.client() as two, directory(one, "restart") as top:
+        async with (
+            await one.open(f"{top}/file", "rw", create=True) as file,
+            await one.open(f"{top}/locked", "rw", create=True) as locked,
+            await two.open(f"{top}/locked", "rw") as theirs,
+        ):
+            await locked.lock(10, 10)
+            await locked.write(10, b"mine", Stable.FILE_SYNC)
+            written = 0
+            is_back = asyncio.ensure_future(asyncio.to_thread(site.restart))
+            while not is_back.done() or written < 50:
+                await file.write(written * 4, written.to_bytes(4, "big"), Stable.FILE_SYNC)
+                written += 1
+            await is_back
+            await file.write(written * 4, b"last", Stable.FILE_SYNC)
+            assert one.identity.recoveries >= 1
+            whole = await file.read(0, written * 4 + 4)
+            assert whole == b"".join(n.to_bytes(4, "big") for n in range(written)) + b"last"
+            with pytest.raises(Conflict):
+                await theirs.lock(15, 1)
+            await locked.write(10, b"still", Stable.FILE_SYNC)
+            await locked.unlock()
+            await theirs.lock(15, 1)
+        await write_file(two, f"{top}/after", b"new opens work")
 
 
 SCENARIOS: dict[str, Scenario] = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from nfs_sites import SITES
 
 from livedma.lab.guest import Lab
-from nfs_data import LIMIT_S, SCENARIOS, Site
+from nfs_data import LIMIT_S, SCENARIOS, Site, restarted
 
 pytestmark = pytest.mark.slow
 
@@ -25,5 +26,18 @@ def test_data(scenario: str, site: Site) -> None:
     async def run() -> None:
         async with asyncio.timeout(LIMIT_S):
             await SCENARIOS[scenario](site)
+
+    asyncio.run(run())
+
+
+def test_a_restart_of_the_server_is_survived(guests: Lab) -> None:
+    def restart() -> None:
+        guests.a.run("rpc.nfsd 0 && rpc.nfsd --no-nfs-version 3 2", check=True)
+        guests.a.run("echo 'rdma 20049' > /proc/fs/nfsd/portlist", check=True)
+
+    async def run() -> None:
+        with SITES["nfsd-tcp"](guests) as site:
+            async with asyncio.timeout(LIMIT_S):
+                await restarted(replace(site, restart=restart))
 
     asyncio.run(run())

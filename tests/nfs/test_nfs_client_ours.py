@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from livedma.nfs import File
 from livedma.nfs.config import Config
+from livedma.nfs.levers import Levers
 from livedma.nfs.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
 from needs import needs
-from nfs_data import LIMIT_S, SCENARIOS, Site
+from nfs_data import LIMIT_S, SCENARIOS, Site, restarted
 
 pytestmark = pytest.mark.slow
 
-SERVER, CLIENT = "127.0.0.2", "127.0.0.3"
+SERVER, CLIENT, RESTARTED = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TCP_PORT, RDMA_PORT = 20490, 20049
 
 
@@ -59,3 +61,63 @@ def test_data(scenario: str, site: Site) -> None:
             await SCENARIOS[scenario](site)
 
     asyncio.run(run())
+
+
+def test_slots_are_followed_up_and_down_while_calls_are_made(
+    site: Site, service: NfsService
+) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(LIMIT_S), site.client(slots=4) as client:
+            async with await client.open("/slots", "rw", create=True) as file:
+                session = client.through
+                levers = Levers(service)
+                busy = asyncio.gather(*(write_on(file, number) for number in range(40)))
+                for slots in (32, 2, 17, 1, 8):
+                    levers.set_slots(session.session_id.hex(), slots)
+                    while session.slots != slots:
+                        assert not busy.done()
+                        await asyncio.sleep(0.01)
+                is_enough.set()
+                counts = await busy
+                for number, count in enumerate(counts):
+                    read = await file.read(number * 8, 8)
+                    assert int.from_bytes(read, "big") == count
+            assert client.identity.recoveries == 0 and client.connection.made == 1
+            await client.remove("/slots")
+
+    async def write_on(file: File, number: int) -> int:
+        count = 0
+        while not is_enough.is_set() or not count:
+            count += 1
+            await file.write(number * 8, count.to_bytes(8, "big"))
+        return count
+
+    is_enough = asyncio.Event()
+    asyncio.run(run())
+
+
+def test_a_restart_of_the_server_is_survived(tmp_path: Path) -> None:
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    export = tmp_path / "export"
+    export.mkdir()
+    wishes = Wishes(
+        addresses=[RESTARTED],
+        tcp_port=TCP_PORT,
+        rdma_port=None,
+        state=tmp_path / "state",
+        config=Config(squash="none", lease_s=10, grace_s=10),
+    )
+    services = [NfsService(export, wishes)]
+
+    def restart() -> None:
+        services.pop().close()
+        services.append(NfsService(export, wishes))
+
+    async def run() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await restarted(Site(RESTARTED, TCP_PORT, restart=restart))
+
+    try:
+        asyncio.run(run())
+    finally:
+        services.pop().close()

@@ -77,6 +77,34 @@ def test_so_do_connections_lost_again_and_again(fate: Fate) -> None:
         assert counts(server) == expected, number
 
 
+@pytest.mark.parametrize("fate", [Fate.LOSE_CALL, Fate.LOSE_REPLY, Fate.CUT_REPLY])
+def test_a_connection_may_be_lost_while_a_client_is_made(fate: Fate) -> None:
+    async def run(number: int) -> None:
+        async with asyncio.timeout(LIMIT_S), ScriptedServer() as server:
+            server.fates = {number: fate}
+            async with await server.client() as client:
+                await client.mkdir("/dir")
+                assert len(server.sessions) == len(server.clients) == 1
+            assert server.files == {b"dir": None}
+
+    for number in range(SETUP):
+        asyncio.run(run(number))
+
+
+def test_sessions_made_at_once_are_not_taken_for_each_other() -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, await server.client() as client:
+            for number in range(SETUP, SETUP + 20, 3):
+                server.fates[number] = Fate.LOSE_REPLY
+            sessions = await asyncio.gather(*(client.session(2) for _ in range(10)))
+            assert len({session.session_id for session in sessions}) == 10
+            assert len(server.sessions) == 11
+            await asyncio.gather(*(one.mkdir(f"/{n}") for n, one in enumerate(sessions)))
+            assert len(server.files) == server.executed.count(Op.CREATE) == 10
+
+    asyncio.run(run())
+
+
 def test_a_call_without_an_answer_costs_the_connection_and_no_more() -> None:
     expected = counts(undisturbed())
     for number in range(SETUP, SETUP + CALLS - 4, 4):

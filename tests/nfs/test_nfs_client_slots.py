@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_nfs import Fate, ScriptedServer
 
-from livedma.nfs.client import Client
+from livedma.nfs.client import Client, OutcomeUnknown
+from livedma.nfs.client.hand_over import HandedSlot
 from livedma.nfs.client.slots import Slot, SlotTable
 from livedma.nfs.numbers import Op, Status
 from livedma.rpc.client import RpcError
@@ -259,6 +260,48 @@ def test_a_server_that_never_counts_as_we_do_is_given_up() -> None:
     asyncio.run(run())
 
 
+def test_a_slot_that_is_busy_is_waited_for_as_long_as_patience_lasts() -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, await server.client(slots=1) as client:
+            left = [Status.DELAY] * 10
+            server.before = lambda ops: left.pop() if left and ops == [Op.SEQUENCE] else None
+            # As in nfsd, which says so about a slot whose call it still works on.
+            async with asyncio.timeout(LIMIT_S):
+                await client.mkdir("/dir")
+            assert server.executed.count(Op.CREATE) == 1
+
+    asyncio.run(run())
+
+
+def test_a_server_that_claims_to_have_answered_everything_is_given_up() -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, await server.client(slots=1) as client:
+            server.before = lambda ops: Status.RETRY_UNCACHED_REP if ops[-1] == Op.LOOKUP else None
+            async with asyncio.timeout(LIMIT_S):
+                with pytest.raises(OutcomeUnknown):
+                    await client.stat("/file")
+
+    asyncio.run(run())
+
+
+def test_handing_over_waits_for_calls_under_way() -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, await server.client() as client:
+            session = await client.session(2)
+            server.set_slots(0, 0)  # which the reply to the call will say
+            server.hold = asyncio.Event()
+            call = asyncio.ensure_future(session.mkdir("/dir"))
+            await until(lambda: Op.CREATE in server.executed)
+            handing = asyncio.ensure_future(session.hand_over())
+            await asyncio.sleep(0.05)
+            assert not handing.done()
+            server.hold.set()
+            await call
+            assert (await handing).slots == (HandedSlot(0, 2),)
+
+    asyncio.run(run())
+
+
 def test_a_session_handed_over_can_be_used_by_another() -> None:
     async def run() -> None:
         async with ScriptedServer() as server, await server.client() as client:
@@ -277,6 +320,7 @@ def test_a_session_handed_over_can_be_used_by_another() -> None:
                 await session.stat("/file")
             await session.close()  # leaves it alone
             assert handed.session_id in server.sessions
-            await client.stat("/file")
+            await file.write(0, b"through another session")
+            await file.close()
 
     asyncio.run(run())

@@ -166,6 +166,63 @@ def test_all_sessions_of_a_client_come_back_and_others_are_left_alone() -> None:
     with_client(test)
 
 
+def test_recovery_goes_on_when_who_began_it_does_not_wait() -> None:
+    async def test(server: ScriptedServer, client: Client) -> None:
+        file = await client.open("/file", "rw", create=True)
+        await file.lock(0, 10)
+        server.restart(cuts=False)
+        gate = asyncio.Event()
+
+        def hold_when_it_begins(ops: list[Op]) -> None:
+            if ops == [Op.EXCHANGE_ID]:
+                server.hold = gate
+
+        server.before = hold_when_it_begins
+        call = asyncio.ensure_future(client.stat("/file"))
+        await until(lambda: server.hold is gate)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        await file.write(0, b"goes on")
+        assert server.reclaimed == [Op.OPEN, Op.LOCK] and not server.in_grace
+        await file.close()
+
+    with_client(test)
+
+
+def test_recovery_that_failed_is_finished_before_anything_else() -> None:
+    async def test(server: ScriptedServer, client: Client) -> None:
+        file = await client.open("/file", "rw", create=True)
+        await file.lock(0, 10)
+        server.restart(cuts=False)
+        server.before = lambda ops: Status.SERVERFAULT if ops[-1] == Op.RECLAIM_COMPLETE else None
+        with pytest.raises(OperationFailed, match="RECLAIM_COMPLETE: SERVERFAULT"):
+            await client.stat("/file")
+        server.before = lambda ops: None
+        server.executed.clear()
+        await client.stat("/file")
+        assert server.executed.index(Op.RECLAIM_COMPLETE) < server.executed.index(Op.LOOKUP)
+        await file.write(0, b"goes on")
+        await file.close()
+
+    with_client(test)
+
+
+def test_a_session_that_is_new_to_a_server_that_has_restarted() -> None:
+    async def test(server: ScriptedServer, client: Client) -> None:
+        file = await client.open("/file", "rw", create=True)
+        server.restart(cuts=False)
+        session = await client.session(2)
+        assert server.reclaimed == [Op.OPEN]
+        await session.mkdir("/dir")
+        await file.write(0, b"goes on")
+        assert {session.session_id, client.through.session_id} == set(server.sessions)
+        await file.close()
+
+    with_client(test)
+
+
 def test_what_somebody_else_holds_is_told() -> None:
     async def test(server: ScriptedServer, client: Client) -> None:
         file = await client.open("/file", "rw", create=True)
@@ -183,13 +240,18 @@ def test_what_somebody_else_holds_is_told() -> None:
 
 def test_closing_leaves_nothing_behind() -> None:
     async def test(server: ScriptedServer, client: Client) -> None:
-        await (await client.open("/file", "rw", create=True)).close()
+        file = await client.open("/file", "rw", create=True)
+        await file.lock(0, 10)
         await client.session(2)
         await client.session(2, owner=b"somebody else")
         await client.close()
         await client.close()
-        assert not server.sessions and not server.stateids
+        assert (
+            not server.sessions and not server.locks and file.stateid.other not in server.stateids
+        )
         assert server.executed.count(Op.DESTROY_CLIENTID) == 2
+        with pytest.raises(StateLost, match="closed"):
+            await file.read(0, 1)
         with pytest.raises(Exception, match="closed"):
             await client.stat("/")
 

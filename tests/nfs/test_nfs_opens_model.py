@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from opening import World, refused
 
 from livedma.nfs.clients import Client
 from livedma.nfs.locks import FirstLock, Range
+from livedma.nfs.mirror import local_lock
 from livedma.nfs.numbers import Status
 from livedma.nfs.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import ANONYMOUS, Stateid
@@ -228,6 +230,23 @@ class Machine(RuleBasedStateMachine):
             refused(Status.DENIED, self.world.locks.test, ctx, lock_owner, wanted)
         else:
             self.world.locks.test(ctx, lock_owner, wanted)
+
+    @invariant()
+    def local_processes_see_all_locks(self) -> None:
+        for file in "ab":
+            fd = os.open(self.world.export / file, os.O_RDONLY)
+            for place in range(8):
+                kinds = {
+                    places[place]
+                    for key, held in self.model.items()
+                    if key[2] == file
+                    for places in held.locks.values()
+                    if place in places
+                }
+                seen = local_lock(fd, place, place, True)
+                assert (seen is not None) == bool(kinds)
+                assert seen is None or seen.is_exclusive == (True in kinds)
+            os.close(fd)
 
     @invariant()
     def all_are_accounted_for(self) -> None:

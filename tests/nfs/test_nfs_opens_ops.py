@@ -261,6 +261,15 @@ class TestCreating:
 CUT = unchecked(attributes(size=0))
 
 
+def test_an_upgrade_where_there_is_no_room_for_more(tmp_path: Path) -> None:
+    world = World(tmp_path, states_most=1)
+    machine = Machine(world, world.client())
+    opened = machine.open(by_name(b"a"))
+    assert machine.open(by_name(b"a"), access=WRITE).stateid.other == opened.stateid.other
+    refused(Status.DELAY, machine.open, by_name(b"b"))
+    world.close()
+
+
 class TestCutting:
     def size(self, world: World) -> int:
         return (world.export / "a").stat().st_size

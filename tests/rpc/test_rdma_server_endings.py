@@ -276,3 +276,30 @@ def test_only_programs_are_programs() -> None:
         with pytest.raises((TypeError, ValueError)):
             server.set_native_program(object())
         server.set_native_program(None)
+
+
+def test_what_is_over_stays_harmless() -> None:
+    """Whoever still knows a connection may use its levers, even when the device is gone."""
+    stage = Stage()
+    with serving(stage) as (server, device), Peer(device, server.device.address) as peer:
+        peer.reply(peer.call())
+        connection = only_connection(server)
+    assert server.device.closed
+    connection.close()
+    assert connection.endpoint is not None
+    connection.endpoint.credits = 7
+    connection.endpoint.start()
+    assert (connection.is_open, connection.statistics()["credits"]) == (False, 7)
+
+
+def test_a_peer_that_answers_no_reads() -> None:
+    """It has agreed to none at a time: what would need one ends the connection."""
+    stage = Stage()
+    with (
+        serving(stage) as (server, device),
+        Peer(device, server.device.address, responder_resources=0) as peer,
+    ):
+        connection = only_connection(server)
+        peer.reply(peer.call())
+        peer.call(reads=(ReadChunk(4, (peer.segment(0, 8),)),))
+        is_gone(server, stage, connection)

@@ -318,14 +318,18 @@ cdef class Endpoint:
     def start(self):
         """The queue pair is ready to send: what waits for that goes."""
         cdef ldma_endpoint *c = self.live()
+        self.service.port.users += 1  # so that the device waits for us
         with nogil:
             ldma_endpoint_start(c)
+        self.service.port.users -= 1
 
     def close(self):
         """Ends the connection; what is being worked on gets errors. Again does nothing."""
         cdef ldma_endpoint *c = self.live()
+        self.service.port.users += 1
         with nogil:
             ldma_endpoint_close(c)
+        self.service.port.users -= 1
 
     @property
     def is_open(self):
@@ -341,8 +345,10 @@ cdef class Endpoint:
     @credits.setter
     def credits(self, uint32_t value):
         cdef ldma_endpoint *c = self.live()
+        self.service.port.users += 1
         with nogil:
             ldma_endpoint_set_credits(c, value)
+        self.service.port.users -= 1
 
     def statistics(self):
         """struct ldma_endpoint_stats."""
@@ -423,16 +429,20 @@ cdef class SlowCall:
         try:
             c = self.take()
             text, length = PyBytes_AS_STRING(message), <uint64_t>PyBytes_GET_SIZE(message)
+            self.endpoint.service.port.users += 1
             with nogil:
                 ldma_call_answer(c, text, length, view.buf, <uint64_t>view.len, offset)
+            self.endpoint.service.port.users -= 1
         finally:
             PyBuffer_Release(&view)
 
     def drop(self):
         """Ends it without a reply."""
         cdef ldma_call *c = self.take()
+        self.endpoint.service.port.users += 1
         with nogil:
             ldma_call_drop(c)
+        self.endpoint.service.port.users -= 1
 
 
 cdef SlowCall wrap(Service service, ldma_call *c):

@@ -104,6 +104,13 @@ def register(commands: Any) -> None:
     add("--grace", metavar="SECONDS", type=units.positive, help="to reclaim (as long as a lease)")
     add("--slots", metavar="N", type=_slots, default=64, help="of a new session (64)")
     add("--threads", metavar="N", type=units.positive, default=8, help="that serve calls (8)")
+    add(
+        "--store-delay",
+        metavar="TIME",
+        type=units.duration,
+        default=0.0,
+        help="make each access to data take so long, say 5ms: a slow disk, for the lab",
+    )
     parser.set_defaults(run=run, wrong_use=parser.error)
 
 
@@ -156,6 +163,7 @@ def _config(args: argparse.Namespace) -> Config:
         anonymous_uid=args.anonymous[0],
         anonymous_gid=args.anonymous[1],
         slots=args.slots,
+        store_delay_s=args.store_delay,
     )
 
 
@@ -183,8 +191,10 @@ def _wishes(args: argparse.Namespace) -> Wishes:
 
 
 def run(args: argparse.Namespace) -> int:
+    from livedma.nfs.held import allow_all_descriptors
     from livedma.nfs.service import NfsService
 
+    allow_all_descriptors()
     wishes = _wishes(args)
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

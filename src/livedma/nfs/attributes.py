@@ -16,6 +16,7 @@ from typing import Protocol
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.store import Kind, Node, Store, syscalls
+from livedma.nfs.store.failure import translated
 from livedma.nfs.store.metadata import SIZE_MOST
 from livedma.nfs.store.names import NAME_MOST
 
@@ -232,7 +233,7 @@ _ENCODERS: dict[Attr, Callable[[_View], bytes]] = {
         EXCLUSIVE_SETTABLE & supported(view.serving, view.minor)
     ),
     Attr.CHANGE_ATTR_TYPE: lambda view: _u32(_CHANGE_TYPE_IS_TIME_METADATA),
-    Attr.XATTR_SUPPORT: lambda view: _TRUE,
+    Attr.XATTR_SUPPORT: lambda view: _u32(view.serving.store.has_xattrs),
 }
 
 # Of a directory's entry these are known without a look at the file.
@@ -245,6 +246,7 @@ def _plan(wanted: int) -> tuple[bytes, tuple[Callable[[_View], bytes], ...]]:
     return encode_bitmap(wanted), chosen
 
 
+@translated
 def encode_attributes(serving: Serving, node: Node, wanted: int, minor: int) -> bytes:
     """fattr4 with all of `wanted` that there is; what can only be set is INVAL."""
     wanted &= supported(serving, minor)

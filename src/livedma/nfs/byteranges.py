@@ -94,6 +94,25 @@ class ByteRanges(Generic[H]):
         """The holder has a lock."""
         return any(lock.holder is holder for lock in self._by_owner.get(holder.lock_owner, []))
 
+    def of(self, holder: H) -> list[Locked[H]]:
+        """What the holder has, in order."""
+        return [lock for lock in self._by_owner.get(holder.lock_owner, []) if lock.holder is holder]
+
+    def unheld(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The parts of a range that nobody has, in order."""
+        held = sorted(
+            (lock.first, lock.last)
+            for locks in self._by_owner.values()
+            for lock in locks[_beginning(locks, first) :]
+            if lock.first <= last
+        )
+        for begin, end in held:
+            if begin > first:
+                yield first, begin - 1
+            first = max(first, end + 1)
+        if first <= last:
+            yield first, last
+
     def _keep(self, owner: Hashable, locks: list[Locked[H]]) -> None:
         if locks:
             self._by_owner[owner] = locks

@@ -22,12 +22,16 @@ class Config:
     a session's owner may have up to `slots_most` given later. request_bytes and response_bytes: a
     whole RPC message with 1 MiB of data. cached_bytes: of a reply that is kept for repetition.
     states_most: opens, lock-owners and locked ranges of a client. open_files_most: descriptors for
-    opens; None leaves it to RLIMIT_NOFILE.
+    opens; None leaves it to RLIMIT_NOFILE. sync_metadata: changes of names and attributes, too, are
+    on the disk before they are acknowledged; else a crash of the host may undo the last seconds of
+    them (that of the server never does). store_delay_s: how long each access to data takes at
+    least, to have a slow disk in a lab.
     """
 
     lease_s: int = 90
     grace_s: int = 90
     read_only: bool = False
+    sync_metadata: bool = False
     squash: Squash = "root"
     anonymous_uid: int = 65534
     anonymous_gid: int = 65534
@@ -42,6 +46,7 @@ class Config:
     sessions_most: int = 16384
     states_most: int = 16384
     open_files_most: int | None = None
+    store_delay_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.grace_s < self.lease_s:

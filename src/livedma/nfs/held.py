@@ -9,9 +9,15 @@ import threading
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.shares import READ, WRITE
 
-__all__ = ["Descriptors", "Held", "OpenFds"]
+__all__ = ["Descriptors", "Held", "OpenFds", "allow_all_descriptors"]
 
 _SPARE_FDS = 256  # for connections, directories, what operations open for themselves
+
+
+def allow_all_descriptors() -> None:
+    """Raises this process's limit as far as it may: for a process that is a server and no more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Descriptors:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from livedma._native.accelerator import KINDS
 from livedma.errors import LivedmaError
 from livedma.rpc.rdma_server import RdmaConnection
 
@@ -29,6 +30,7 @@ class Levers:
             self.clients,
             self.sessions,
             self.connections,
+            self.counters,
             self.waits,
             self.set_credits,
             self.set_slots,
@@ -72,6 +74,15 @@ class Levers:
             for one in server.connections()
         ]
         return [_facts(connection) for connection in self._rdma()] + tcp
+
+    def counters(self) -> dict[str, Any]:
+        """What was served without Python, and why the rest was left; storage times by operation."""
+        accelerator = self._service.accelerator
+        return {
+            "accelerator": accelerator.counters,
+            **{kind: accelerator.served(kind) for kind in KINDS},
+            "storage": {kind: _histogram(accelerator.storage_times(kind)) for kind in KINDS},
+        }
 
     def waits(self, connection: int) -> dict[str, Any]:
         """How long calls of a connection waited: for data buffers, for the send queue."""

@@ -1,20 +1,23 @@
 """Byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and FREE_STATEID.
 
-Locks are advisory: READ and WRITE do not look at them. Local processes of the server's machine
-neither see them nor are seen: their locks belong to descriptors, which come and go here
-with opens and are shared by lock-owners, so that what one of them unlocks the others would lose.
+Locks are advisory: READ and WRITE do not look at them. Local processes see them, and are seen, by a
+mirror of each file's locks (`livedma.nfs.mirror`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from livedma.nfs.byteranges import LAST, Locked
+from livedma.nfs.held import Held
+from livedma.nfs.mirror import LocalLock, Mirror, local_lock
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.opened import LockState, OpenFile, OpenState
 from livedma.nfs.opens import client_of
-from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import Stateid, resolve
 from livedma.rpc.xdr import Encoder
 
@@ -67,16 +70,21 @@ class Locks:
         """LOCK. Nobody waits here: a client that wants to be told when to try again polls."""
         server, client = self._server, client_of(ctx)
         server.recovery.admit(client, is_reclaim=is_reclaim, now=server.clock())
-        while True:
-            with server.lock:
-                open_state, owner = self._locker(ctx, locker)
-                _check_mode(open_state, wanted)
-                in_the_way = _conflicts(open_state.file, (client.number, owner), wanted)
-                if not in_the_way:
-                    return self._grant(open_state, owner, wanted)
-                refusal = NfsError(Status.RECLAIM_CONFLICT) if is_reclaim else denied(in_the_way[0])
-                server.opens.oust({lock.holder.open_state.client for lock in in_the_way}, refusal)
-            server.recovery.settle()
+        self._prepare_mirror(ctx)
+        try:
+            while True:
+                with server.lock:
+                    open_state, owner = self._locker(ctx, locker)
+                    _check_mode(open_state, wanted)
+                    in_the_way = _conflicts(open_state.file, (client.number, owner), wanted)
+                    if not in_the_way:
+                        return self._grant(open_state, owner, wanted)
+                    self._oust(in_the_way)
+                server.recovery.settle()
+        except NfsError as refused:
+            if is_reclaim and refused.status == Status.DENIED:
+                raise NfsError(Status.RECLAIM_CONFLICT) from None
+            raise
 
     def test(self, ctx: Context, owner: bytes, wanted: Range) -> None:
         """LOCKT: DENIED if a lock could not be had now."""
@@ -85,22 +93,27 @@ class Locks:
             raise NfsError(Status.GRACE)
         with server.lock:
             file = server.opens.file(ctx.node)
-            if file is None:
-                return
-            in_the_way = _conflicts(file, (client.number, owner), wanted)
+            in_the_way = _conflicts(file, (client.number, owner), wanted) if file else []
             if in_the_way:
-                server.opens.oust(
-                    {lock.holder.open_state.client for lock in in_the_way}, denied(in_the_way[0])
-                )
+                self._oust(in_the_way)
+                file = server.opens.file(ctx.node)  # may have gone with them
+            mirror = file.mirror if file else None
+            if mirror is not None:
+                local = mirror.in_the_way(wanted.first, wanted.last, wanted.is_exclusive)
+        if mirror is None:
+            local = self._local_lock(ctx, wanted)
+        if local is not None:
+            raise denied(local)
 
     def unlock(self, ctx: Context, stateid: Stateid, wanted: Range) -> Stateid:
         """LOCKU: also of what was not locked."""
         with self._server.lock:
             lock = self._find(ctx, stateid)
-            ranges = lock.open_state.file.ranges
-            before = ranges.count(lock.lock_owner)
-            ranges.unlock(lock.lock_owner, wanted.first, wanted.last)
-            more = ranges.count(lock.lock_owner) - before
+            file = lock.open_state.file
+            before = file.ranges.count(lock.lock_owner)
+            file.ranges.unlock(lock.lock_owner, wanted.first, wanted.last)
+            file.released(wanted.first, wanted.last)
+            more = file.ranges.count(lock.lock_owner) - before
             self._server.opens.changed_lock(lock, more, is_new=False)
             return lock.stateid
 
@@ -127,17 +140,67 @@ class Locks:
         return state
 
     def _grant(self, open_state: OpenState, owner: bytes, wanted: Range) -> Stateid:
-        opens = self._server.opens
+        opens, file = self._server.opens, open_state.file
         opens.check_room(open_state.client)
+        first, last = wanted.first, wanted.last
+        if file.mirror is not None and not file.mirror.lock(first, last, wanted.is_exclusive):
+            local = file.mirror.in_the_way(first, last, wanted.is_exclusive)
+            # Gone meanwhile, perhaps: then trying again helps.
+            raise NfsError(Status.DELAY) if local is None else denied(local)
         lock = open_state.locks.get(owner)
         is_new = lock is None
         if lock is None:
             lock = opens.add_lock(open_state, owner)
-        ranges = open_state.file.ranges
-        before = ranges.count(lock.lock_owner)
-        ranges.lock(lock, wanted.first, wanted.last, wanted.is_exclusive)
-        opens.changed_lock(lock, ranges.count(lock.lock_owner) - before, is_new=is_new)
+        before = file.ranges.count(lock.lock_owner)
+        file.ranges.lock(lock, first, last, wanted.is_exclusive)
+        opens.changed_lock(lock, file.ranges.count(lock.lock_owner) - before, is_new=is_new)
         return lock.stateid
+
+    def _oust(self, in_the_way: list[Locked[LockState]]) -> None:
+        clients = {lock.holder.open_state.client for lock in in_the_way}
+        self._server.opens.oust(clients, denied(in_the_way[0]))
+
+    def _prepare_mirror(self, ctx: Context) -> None:
+        """Before the first lock of a file: local processes are to see it."""
+        server = self._server
+        with server.lock:
+            file = server.opens.file(ctx.node)
+            if file is None or file.mirror is not None:
+                return
+        held = self._open_mirror(ctx)
+        if held is None:
+            return
+        with server.lock:
+            file = server.opens.file(ctx.node)
+            if file is not None and file.mirror is None:
+                file.mirror = Mirror(held)
+                return
+        held.drop()
+
+    def _open_mirror(self, ctx: Context) -> Held | None:
+        """A descriptor for as many kinds of locks as the server itself can have."""
+        for access in (READ,) if self._server.config.read_only else (BOTH, READ, WRITE):
+            fd = self._open_as_server(ctx, access)
+            if fd is not None:
+                return self._server.opens.descriptors.hold(fd, access)
+        return None
+
+    def _local_lock(self, ctx: Context, wanted: Range) -> LocalLock | None:
+        """As a mirror would tell, of a file without one."""
+        fd = self._open_as_server(ctx, READ)
+        if fd is None:
+            return None
+        try:
+            return local_lock(fd, wanted.first, wanted.last, wanted.is_exclusive)
+        finally:
+            os.close(fd)
+
+    def _open_as_server(self, ctx: Context, access: int) -> int | None:
+        """None: not even the server may; or nobody, as with a program that runs."""
+        store = self._server.store
+        with store.actor.as_server(), contextlib.suppress(NfsError):
+            return store.open(ctx.node, bool(access & READ), bool(access & WRITE))
+        return None
 
 
 def _conflicts(file: OpenFile, owner: tuple[int, bytes], wanted: Range) -> list[Locked[LockState]]:
@@ -150,12 +213,12 @@ def _check_mode(open_state: OpenState, wanted: Range) -> None:
         raise NfsError(Status.OPENMODE)
 
 
-def denied(lock: Locked[LockState]) -> NfsError:
-    """The refusal that says which lock is in the way."""
+def denied(lock: Locked[LockState] | LocalLock) -> NfsError:
+    """The refusal that says which lock is in the way; local ones are nobody's."""
     body = Encoder()
     body.u64(lock.first)
     body.u64(_TO_THE_END if lock.last == LAST else lock.last - lock.first + 1)
     body.enum(WRITE_LT if lock.is_exclusive else READ_LT)
-    body.u64(lock.holder.client_number)
-    body.opaque(lock.holder.owner)
+    body.u64(lock.holder.client_number if isinstance(lock, Locked) else 0)
+    body.opaque(lock.holder.owner if isinstance(lock, Locked) else b"")
     return NfsError(Status.DENIED, bytes(body))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from livedma.nfs.byteranges import ByteRanges
 from livedma.nfs.held import OpenFds
+from livedma.nfs.mirror import Mirror
 from livedma.nfs.shares import Share
 from livedma.nfs.states import Versioned
 
@@ -24,6 +25,13 @@ class OpenFile:
         self.handle = node.handle
         self.opens: dict[tuple[int, bytes], OpenState] = {}
         self.ranges: ByteRanges[LockState] = ByteRanges()
+        self.mirror: Mirror | None = None
+
+    def released(self, first: int, last: int) -> None:
+        """Somebody has unlocked this: local processes see what the others have left."""
+        if self.mirror is not None:
+            for gap in self.ranges.unheld(first, last):
+                self.mirror.unlock(*gap)
 
 
 class OpenState(Versioned):

@@ -216,12 +216,13 @@ class Opens:
 
     def remove_lock(self, lock: LockState) -> None:
         """A lock-owner goes, with the locks that it got by this open."""
-        ranges = lock.open_state.file.ranges
-        before = ranges.count(lock.lock_owner)
-        ranges.drop(lock)
-        gone = before - ranges.count(lock.lock_owner)
+        file = lock.open_state.file
+        gone = file.ranges.of(lock)
+        file.ranges.drop(lock)
+        for one in gone:
+            file.released(one.first, one.last)
         del lock.open_state.locks[lock.owner]
-        self._of_client[lock.client_number].count -= 1 + gone
+        self._of_client[lock.client_number].count -= 1 + len(gone)
         self._retract(lock)
 
     def _retract(self, state: OpenState | LockState) -> None:
@@ -301,14 +302,17 @@ class Opens:
             self.remove_lock(lock)
         self._retract(state)
         del state.file.opens[state.client.number, state.owner]
+        needless = state.fds.clear()
         if not state.file.opens:
             del self._files[state.file.key]
+            if state.file.mirror is not None:
+                needless.append(state.file.mirror.held)
         holdings = self._of_client[state.client.number]
         holdings.opens.remove(state)
         holdings.count -= 1
         if not holdings.opens:
             del self._of_client[state.client.number]
-        return state.fds.clear()
+        return needless
 
     def _client_gone(self, client: Client) -> None:
         needless: list[Held] = []

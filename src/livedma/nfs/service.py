@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from livedma._native.accelerator import Accelerator
 from livedma.errors import LivedmaError
 from livedma.nfs.config import Config
 from livedma.nfs.control import ControlServer
@@ -82,7 +83,12 @@ class NfsService:
         persist = stack.enter_context(Persist(state))
         store = Store(self.directory, secret=persist.secret("handles"), config=config)
         stack.callback(store.close)
-        return Server(store, persist, config)
+        self.accelerator = Accelerator(
+            store.changes, store.write_verifier, threads=self.wishes.threads
+        )
+        stack.callback(self.accelerator.close)
+        self.accelerator.store_delay_s = config.store_delay_s
+        return Server(store, persist, config, accelerator=self.accelerator)
 
     def _listen_tcp(self, address: str) -> TcpServer:
         wishes = self.wishes
@@ -97,11 +103,13 @@ class NfsService:
     def _listen_rdma(self, stack: ExitStack, address: str) -> RdmaServer:
         wishes = self.wishes
         device = stack.enter_context(Device(address))
-        return stack.enter_context(
+        rdma = stack.enter_context(
             RdmaServer(
                 device, wishes.rdma_port or 0, self._program, wishes.rdma, allow=wishes.allow
             )
         )
+        rdma.set_native_program(self.accelerator.capsule)
+        return rdma
 
     def close(self) -> None:
         """Cuts all connections and ends; state that a restart needs stays."""

@@ -10,7 +10,8 @@ from livedma.nfs.client.errors import (
     WritesLost,
 )
 from livedma.nfs.client.file import File
-from livedma.nfs.client.session import HandedOver, Session
+from livedma.nfs.client.hand_over import HandedOver
+from livedma.nfs.client.session import Session
 
 __all__ = [
     "BadReply",

@@ -59,7 +59,9 @@ class File(FileLocks):
 
     @property
     def session(self) -> Session:
-        return self._session
+        """That it was opened through; another of the same client id if that cannot be used."""
+        others = self._session.identity.sessions
+        return self._session if self._session.is_open or not others else others[0]
 
     @property
     def handle(self) -> bytes:
@@ -80,7 +82,7 @@ class File(FileLocks):
     async def read_into(self, offset: int, buffer: bytearray | memoryview) -> int:
         """Fills a buffer; how many bytes there were up to the end of the file."""
         view = memoryview(buffer).cast("B")
-        most = self._session.read_bytes
+        most = self.session.read_bytes
         starts = range(0, len(view), most)
 
         async def piece(at: int) -> int:
@@ -117,7 +119,7 @@ class File(FileLocks):
     async def write(self, offset: int, data: Buffer, stable: Stable = Stable.UNSTABLE) -> int:
         """Writes all of the data; its length."""
         view = memoryview(data).cast("B")
-        most = self._session.write_bytes
+        most = self.session.write_bytes
 
         async def piece(at: int) -> None:
             await self._write_piece(offset + at, view[at : at + most], stable)
@@ -272,23 +274,10 @@ class File(FileLocks):
             if self._unstable and not self._state.lost:
                 await self.commit()
         finally:
-            await self._close()
-
-    async def _close(self) -> None:
-        state = self._state
-        async with state.changing:
             try:
-                if not state.lost:
-                    await self._unlock_all()
-                    await self._perform(
-                        lambda: [putfh(self.handle), open_codec.close(state.stateid)],
-                        is_changing=True,
-                    )
-            except StateLost:
-                pass  # What is gone is closed.
+                await self._state.release(self.session)
             finally:
-                self._session.identity.opens.discard(state)
-                state.lost = state.lost or "it is closed"
+                self._session.identity.opens.discard(self._state)
 
     def _io_stateid(self) -> Stateid:
         """For data: the newest of its kind, so that calls may overtake changes of the state."""
@@ -312,14 +301,14 @@ class File(FileLocks):
                 state.check()
             generations = [state.generation for state in states]
             try:
-                return await self._session.compound(*build(), path=self.path)
+                return await self.session.compound(*build(), path=self.path)
             except OperationFailed as failed:
                 if failed.status not in LOST:
                     raise
                 error = failed
             for state, generation in zip(states, generations, strict=True):
                 is_held = is_changing and state is self._state
-                await state.renew(self._session, generation, is_held=is_held)
+                await state.renew(self.session, generation, is_held=is_held)
         raise StateLost(f"{self.path}: the server takes it away again and again: {error}")
 
 

@@ -106,11 +106,6 @@ class FileLocks(ABC):
             state.stateid = done[done_by[0]]
         state.ranges = without(state.ranges, start, length)
 
-    async def _unlock_all(self) -> None:
-        for state in self._state.locks.values():
-            if state.ranges:
-                await self._unlock(state, 0, None)
-
     async def test_lock(
         self,
         start: int = 0,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from livedma.nfs.client.codec import session as codec
 from livedma.nfs.client.codec.attribute import getattr_of
@@ -38,18 +39,19 @@ class Identity:
         self.read_most = self.write_most = _DATA_MOST  #: bytes of one READ or WRITE
         self.opens: set[OpenState] = set()
         self.recoveries = 0  #: how often sessions or state had to be got back
+        #: Held from when CREATE_SESSION is sent until it is answered, by whatever connection:
+        #: another one with the same sequence would be taken for its repetition.
+        self.creating = asyncio.Lock()
         self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
         self._sequence = 0  # of CREATE_SESSION
-        self._creating = (
-            asyncio.Lock()
-        )  # one after the other: a second with its number is a repetition
         self._sessions: list[Session] = []
         self._mending = asyncio.Lock()
         self._is_ready = asyncio.Event()
         self._is_ready.set()
         self._heard_s = asyncio.get_running_loop().time()
         self._renewal: asyncio.Task[None] | None = None
-        self._reclaiming: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owes_reclaim = False  # the client id is new, and its state was not all got back
         self._is_closed = False
 
     @property
@@ -57,8 +59,10 @@ class Identity:
         return tuple(self._sessions)
 
     async def ready(self) -> None:
-        """Waits while state is being got back."""
+        """Waits while state is being got back; what is left of that is done first."""
         await self._is_ready.wait()
+        for session in self._sessions[:1] if self._owes_reclaim else ():
+            await self.recover(session, session.session_id)
 
     async def begin(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
         """Introduces itself to the server, with a first session."""
@@ -73,7 +77,17 @@ class Identity:
     async def session(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
         """Another session."""
         session = Session(self, connection, wanted)
-        await session.create(Backoff(self.terms.patience_s))
+        backoff = Backoff(self.terms.patience_s)
+        while True:
+            try:
+                await session.create(backoff)
+                break
+            except OperationFailed as failed:
+                if failed.status not in _STALE or not self._sessions or backoff.is_over:
+                    raise
+            known = self._sessions[0]
+            await self.recover(known, known.session_id)
+            await backoff.wait()
         self._sessions.append(session)
         return session
 
@@ -82,20 +96,30 @@ class Identity:
             self._sessions.remove(session)
 
     async def close(self) -> None:
-        """Gives everything back, as far as the server can be reached. Idempotent."""
+        """Gives everything back, as far as the server can be reached; also files that are open, but
+        without a commit. Idempotent.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        for task in (self._renewal, self._reclaiming):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        tasks = [*self._tasks, *([self._renewal] if self._renewal is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         sessions = self.sessions
         with contextlib.suppress(TimeoutError, RpcError, NfsError):
             async with asyncio.timeout(_GOODBYE_S):
+                await self._close_files()
                 for session in sessions:
                     await session.close()
                 await self._destroy(sessions)
+
+    async def _close_files(self) -> None:
+        """Who still has one open learns that it is closed."""
+        opens, self.opens = self.opens, set()
+        for session in self._sessions[:1]:
+            closing = (state.release(session) for state in opens)
+            await asyncio.gather(*closing, return_exceptions=True)
 
     async def _destroy(self, sessions: Sequence[Session]) -> None:
         destroy = codec.destroy_clientid(self.client_id)
@@ -109,13 +133,14 @@ class Identity:
     async def create_session(
         self, connection: Connection, transport: Transport, wanted: codec.ChannelLimits
     ) -> codec.Created:
-        """CREATE_SESSION, sent once; after a `ConnectionLost` it is to be sent again."""
-        async with self._creating:
-            create = codec.create_session(self.client_id, self._sequence, wanted)
-            outcome = await connection.perform(transport, self.terms, [create])
-            if outcome.error is not None:
-                raise outcome.error
-            self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        """CREATE_SESSION, sent once; who holds `creating` sends it again after a
+        `ConnectionLost`.
+        """
+        create = codec.create_session(self.client_id, self._sequence, wanted)
+        outcome = await connection.perform(transport, self.terms, [create])
+        if outcome.error is not None:
+            raise outcome.error
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         self._heard_s = asyncio.get_running_loop().time()
         created = outcome.results[create]
         if created.fore.slots > wanted.slots or created.fore.operations < 2:
@@ -128,12 +153,30 @@ class Identity:
         if flags & codec.StatusFlag.RESTART_RECLAIM_NEEDED and self._is_ready.is_set():
             # Its sessions outlive a restart, other state does not.
             self._is_ready.clear()
-            self._reclaiming = asyncio.create_task(self._reclaim_alone(), name="nfs reclaim")
+            self._start(self._reclaim_alone())
 
     async def recover(self, session: Session, session_id: bytes) -> None:
-        """Gets sessions and state back, unless that was done since `session` had this id."""
+        """Gets sessions and state back, unless that was done since `session` had this id.
+
+        Goes on if the caller does not want to wait: others need it as well.
+        """
+        await asyncio.shield(self._start(self._recover(session, session_id)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name="nfs recovery")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # is for who waits, if anybody still does
+
+    async def _recover(self, session: Session, session_id: bytes) -> None:
         async with self._mending:
-            if session.session_id != session_id or self._is_closed:
+            is_done = session.session_id != session_id and not self._owes_reclaim
+            if is_done or self._is_closed:
                 return
             self._is_ready.clear()
             try:
@@ -144,13 +187,12 @@ class Identity:
 
     async def _mend(self, broken: Session, backoff: Backoff) -> None:
         """One session may be lost, or all: the client id tells."""
-        has_lost_all = False
         while True:
             try:
-                has_lost_all |= await self._exchange(broken.connections[0], backoff)
-                for session in self.sessions if has_lost_all else [broken]:
+                self._owes_reclaim |= await self._exchange(broken.connections[0], backoff)
+                for session in self.sessions if self._owes_reclaim else [broken]:
                     await session.create(backoff)
-                if has_lost_all:
+                if self._owes_reclaim:
                     await self._reclaim(broken)
                 return
             except OperationFailed as failed:
@@ -177,7 +219,12 @@ class Identity:
     async def _reclaim(self, session: Session) -> None:
         for state in tuple(self.opens):
             await state.reclaim(session)
-        await session.compound(codec.reclaim_complete(), urgent=True)
+        try:
+            await session.compound(codec.reclaim_complete(), urgent=True)
+        except OperationFailed as failed:
+            if failed.status != Status.COMPLETE_ALREADY:
+                raise
+        self._owes_reclaim = False
 
     async def _exchange(self, connection: Connection, backoff: Backoff) -> bool:
         """EXCHANGE_ID; whether the server gave us another client id than before."""

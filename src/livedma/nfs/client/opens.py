@@ -97,6 +97,34 @@ class OpenState:
                 await self._anew(session, "the server took the state away")
         self.check()
 
+    async def release(self, session: Session) -> None:
+        """Unlocks and closes it; what the server has taken away is closed."""
+        async with self.changing:
+            if self.lost:
+                return
+            try:
+                while not await self._released(session):
+                    pass  # It was got back meanwhile, under another stateid.
+            finally:
+                self.lost = "it is closed"
+
+    async def _released(self, session: Session) -> bool:
+        generation = self.generation
+        try:
+            for state in self.locks.values():
+                if state.ranges and state.stateid is not None:
+                    unlock = lock_codec.locku(lock_codec.Range(0, None, True), state.stateid)
+                    done = await session.compound(putfh(self.handle), unlock, path=self.path)
+                    state.stateid, state.ranges = done[unlock], []
+            await session.compound(
+                putfh(self.handle), open_codec.close(self.stateid), path=self.path
+            )
+        except OperationFailed as failed:
+            if failed.status not in LOST:
+                raise
+            return self.generation == generation
+        return True
+
     async def _anew(self, session: Session, why: str, *, urgent: bool = False) -> None:
         # Between, others may have had the locks: what they protected may have changed.
         if self.has_locks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from livedma.nfs.client.bindings import Bindings
@@ -12,6 +11,7 @@ from livedma.nfs.client.codec import session as codec
 from livedma.nfs.client.connection import Backoff, Connection
 from livedma.nfs.client.errors import OperationFailed, OutcomeUnknown
 from livedma.nfs.client.files import Files
+from livedma.nfs.client.hand_over import HandedOver, HandedSlot
 from livedma.nfs.client.operation import Operation, Outcome, Results
 from livedma.nfs.client.slots import Slot, SlotTable
 from livedma.nfs.numbers import Op, Status
@@ -20,7 +20,7 @@ from livedma.rpc.client import ConnectionLost, RpcError, Transport
 if TYPE_CHECKING:
     from livedma.nfs.client.identity import Identity
 
-__all__ = ["HandedOver", "HandedSlot", "Session", "SessionBroken"]
+__all__ = ["Session", "SessionBroken"]
 
 _RECOVERIES_MOST = 5  # of one call: a server that loses every session is not worth more
 _REFUSALS_MOST = 8
@@ -48,26 +48,6 @@ class _TakeAnother(Exception):
 
 class _AnsweredBefore(Exception):
     """The call was executed, and its result is not to be had."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandedSlot:
-    """A slot that is free: its number, and the sequence of the next call in it."""
-
-    number: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class HandedOver:
-    """All that somebody else needs to go on using a session."""
-
-    session_id: bytes
-    client_id: int
-    minor: int
-    slots: tuple[HandedSlot, ...]
-    limits: codec.ChannelLimits
-    lease_s: float
 
 
 class Session(Files):
@@ -106,6 +86,11 @@ class Session(Files):
         return self._table.session_id
 
     @property
+    def is_open(self) -> bool:
+        """Neither closed nor handed over."""
+        return not self._closed
+
+    @property
     def limits(self) -> codec.ChannelLimits:
         """What the server agreed to."""
         return self._limits
@@ -139,22 +124,30 @@ class Session(Files):
     async def create(self, backoff: Backoff) -> None:
         """Makes the session at the server, or makes it anew: what it had is forgotten."""
         connection = self.connections[0]
+        async with self._identity.creating:
+            created, transport = await self._created(connection, backoff)
+        self._limits = created.fore
+        self._bindings.begin(created.session_id, connection, transport)
+        self._table.close()
+        self._table = SlotTable(created.session_id, created.fore.slots)
+
+    async def _created(
+        self, connection: Connection, backoff: Backoff
+    ) -> tuple[codec.Created, Transport]:
         while True:
             transport = await connection.ensure(backoff)
             try:
-                created = await self._identity.create_session(connection, transport, self._wanted)
-                break
-            except ConnectionLost:  # CREATE_SESSION has a sequence of its own: it is repeated.
+                return (
+                    await self._identity.create_session(connection, transport, self._wanted),
+                    transport,
+                )
+            except ConnectionLost:  # It has a sequence of its own: it can be repeated.
                 if backoff.is_over:
                     raise
             except OperationFailed as failed:
                 if failed.status != Status.DELAY or backoff.is_over:
                     raise
             await backoff.wait()
-        self._limits = created.fore
-        self._bindings.begin(created.session_id, connection, transport)
-        self._table.close()
-        self._table = SlotTable(created.session_id, created.fore.slots)
 
     async def bind(self, connection: Connection) -> None:
         """Lets the session use another connection, too."""
@@ -167,26 +160,23 @@ class Session(Files):
     async def hand_over(self) -> HandedOver:
         """Ends the use of the session here, but leaves it at the server, for somebody else.
 
-        Waits for calls under way. Its files stay open, their leases are renewed as long as the
-        client has another session.
+        Waits for calls under way. Files that were opened through it go through another session of
+        the client id, which has to have one: that is what renews the lease.
         """
         self._use()
-        table, held = self._table, []
-        for _ in range(table.limit):
-            slot = await table.acquire()
-            if slot is None:
-                raise SessionBroken("the session was lost")
-            held.append(slot)
+        table = self._table
+        self._closed = "it was handed over"
+        await table.drained()
+        for slot in table.slots:
             if slot.in_doubt:
                 await self._resolve(table, slot, Backoff(self._identity.terms.patience_s))
-        self._closed = "it was handed over"
         self._identity.forget(self)
         table.close()
         return HandedOver(
             table.session_id,
             self._identity.client_id,
             self._identity.terms.minor,
-            tuple(HandedSlot(slot.number, slot.sequence) for slot in held),
+            tuple(HandedSlot(slot.number, slot.sequence) for slot in table.slots),
             self._limits,
             self._identity.lease_s,
         )
@@ -222,7 +212,7 @@ class Session(Files):
         """
         can_repeat = all(one.is_repeatable for one in operations)
         backoff = Backoff(self._identity.terms.patience_s)
-        recoveries = 0
+        recoveries = answered = 0
         while True:
             if not urgent:
                 await self._identity.ready()
@@ -233,13 +223,15 @@ class Session(Files):
             except _TakeAnother:
                 continue
             except _AnsweredBefore:
-                if not can_repeat:
+                answered += 1
+                if not can_repeat or answered > _REFUSALS_MOST:
                     raise OutcomeUnknown(_unknown(operations, path)) from None
                 continue
             except SessionBroken as broken:
                 recoveries += 1
                 if urgent or recoveries > _RECOVERIES_MOST:
                     raise
+                self._use()
                 await self._identity.recover(self, table.session_id)
                 if broken.may_be_executed and not can_repeat:
                     raise OutcomeUnknown(_unknown(operations, path)) from None
@@ -277,7 +269,8 @@ class Session(Files):
         keep = any(one.keeps_reply for one in operations)
         highest = table.highest_used
         is_repeated = False
-        for _ in range(_REFUSALS_MOST):
+        refusals = 0
+        while True:
             while True:
                 connection, transport = await self._carrier(table, backoff, is_repeated)
                 number = table.next_call()
@@ -289,19 +282,22 @@ class Session(Files):
                     )
                     break
                 except ConnectionLost:
-                    is_repeated = True
                     if backoff.is_over:
                         raise
+                    if is_repeated:  # The first time, there is nothing to wait for.
+                        await backoff.wait()
+                    is_repeated = True
             if outcome.error is None or outcome.failed_at > 0:
                 slot.advance()
                 self._heard(table, number, outcome.results[first])
                 if outcome.status == Status.RETRY_UNCACHED_REP:  # as RFC 8881 has it: behind it
                     raise _AnsweredBefore
                 return outcome
+            refusals += outcome.status != Status.DELAY
+            if refusals > _REFUSALS_MOST:
+                raise outcome.error
             await self._refused(table, slot, outcome, is_repeated, backoff)
             highest = slot.number
-        assert outcome.error is not None
-        raise outcome.error
 
     async def _refused(
         self, table: SlotTable, slot: Slot, outcome: Outcome, is_repeated: bool, backoff: Backoff
@@ -352,6 +348,7 @@ class Session(Files):
             except ConnectionLost:
                 if backoff.is_over:
                     raise
+                await backoff.wait()
                 continue
             if outcome.error is None:
                 slot.advance()

@@ -49,6 +49,8 @@ class SlotTable:
         self._sent = 0
         self._heard = 0
         self._is_closed = False
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     @property
     def limit(self) -> int:
@@ -97,6 +99,12 @@ class SlotTable:
         if not is_gone:
             heapq.heappush(self._doubtful if slot.in_doubt else self._free, slot.number)
         self._wake()
+        if not self._used:
+            self._is_idle.set()
+
+    async def drained(self) -> None:
+        """Waits until no slot is in use. Who waits for one comes first."""
+        await self._is_idle.wait()
 
     def next_call(self) -> int:
         """Counts a call that is about to be sent; `update` wants to know which one it was."""
@@ -140,6 +148,7 @@ class SlotTable:
             if heap and heap[0] < self._limit:
                 slot = self._slots[heapq.heappop(heap)]
                 self._used.add(slot.number)
+                self._is_idle.clear()
                 return slot
         return None
 

@@ -165,7 +165,7 @@ class Runner:
         try:
             await self._add(client, number)
         except OperationFailed as error:
-            advice = ": use a --dir that can be written" if error.op == Op.OPEN else ""
+            advice = ": use a --dir that can be written" if error.op in (Op.OPEN, Op.LOOKUP) else ""
             self._state.refused.append(f"session {number}: {error}{advice}")
         except RpcError as error:
             self._state.refused.append(f"session {number}: {error}")

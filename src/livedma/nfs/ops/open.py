@@ -113,8 +113,8 @@ def _check(ctx: Context, asked: OpenArguments) -> None:
     if server.config.read_only and (asked.share.access & WRITE or asked.creation is not None):
         raise NfsError(Status.ROFS)
     server.recovery.admit(client_of(ctx), is_reclaim=is_reclaim, now=server.clock())
-    # Before a file is made that could then not be opened.
-    server.opens.check_room_for_one(client_of(ctx))
+    if asked.creation is not None:  # Or a file would be made that could then not be opened.
+        server.opens.check_room_for_one(client_of(ctx))
 
 
 def _find(ctx: Context, asked: OpenArguments) -> _Found:

@@ -18,7 +18,7 @@ from livedma.nfs.store.changes import ChangeInfo
 from livedma.nfs.store.credentials import Actor, Identity, SquashRules
 from livedma.nfs.store.failure import translated
 from livedma.nfs.store.handles import Handles, KernelHandles
-from livedma.nfs.store.node import Node
+from livedma.nfs.store.node import Kind, Node
 from livedma.nfs.store.table import TableHandles
 
 __all__ = ["BENEATH", "Base", "Rules"]
@@ -41,6 +41,10 @@ class Rules(SquashRules, Protocol):
 
     @property
     def read_only(self) -> bool: ...
+    @property
+    def sync_metadata(self) -> bool: ...
+    @property
+    def store_delay_s(self) -> float: ...
 
 
 def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles] | None:
@@ -61,9 +65,17 @@ def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handle
         return None
 
 
-def _plain(path: Path, secret: bytes) -> tuple[int, Handles]:
+def _plain(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles]:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return fd, TableHandles(secret, fd)
+    return fd, TableHandles(secret, fd, actor)
+
+
+def _has_xattrs(path: str) -> bool:
+    try:
+        os.getxattr(path, "user.livedma")
+    except OSError as failure:
+        return failure.errno != errno.EOPNOTSUPP
+    return True
 
 
 class Base:
@@ -94,10 +106,11 @@ class Base:
         self.actor = Actor(config)
         path = Path(root)
         private = _private_mount(path, secret, self.actor) if by_kernel else None
-        self._root_fd, self.handles = private or _plain(path, secret)
+        self._root_fd, self.handles = private or _plain(path, secret, self.actor)
         self._enter = syscalls.Link(os.O_PATH | os.O_NOFOLLOW, BENEATH)
         self.root = self._node(os.open(f"/proc/self/fd/{self._root_fd}", os.O_PATH | os.O_CLOEXEC))
         self.links_most = os.fpathconf(self._root_fd, "PC_LINK_MAX")
+        self.has_xattrs = _has_xattrs(self.root.path)
         self.has_birth = syscalls.birth_ns(self._root_fd) is not None
         number = blake2b(self.root.handle, digest_size=8, key=blake2b(secret).digest()).digest()
         self._fsid = int.from_bytes(number, "big") >> 1
@@ -148,8 +161,20 @@ class Base:
         directory.want_directory()
         span = _Span(self.change(directory))
         yield span
+        self._settle(directory)
         self.modified(directory)
         span.after = self.change(directory)
+
+    def _settle(self, node: Node) -> None:
+        """What was changed about a file or directory survives a crash, if that is wanted."""
+        if not self.config.sync_metadata or node.kind not in (Kind.REG, Kind.DIR):
+            return
+        with self.actor.as_server():
+            fd = os.open(node.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def _node(self, fd: int, handle: bytes | None = None) -> Node:
         """Takes the descriptor over."""

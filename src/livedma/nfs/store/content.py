@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from enum import IntEnum
 
 from livedma.nfs.numbers import NfsError, Status
@@ -62,6 +63,7 @@ class Content(Base):
     @translated
     def read(self, fd: int, offset: int, count: int) -> tuple[bytes, bool]:
         """Data and whether the file ends there."""
+        self._be_slow()
         if offset > SIZE_MOST:
             return b"", True
         data = os.pread(fd, min(count, SIZE_MOST - offset), offset)
@@ -74,6 +76,7 @@ class Content(Base):
             raise NfsError(Status.FBIG)
         if not data:
             return 0
+        self._be_slow()
         try:
             return os.pwritev(fd, (data,), offset, _WRITE_FLAGS[stable])
         except OSError as failure:
@@ -84,6 +87,7 @@ class Content(Base):
     @translated
     def sync(self, fd: int) -> None:
         """What was written to the file survives a crash from here on."""
+        self._be_slow()
         try:
             os.fsync(fd)
         except OSError as failure:
@@ -107,6 +111,10 @@ class Content(Base):
         finally:
             os.close(fd)
         return self.verifier
+
+    def _be_slow(self) -> None:
+        if self.config.store_delay_s:
+            time.sleep(self.config.store_delay_s)
 
     def _lost(self, failure: OSError) -> None:
         # The kernel reports a lost page once, perhaps not to who wrote it: a new verifier tells all

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from contextlib import suppress
@@ -23,6 +22,7 @@ from livedma.nfs.store.tree import Tree
 __all__ = ["CreateHow", "CreateMode", "Created", "Creation"]
 
 _MODE = 0o600  # of what the client says nothing about
+_TRIES = 8  # to make or to find what somebody else makes and removes
 _WORD = 0x7FFFFFFF  # of a verifier: seconds that every filesystem can keep
 
 
@@ -118,17 +118,23 @@ class Creation(Tree, Metadata):
         if how.is_exclusive:
             accessed_ns, modified_ns = _times_of(how.verifier)
             settings = replace(settings, accessed_ns=accessed_ns, modified_ns=modified_ns)
-        with self._changing(directory) as change:
-            mode = self._first_mode(directory, settings, _MODE) & 0o777
-            fd = self._make_file(directory, name, mode)
+        directory.want_directory()
+        mode = self._first_mode(directory, settings, _MODE) & 0o777
+        for _ in range(_TRIES):
+            with self._changing(directory) as change:
+                fd = self._make_file(directory, name, mode)
+                if fd is not None:
+                    node = self._fill(directory, name, fd, settings, mode)
             if fd is not None:
-                node = self._fill(directory, name, fd, settings, mode)
-        if fd is not None:
-            return Created(node, change.info, True, fd, settings)
-        node = self._lookup(directory, name)
+                return Created(node, change.info, True, fd, settings)
+            with suppress(FileNotFoundError):  # It was there, and was removed since.
+                return self._found(self._lookup(directory, name), how, change.info)
+        raise NfsError(Status.DELAY)
+
+    def _found(self, node: Node, how: CreateHow, change: ChangeInfo) -> Created:
         if how.mode == CreateMode.GUARDED or (how.is_exclusive and not _has(node, how.verifier)):
             raise NfsError(Status.EXIST)
-        return Created(node, change.info, False)
+        return Created(node, change, False)
 
     def _make_file(self, directory: Node, name: bytes, mode: int) -> int | None:
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
@@ -136,11 +142,6 @@ class Creation(Tree, Metadata):
             return syscalls.open_at(directory.fd, name, flags, mode, BENEATH)
         except FileExistsError:
             return None
-        except OSError as failure:
-            # openat2 looks at the last link before it finds that it must not be there.
-            if failure.errno == errno.ELOOP:
-                return None
-            raise
 
     def _fill(self, directory: Node, name: bytes, fd: int, settings: Settings, mode: int) -> Node:
         try:

@@ -63,6 +63,7 @@ class Metadata(Base):
         """
         for part in settings.in_order():
             self._set(node, part, fd)
+        self._settle(node)
 
     def _set(self, node: Node, settings: Settings, fd: int | None) -> None:
         if settings.size is not None:

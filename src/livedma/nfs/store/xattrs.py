@@ -42,8 +42,7 @@ class Xattrs(Base):
             os.setxattr(node.path, full, value, flags)
         except OSError as failure:
             raise _translated(failure) from failure
-        self.modified(node)
-        return ChangeInfo(before, self.change(node))
+        return self._changed(node, before)
 
     @translated
     def list_xattrs(self, node: Node) -> list[bytes]:
@@ -60,6 +59,10 @@ class Xattrs(Base):
             os.removexattr(node.path, full)
         except OSError as failure:
             raise _translated(failure) from failure
+        return self._changed(node, before)
+
+    def _changed(self, node: Node, before: int) -> ChangeInfo:
+        self._settle(node)
         self.modified(node)
         return ChangeInfo(before, self.change(node))
 
