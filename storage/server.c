@@ -6,6 +6,7 @@
 #include "endpoint_internal.h"
 
 #define BATCH 64                    /* completions handled in a row */
+#define BATCHES 16                  /* and batches, before the rest is looked at */
 #define SLICE_NS UINT64_C(50000000) /* so often the thread looks what else there is to do */
 
 bool service_is_batching(const struct ldma_service *service)
@@ -144,7 +145,7 @@ static void *run(void *arg)
 	while (!__atomic_load_n(&service->is_stopping, __ATOMIC_ACQUIRE)) {
 		ldma_port_wait(config->port, config->cq, config->spin_ns, SLICE_NS);
 		__atomic_add_fetch(&service->stats.wakes, 1, __ATOMIC_RELAXED);
-		while (handle_batch(service) == BATCH)
+		for (int i = 0; i < BATCHES && handle_batch(service) == BATCH; i++)
 			;
 		end_drained(service);
 		end_stalled(service);

@@ -1,4 +1,4 @@
-"""The load against the kernel's nfsd in a guest, over RDMA and TCP: every byte is as it was written."""
+"""The load against the kernel's nfsd in a guest: every byte is as it was written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(guests: Lab, kernel: Rxe) -> Iterator[str]:
 
 
 def load(server: str, proto: Literal["rdma", "tcp"], **options: Any) -> Result:
-    plan = Plan(proto=proto, seconds=2, **options)
+    plan = Plan(proto=proto, **{"seconds": 2.0, **options})
 
     async def run(device: Device | None) -> Result:
         async with asyncio.timeout(LIMIT_S):
@@ -47,7 +47,7 @@ def load(server: str, proto: Literal["rdma", "tcp"], **options: Any) -> Result:
         {"sessions": 4, "rw": "mix"},
         {"sessions": 8, "size": 4096, "depth": 8, "connections": 2},
         {"sessions": 2, "size": 1 << 17, "rw": "mix", "pattern": "sequential"},
-        {"sessions": 4, "ramp": 8.0, "rate": 400.0, "size": 8192},
+        {"sessions": 4, "ramp": 8.0, "rate": 400.0, "size": 8192, "seconds": 8.0},
     ],
     ids=["mix", "two connections", "long", "ramp"],
 )

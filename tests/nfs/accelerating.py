@@ -56,7 +56,7 @@ class Lab:
 def accelerated(directory: Path, content: bytes, **options: Any) -> Iterator[Lab]:
     """A server of one file that everybody may use."""
     export = directory / "export"
-    export.mkdir()
+    export.mkdir(exist_ok=True)
     path = export / NAME.decode()
     path.write_bytes(content)
     path.chmod(0o666)
@@ -74,6 +74,10 @@ def accelerated(directory: Path, content: bytes, **options: Any) -> Iterator[Lab
         yield Lab(server, accelerator, transport, device, path)
 
 
+class LeftError(Exception):
+    """The call was sent, and nobody waits for its reply."""
+
+
 class FileClient(calling.Peer):
     """A client with a session and the file open, at a connection of its own.
 
@@ -86,6 +90,7 @@ class FileClient(calling.Peer):
         self._data: bytes | None = None
         self._room = 0
         self.number = 0  # of the last request in slot 0
+        self.is_leaving = False  # does not wait for replies any more
 
     def _over_the_wire(self, _: object, message: bytes) -> Sequence[Part]:
         xid = self.xid = int.from_bytes(message[:4], "big")
@@ -101,6 +106,8 @@ class FileClient(calling.Peer):
             padded = len(self._data) + -len(self._data) % 4
             message = message[:at] + message[at + padded :]
         self.peer.call(message[4:], xid=xid, **chunks)
+        if self.is_leaving:
+            raise LeftError
         header, reply = self.peer.reply(xid)
         if self._room:
             (written,) = header.writes
@@ -143,6 +150,11 @@ class FileClient(calling.Peer):
         raw = decoder.data[decoder.pos :]
         status, tag, count = Status(decoder.u32()), decoder.opaque(), decoder.u32()
         return calling.Result(status, tag, count, raw, None, decoder)
+
+    def take_over(self, before: FileClient) -> None:
+        """Goes on with its session and file, at the request that it sent last."""
+        self.id, self.handle, self.stateid = before.id, before.handle, before.stateid
+        self.number = before.number
 
     def close_file(self) -> calling.Result:
         def write(out: Encoder) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from livedma._native.accelerator import Accelerator
 from livedma.nfs.clients import Client, principal_of
 from livedma.nfs.config import Config
 from livedma.nfs.context import Context, Credential
@@ -30,11 +31,17 @@ UID = 1000  # who opens, unless somebody else does
 MACHINE = Credential(0, 0)
 
 
-class Accelerator:
-    """Remembers what it was told, and refuses to be told nonsense."""
+class Told:
+    """The accelerator, and what it was told, which must not be nonsense."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._accelerator = Accelerator(store.changes, store.write_verifier, threads=1)
+        self.sessions = self._accelerator.sessions
         self.granted: dict[bytes, dict[str, Any]] = {}
+
+    def close(self) -> None:
+        assert self._accelerator.grants == len(self.granted)
+        self._accelerator.close()
         self.sessions: set[Any] = set()
 
     def grant(
@@ -48,15 +55,16 @@ class Accelerator:
         client: int,
         uid: int,
     ) -> None:
-        assert other not in self.granted
-        os.fstat(fd)
         mine = {key: value for key, value in locals().items() if key not in ("self", "other")}
+        self._accelerator.grant(other, seqid, handle, fd, readable, writable, client, uid)
         self.granted[other] = mine
 
     def update(self, other: bytes, seqid: int, readable: bool, writable: bool) -> None:
+        assert self._accelerator.update(other, seqid, readable, writable)
         self.granted[other] |= {"seqid": seqid, "readable": readable, "writable": writable}
 
     def revoke(self, other: bytes) -> None:
+        assert self._accelerator.revoke(other)
         del self.granted[other]
 
 
@@ -77,10 +85,10 @@ class World:
         self._start()
 
     def _start(self) -> None:
-        self.accelerator = Accelerator()
         self.persist = Persist(self._directory / "state")
         secret = self.persist.secret("handles")
         self.store = Store(self.export, secret=secret, config=self.config)
+        self.accelerator = Told(self.store)
         self.server = Server(
             self.store,
             self.persist,
@@ -92,6 +100,7 @@ class World:
         self.recovery, self.lock = self.server.recovery, self.server.lock
 
     def close(self) -> None:
+        self.accelerator.close()
         self.persist.close()
         self.store.close()
 

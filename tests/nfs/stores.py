@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from livedma.nfs.config import Config
 from livedma.nfs.context import Credential
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.store import CreateHow, CreateMode, Node, Settings, Store
@@ -20,17 +20,9 @@ UNCHECKED = CreateHow(CreateMode.UNCHECKED)
 GUARDED = CreateHow(CreateMode.GUARDED)
 
 
-@dataclass
-class RulesOfTest:
-    read_only: bool = False
-    sync_metadata: bool = False
-    squash: Literal["none", "root", "all"] = "none"
-    anonymous_uid: int = 65534
-    anonymous_gid: int = 65534
-
-
 def make_store(path: Path, by_kernel: bool = True, **rules: Any) -> Store:
-    return Store(path, secret=SECRET, config=RulesOfTest(**rules), by_kernel=by_kernel)
+    config = Config(**({"squash": "none"} | rules))
+    return Store(path, secret=SECRET, config=config, by_kernel=by_kernel)
 
 
 def is_root() -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.nfs import calling
-from tests.nfs.accelerating import FileClient, Lab, accelerated
+from tests.nfs.accelerating import FileClient, Lab, LeftError, accelerated
 from tests.nfs.calling import op
 
 from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import Op, Status
+from needs import needs
+
+pytestmark = pytest.mark.slow
 
 CONTENT = bytes(range(251)) * 1200
 KNOWN = bits(
@@ -134,12 +139,75 @@ def test_write_is_executed_once(lab: Lab, client: FileClient) -> None:
     lab.path.write_bytes(b"others")
     assert client.write(0, b"first", is_again=True).raw == first.raw
     with FileClient(lab) as again:
-        again.id, again.handle, again.stateid = client.id, client.handle, client.stateid
-        again.number = client.number
+        again.take_over(client)
         assert again.write(0, b"first", is_again=True).raw == first.raw
         assert again.write(0, b"again").status == Status.OK
     assert lab.path.read_bytes() == b"agains"
     assert lab.taken == 2
+
+
+@pytest.mark.parametrize("length", [100, 200_000])
+def test_connection_lost_in_the_middle_of_a_write(
+    lab: Lab, client: FileClient, length: int
+) -> None:
+    """Whether its data had come or not: asked again, it is executed, or was."""
+    lab.accelerator.store_delay_s = 0.05
+    data = os.urandom(length)
+    client.is_leaving = True
+    with pytest.raises(LeftError):
+        client.write(0, data, chunk=length > 4096)
+    client.close()
+    with FileClient(lab) as again:
+        again.take_over(client)
+        status = Status.DELAY
+        while status == Status.DELAY:
+            status = again.write(0, data, chunk=length > 4096, is_again=True).status
+        assert status == Status.OK
+        assert lab.path.read_bytes()[:length] == data
+        lab.path.write_bytes(b"others")
+        assert again.write(0, data, chunk=length > 4096, is_again=True).status == Status.OK
+        assert lab.path.read_bytes() == b"others"
+        (session,) = lab.server.sessions.all()
+        counters = session.slots.counters
+        assert counters["writes"] <= 1  # or Python did it
+        assert again.read(0, 6).status == Status.OK
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    needs(os.geteuid() == 0, "mounting takes root")
+    export = tmp_path / "export"
+    export.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(export)]
+    needs(subprocess.run(mount, check=False).returncode == 0, "nothing can be mounted here")
+    yield tmp_path
+    subprocess.run(["umount", str(export)], check=True)
+
+
+def fill_up(path: Path) -> None:
+    with contextlib.suppress(OSError), path.open("wb", 0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+
+def test_full_disk(small_disk: Path) -> None:
+    """A memory file system, too: whether it reads without waiting or not."""
+    content = CONTENT[:100_000]
+    with accelerated(small_disk, content) as lab, FileClient(lab) as client:
+        client.enter()
+        assert client.read(0, 100_000, room=100_000).status == Status.OK
+        assert client.placed == content
+        fill_up(lab.path.parent / "filler")
+        results = []
+        for is_fast in (True, False):
+            lab.set_fast(is_fast)
+            results.append(client.write(250_000, bytes(30_000), GETATTR, chunk=True))
+        assert results[0].status == Status.NOSPC
+        assert but_sequence(results[0]) == but_sequence(results[1])
+        lab.set_fast(True)
+        assert client.write(0, b"there is room for that").status == Status.OK
+        assert lab.taken == 3
+        assert lab.accelerator.served("write")["errors"] == 1
 
 
 def test_read_is_not_kept(client: FileClient) -> None:

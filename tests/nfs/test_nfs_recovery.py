@@ -199,3 +199,53 @@ def test_nobody_passes_while_it_is_being_written(machine: Machine, disk: Disk) -
     first.join(30)
     second.join(30)
     assert passed == [frozenset()]
+
+
+class Peer:
+    """What matters of a client."""
+
+    def __init__(self, owner: bytes, *, has_reclaimed: bool) -> None:
+        self.owner = owner
+        self.has_reclaimed = has_reclaimed
+
+
+def test_before_anybody_gets_something_those_who_did_not_come_are_forgotten(
+    machine: Machine,
+) -> None:
+    for owner in (b"here", b"lost"):
+        machine.recovery.complete(owner)
+    recovery = machine.restart()
+    recovery.complete(b"here")
+    machine.now += GRACE_S
+    recovery.admit(Peer(b"here", has_reclaimed=True), is_reclaim=False, now=machine.now)
+    assert machine.persist.clients() == {b"here"}
+
+
+def test_whoever_reclaims_is_remembered_before_it_gets_anything(machine: Machine) -> None:
+    machine.recovery.complete(b"old")
+    recovery = machine.restart()
+    recovery.admit(Peer(b"old", has_reclaimed=False), is_reclaim=True, now=machine.now)
+    # It never says that it is done, and the server is killed after grace.
+    machine.now += GRACE_S
+    recovery.admit(Peer(b"new", has_reclaimed=True), is_reclaim=False, now=machine.now)
+    assert machine.persist.clients() == {b"old"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "has_reclaimed", "is_reclaim", "status"),
+    [
+        (b"old", False, False, Status.GRACE),
+        (b"new", True, False, Status.GRACE),
+        (b"new", False, True, Status.RECLAIM_BAD),
+        (b"old", True, True, Status.NO_GRACE),
+    ],
+)
+def test_who_gets_nothing_in_grace(
+    machine: Machine, owner: bytes, has_reclaimed: bool, is_reclaim: bool, status: Status
+) -> None:
+    machine.recovery.complete(b"old")
+    recovery = machine.restart()
+    peer = Peer(owner, has_reclaimed=has_reclaimed)
+    with pytest.raises(NfsError) as failed:
+        recovery.admit(peer, is_reclaim=is_reclaim, now=machine.now)
+    assert failed.value.status == status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from calling import (
     sequence,
 )
 
+from livedma.nfs import server as server_module
 from livedma.nfs.channel import ChannelAttributes
 from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
@@ -365,3 +367,22 @@ def test_a_callback_may_be_configured_though_none_comes(peer: Peer) -> None:
     assert peer.status(sequence(session), control) == Status.OK
     wrong = op(Op.BACKCHANNEL_CTL, lambda out: out.u32(0x40000000, 1, 77))
     assert peer.status(sequence(session, 2), wrong) == Status.BADXDR
+
+
+def test_time_goes_on_after_a_tick_that_failed(
+    export: Export, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks = threading.Semaphore(0)
+
+    def fail() -> None:
+        ticks.release()
+        raise RuntimeError
+
+    monkeypatch.setattr(server_module, "TICK_S", 0.01)
+    monkeypatch.setattr(export.server, "tick", fail)
+    export.server.start()
+    try:
+        assert all(ticks.acquire(timeout=20) for _ in range(3))
+    finally:
+        export.server.stop()
+    assert "a tick failed" in caplog.text

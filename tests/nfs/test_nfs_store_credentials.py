@@ -13,13 +13,13 @@ from tests.nfs.stores import (
     BOB,
     ROOT,
     UNCHECKED,
-    RulesOfTest,
     is_root,
     make_file,
     make_store,
     status_of,
 )
 
+from livedma.nfs.config import Config
 from livedma.nfs.context import Credential
 from livedma.nfs.numbers import Status
 from livedma.nfs.store import Access, Identity, Settings, Store, syscalls
@@ -61,7 +61,7 @@ def ids_of_thread() -> list[str]:
     ],
 )
 def test_who_a_client_is(squash: str, credential: Credential, identity: Identity) -> None:
-    rules = RulesOfTest(squash=squash, anonymous_gid=65533)  # type: ignore[arg-type]
+    rules = Config(squash=squash, anonymous_gid=65533)  # type: ignore[arg-type]
     assert Actor(rules).identity(credential) == identity
 
 

@@ -346,7 +346,10 @@ def test_links_and_renames(store: Store, tmp_path: Path) -> None:
     assert status_of(store.rename, store.root, b"e", store.root, b"d") == Status.EXIST
     assert status_of(store.rename, store.root, b"d", d, b"inside") == Status.INVAL
     assert status_of(store.rename, store.root, b"file", file, b"x") == Status.NOTDIR
-    store.rename(store.root, b"file", d, b"second")  # The same file: both names stay.
+    # The same file: both names stay, and nothing changes.
+    for old, directory, new in ((b"file", d, b"second"), (b"file", store.root, b"file")):
+        for change in store.rename(store.root, old, directory, new):
+            assert change.before == change.after
     assert file.stat().st_nlink == 2
     store.rename(store.root, b"d", store.root, b"e")  # Over an empty directory.
     assert sorted(os.listdir(tmp_path)) == ["e", "file"]

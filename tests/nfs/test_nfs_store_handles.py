@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.needs import needs
-from tests.nfs.stores import RulesOfTest, is_root, make_file, make_store, status_of
+from tests.nfs.stores import ALICE, is_root, make_file, make_store, status_of
 
+from livedma.nfs.config import Config
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import Kind, Store
+from livedma.nfs.store import Kind, Settings, Store
+from livedma.nfs.store.credentials import Actor
 from livedma.nfs.store.handles import HANDLE_MOST, Seal
 from livedma.nfs.store.table import TableHandles
 
@@ -167,7 +169,7 @@ def test_handles_of_other_exports_and_secrets_are_forgeries(store: Store, export
     needs(is_root(), "handles of the kernel need root")
     for other in (
         make_store(export / "a"),
-        Store(export, secret=b"another", config=RulesOfTest()),
+        Store(export, secret=b"another", config=Config()),
         make_store(export, not store.is_persistent),
     ):
         assert status_of(store.resolve, other.root.handle) == Status.BADHANDLE
@@ -175,7 +177,7 @@ def test_handles_of_other_exports_and_secrets_are_forgeries(store: Store, export
 
 def test_a_table_keeps_what_was_used_last(export: Path) -> None:
     root = os.open(export, os.O_RDONLY)
-    table = TableHandles(b"secret", root, places_most=2)
+    table = TableHandles(b"secret", root, Actor(Config()), places_most=2)
     names = [b"one", b"two", b"three"]
     handles = []
     for name in names:
@@ -189,6 +191,24 @@ def test_a_table_keeps_what_was_used_last(export: Path) -> None:
     os.close(table.decode(handles[0]))
     os.close(table.decode(handles[2]))
     os.close(root)
+
+
+def test_a_handle_is_good_whatever_the_way_to_it_allows(store: Store, export: Path) -> None:
+    needs(is_root(), "acting as others needs root")
+    directory = store.lookup(store.lookup(store.root, b"a"), b"b")
+    file = make_file(store, directory, b"file")
+    store.setattr(file, Settings(mode=0o644))
+    for path in (export, export / "a", export / "a" / "b"):
+        path.chmod(0o700)
+    with store.acting_as(ALICE):
+        os.close(store.open(store.resolve(file.handle), True, False))
+        assert status_of(store.open, store.resolve(file.handle), True, True) == Status.ACCESS
+        found = store.resolve(directory.handle)
+        assert status_of(store.lookup, found, b"file") == Status.ACCESS
+        assert status_of(store.parent, found) == Status.ACCESS
+    (export / "a" / "b").chmod(0o711)
+    with store.acting_as(ALICE):
+        assert store.parent(found).kind == Kind.DIR
 
 
 def test_a_second_name_keeps_a_file_findable(store: Store) -> None:

@@ -65,6 +65,8 @@ def totals(result: Result) -> Iterator[str]:
             f"fastest {fastest.operations_per_s:,.1f}/s "
             f"(p99 {duration(fastest.latency.quantile_ns(0.99) / 1000)})"
         )
+    if result.late:
+        yield f"            {amount(result.late, 'session')} had not begun when time was up"
     if counters.waited:
         mean_us = counters.waited_ns / counters.waited / 1000
         yield f"credits     {counters.waited:,} waited for one, {duration(mean_us)} on average"

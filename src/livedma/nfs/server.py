@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from livedma.nfs.store import Store
 
 __all__ = ["Server"]
+
+_log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 ACCELERATED_OPERATIONS = 4  # of the longest COMPOUND that is served without Python
@@ -96,4 +99,7 @@ class Server:
 
     def _run(self) -> None:
         while not self._is_stopping.wait(TICK_S):
-            self.tick()
+            try:
+                self.tick()
+            except Exception:  # Leases have to end next time, too.
+                _log.exception("a tick failed")

@@ -7,8 +7,6 @@ Calls are worked on by threads, as far as no native program takes them (`set_nat
 from __future__ import annotations
 
 import itertools
-import os
-import selectors
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -19,9 +17,9 @@ from typing import Any, Literal, Self
 
 from livedma._native.storage import Endpoint, Service, SlowCall
 from livedma.errors import BudgetError, LimitError, LivedmaError, NoRoomError
-from livedma.memory import Pool, PoolClosed
 from livedma.rdma import Device, QueuePair, cm
 from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
+from livedma.rpc.pool_keeper import PoolKeeper
 from livedma.rpc.rdma_memory import ConnectionMemory
 from livedma.rpc.rdma_private import Inline, PrivateData, agree
 from livedma.rpc.service import Network, Program, is_allowed
@@ -216,7 +214,7 @@ class RdmaServer:
         completions = self.options.completions * self.options.connections
         self.cq = device.completion_queue(completions)
         self.service = Service(device, self.cq, completions, self.options.spin_s)
-        self._keeper = _Keeper()
+        self._keeper = PoolKeeper()
         self._accepting = ThreadPoolExecutor(_ACCEPTING, "livedma-rpc-accept")
         try:
             self._listener = cm.listen(device, port)
@@ -357,52 +355,6 @@ class RdmaServer:
             call.drop()
         else:
             call.reply(parts)
-
-
-class _Keeper:
-    """One thread that lets the pools of all connections grow when C code waits for a buffer."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._selector.register(self._wake, selectors.EVENT_READ)
-        self._thread = _thread("keeper", self._run)
-
-    def add(self, pool: Pool) -> None:
-        descriptor = pool.listen_for_calls()
-        os.set_blocking(descriptor, False)
-        self._selector.register(descriptor, selectors.EVENT_READ, pool)
-        os.eventfd_write(descriptor, 1)  # it may have called before
-
-    def remove(self, pool: Pool) -> None:
-        """From now on the thread does not touch it."""
-        with self._lock:
-            self._selector.unregister(pool.listen_for_calls())
-
-    def close(self) -> None:
-        self._is_closed = True
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        self._selector.close()
-        os.close(self._wake)
-
-    def _run(self) -> None:
-        while not self._is_closed:
-            for key, _ in self._selector.select(_LOOK_S):
-                with self._lock:
-                    if key.data is not None and key.fileobj in self._selector.get_map():
-                        self._tend(key.fd, key.data)
-
-    def _tend(self, descriptor: int, pool: Pool) -> None:
-        try:
-            os.eventfd_read(descriptor)
-            pool.tend()
-        except (BlockingIOError, PoolClosed):
-            pass
-        except Exception:  # the source's: said, and no reason to leave the others alone
-            _report()
 
 
 def _ring(least: int) -> int:

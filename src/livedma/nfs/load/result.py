@@ -142,6 +142,11 @@ class Result:
         return self.cpu_s * 1e6 / self.operations if self.operations else 0.0
 
     @property
+    def late(self) -> int:
+        """Sessions that had not begun when time was up."""
+        return sum(one.seconds <= 0 for one in self.sessions)
+
+    @property
     def slowest(self) -> SessionResult | None:
         ran = [one for one in self.sessions if one.seconds > 0]
         return min(ran, key=lambda one: one.operations_per_s, default=None)
@@ -170,6 +175,7 @@ class Result:
             "waited_for_credits": counters.waited,
             "waited_for_credits_us": round(counters.waited_ns / max(counters.waited, 1) / 1000, 1),
             "cpu_us_per_operation": round(self.cpu_us_per_operation, 3),
+            "not_begun": self.late,
             "refused": list(self.refused),
             "lost": list(self.lost),
             "sessions": [

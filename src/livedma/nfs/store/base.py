@@ -65,9 +65,9 @@ def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handle
         return None
 
 
-def _plain(path: Path, secret: bytes) -> tuple[int, Handles]:
+def _plain(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles]:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return fd, TableHandles(secret, fd)
+    return fd, TableHandles(secret, fd, actor)
 
 
 def _has_xattrs(path: str) -> bool:
@@ -106,7 +106,7 @@ class Base:
         self.actor = Actor(config)
         path = Path(root)
         private = _private_mount(path, secret, self.actor) if by_kernel else None
-        self._root_fd, self.handles = private or _plain(path, secret)
+        self._root_fd, self.handles = private or _plain(path, secret, self.actor)
         self._enter = syscalls.Link(os.O_PATH | os.O_NOFOLLOW, BENEATH)
         self.root = self._node(os.open(f"/proc/self/fd/{self._root_fd}", os.O_PATH | os.O_CLOEXEC))
         self.links_most = os.fpathconf(self._root_fd, "PC_LINK_MAX")

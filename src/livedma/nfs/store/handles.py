@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import hmac
 import os
+import stat
 import struct
 from hashlib import blake2b
 from typing import Protocol
@@ -103,7 +104,8 @@ class KernelHandles:
         kind, opaque = syscalls.handle_of(root)
         self._seal = Seal(secret, _KERNEL_KIND.pack(kind) + opaque, _KERNEL)
         self._root, self._actor = root, actor
-        self._root_key = _key(root)
+        status = os.fstat(root)
+        self._root_key = status.st_dev, status.st_ino
         self._up = syscalls.Link(
             os.O_PATH | os.O_DIRECTORY,
             syscalls.RESOLVE_NO_XDEV
@@ -135,12 +137,12 @@ class KernelHandles:
         return fd
 
     def _check_inside(self, fd: int) -> None:
-        if _key(fd) == self._root_key:
+        status = os.fstat(fd)
+        is_root = (status.st_dev, status.st_ino) == self._root_key
+        if is_root or not stat.S_ISDIR(status.st_mode):
             return
         try:
             os.close(self._up.open(fd, b".."))
-        except NotADirectoryError:
-            return
         except FileNotFoundError:  # Not below the root, or removed.
             raise NfsError(Status.STALE) from None
 
@@ -155,8 +157,3 @@ class KernelHandles:
 
     def close(self) -> None:
         """The root is not its own."""
-
-
-def _key(fd: int) -> tuple[int, int]:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino

@@ -23,6 +23,7 @@ from collections import OrderedDict
 
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.store import syscalls
+from livedma.nfs.store.credentials import Actor
 from livedma.nfs.store.handles import Seal
 
 __all__ = ["TableHandles"]
@@ -41,8 +42,10 @@ class TableHandles:
 
     is_persistent = False
 
-    def __init__(self, secret: bytes, root: int, places_most: int = _PLACES_MOST) -> None:
-        self._root, self._places_most = root, places_most
+    def __init__(
+        self, secret: bytes, root: int, actor: Actor, places_most: int = _PLACES_MOST
+    ) -> None:
+        self._root, self._actor, self._places_most = root, actor, places_most
         self._root_identity = _identity(root)
         self._seal = Seal(secret, _IDENTITY.pack(*self._root_identity), _TABLE)
         self._lock = threading.Lock()
@@ -64,6 +67,8 @@ class TableHandles:
         return self._find((identity[0], identity[1], identity[2]))
 
     def parent(self, fd: int) -> int:
+        if not syscalls.is_accessible(fd, os.X_OK):  # As for `..` itself.
+            raise NfsError(Status.ACCESS)
         identity = _identity(fd)
         with self._lock:
             places = list(self._seen.get(identity, ()))
@@ -103,7 +108,9 @@ class TableHandles:
         with self._lock:
             names = [self._names_down_to(place) for place in self._seen.get(wanted, ())]
         for path in names:
-            fd = self._walk(path)
+            # The way there is the server's: a handle is good whatever directories allow.
+            with self._actor.as_server():
+                fd = self._walk(path)
             if fd is None:
                 continue
             if _identity(fd) == wanted:

@@ -52,6 +52,10 @@ class Tree(Base):
     ) -> tuple[ChangeInfo, ChangeInfo]:
         """Moves an entry over whatever has the new name, if the two are compatible."""
         old, new = checked_name(old), checked_name(new)
+        source.want_directory()
+        target.want_directory()
+        if self._is_one(self._lookup(source, old), target, new):  # RFC 8881 §18.26.3: no action
+            return self._unchanged(source), self._unchanged(target)
         with self._changing(source) as from_source, self._changing(target) as to_target:
             try:
                 os.rename(old, new, src_dir_fd=source.fd, dst_dir_fd=target.fd)
@@ -62,12 +66,21 @@ class Tree(Base):
                 raise
             moved = self._lookup(target, new)
             self.modified(moved)
-            if (source.key, old) != (target.key, new):
-                self._forget_if_gone(source, old)
+            self._forget_if_gone(source, old)
         return from_source.info, to_target.info
 
+    def _is_one(self, node: Node, directory: Node, name: bytes) -> bool:
+        try:
+            return self._lookup(directory, name).key == node.key
+        except FileNotFoundError:
+            return False
+
+    def _unchanged(self, directory: Node) -> ChangeInfo:
+        change = self.change(directory)
+        return ChangeInfo(change, change)
+
     def _forget_if_gone(self, directory: Node, name: bytes) -> None:
-        # Renaming one of two links to a file to the other does nothing, and both names stay.
+        # It may have become the same file meanwhile, and then both names stay.
         try:
             self._lookup(directory, name)
         except (OSError, NfsError):

@@ -1,0 +1,180 @@
+"""livedma load against a server of our own, over RDMA and TCP; and how it is used wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livedma.cli import main
+from livedma.nfs.config import Config
+from livedma.nfs.load import Plan, PlanError, Result, Runner
+from livedma.nfs.service import NfsService, Wishes
+from needs import needs
+
+_NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
+SERVER = f"{_NET}.40"
+PORTS = {"rdma": 20049, "tcp": 20490}
+SHORT = ("--seconds", "0.3")
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What a server exports."""
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    directory = tmp_path_factory.mktemp("export")
+    wishes = Wishes(
+        addresses=[SERVER],
+        tcp_port=PORTS["tcp"],
+        rdma_port=PORTS["rdma"],
+        state=tmp_path_factory.mktemp("state"),
+        config=Config(squash="none"),
+    )
+    with NfsService(directory, wishes):
+        yield directory
+
+
+def load(*options: str, proto: str = "rdma") -> int:
+    return main(["load", SERVER, "--proto", proto, "--port", str(PORTS[proto]), *SHORT, *options])
+
+
+def total(text: str) -> Any:
+    return json.loads(text.splitlines()[-1])
+
+
+@pytest.mark.parametrize("proto", PORTS)
+@pytest.mark.parametrize("rw", ["read", "write", "mix"])
+def test_many_sessions_and_every_byte_right(
+    export: Path, capsys: pytest.CaptureFixture[str], proto: str, rw: str
+) -> None:
+    sizes = ("--sessions", "6", "--connections", "2", "--size", "8KiB", "--rw", rw)
+    assert load(*sizes, "--json", proto=proto) == 0
+    found = total(capsys.readouterr().out)
+    assert (found["errors"], found["wrong_data"], found["unanswered"]) == (0, 0, 0)
+    assert (found["reads"] > 0, found["writes"] > 0) == (rw != "write", rw != "read")
+    assert found["bytes"] == 8192 * found["operations"]
+    assert len(found["sessions"]) == 6
+    assert sum(one["operations"] for one in found["sessions"]) == found["operations"]
+    latency = found["latency_us"]
+    assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"]
+    assert latency["p99.9"] <= latency["max"]
+    assert not list(export.iterdir())  # it leaves nothing behind
+
+
+def test_a_table_for_people(export: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("--sessions", "2", "--size", "4KiB") == 0
+    heading, columns, *rows = capsys.readouterr().out.splitlines()
+    assert heading.startswith(f"{SERVER}: 2 sessions x 4 on 1 connection (rdma); read 4 KiB")
+    assert " ".join(columns.split()) == "time sessions ops/s MB/s p50 p99 max errors waited"
+    assert {row.split()[0] for row in rows[-6:]} == {
+        "operations",
+        "latency",
+        "sessions",
+        "credits",
+        "client",
+        "errors",
+    }
+    assert rows[-1].split() == ["errors", "none"]
+
+
+def test_a_ramp_at_a_rate(export: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--sessions", "3", "--ramp", "100/s", "--rate", "300", "--seconds", "1")
+    assert load(*options, "--json", "--size", "4KiB") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-1]["plan"]["ramp"] == 100
+    assert lines[-1]["operations"] > 0
+    assert all("at_s" in line for line in lines[:-1])
+
+
+def test_slots_that_wait_for_credits(export: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server grants 64 calls; there are 160 slots."""
+    assert load("--sessions", "40", "--size", "4KiB", "--json") == 0
+    found = total(capsys.readouterr().out)
+    assert found["waited_for_credits"] > 0
+    assert found["waited_for_credits_us"] > 0
+
+
+def test_a_directory_that_cannot_be_had(export: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("--dir", "/nowhere") == 1
+    said = capsys.readouterr().err
+    assert "NOENT" in said
+    assert "--dir" in said
+
+
+def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path: Path) -> None:
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    (tmp_path / "export").mkdir()
+    wishes = Wishes(
+        addresses=[SERVER],
+        tcp_port=PORTS["tcp"] + 1,
+        rdma_port=None,
+        state=tmp_path / "state",
+        config=Config(squash="none"),
+    )
+    service = NfsService(tmp_path / "export", wishes)
+    plan = Plan(sessions=2, size=4096, proto="tcp", seconds=60)
+
+    async def run() -> Result:
+        show = lambda _: service.close()  # noqa: E731 - after the first second
+        async with asyncio.timeout(40):
+            return await Runner(plan, SERVER, PORTS["tcp"] + 1, show=show).run()
+
+    result = asyncio.run(run())
+    assert result.operations > 0
+    assert len(result.lost) == 1
+    assert not result.is_clean
+
+
+@pytest.mark.parametrize("proto", PORTS)
+def test_nobody_there(export: Path, capsys: pytest.CaptureFixture[str], proto: str) -> None:
+    with socket.socket() as plug:  # a port that is nobody's
+        plug.bind((SERVER, 0))
+        port = plug.getsockname()[1]
+        assert main(["load", SERVER, "--proto", proto, "--port", str(port)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("livedma: ")
+    assert len(said.splitlines()) == 1
+    assert "see if an NFS server listens" in said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--size", "1001"],
+        ["--sessions", "0"],
+        ["--sessions", "2", "--connections", "3"],
+        ["--file-size", "4KiB"],
+        ["--ramp", "0/s"],
+        ["--rate", "many"],
+        ["--rw", "append"],
+        ["--proto", "tcp", "--source", "127.0.0.1"],
+    ],
+)
+def test_wrong_use(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["load", SERVER, *wrong])
+    assert ended.value.code == 2
+    assert "livedma load: error: " in capsys.readouterr().err
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["load", "--help"])
+    assert ended.value.code == 0
+    assert "livedma load 10.0.0.1 --sessions 16" in capsys.readouterr().out
+
+
+def test_a_plan_knows_what_it_needs() -> None:
+    plan = Plan(sessions=64, depth=4, connections=2, rate=3200)
+    assert plan.calls == 136
+    assert plan.interval_ns == 20_000_000
+    assert Plan(sessions=10_000).calls == 1024
+    assert Plan(size=4096, depth=300).file_bytes == 1200 * 4096
+    with pytest.raises(PlanError, match="--file-size"):
+        Plan(file_bytes=65536)
