@@ -12,7 +12,7 @@
 #include "wake.h"
 
 #define SLICE_NS UINT64_C(1000000) /* so often at least it looks who wants something of it */
-#define BUFFER_LEAST 16384         /* a long reply to one of those has to fit, too */
+#define BUFFER_LEAST 16384         /* a long reply to somebody else's call has to fit, too */
 #define PAGE 4096
 
 uint64_t load_now(void)
