@@ -30,6 +30,7 @@ COMMANDS = [
 DEVICE = [c for c in COMMANDS if re.match(r"livedma (doctor|mem|rping|perf)", c)]
 EXPERIMENTS = [command for command in COMMANDS if command.startswith("livedma experiment")]
 LIVE = [command for command in COMMANDS if re.match(r"livedma (capture|guard)", command)]
+STORAGE = [command for command in COMMANDS if re.match(r"livedma (serve|load)", command)]
 OFFLINE = [command for command in COMMANDS if command.startswith("livedma decode")]
 
 
@@ -45,7 +46,8 @@ def test_there_is_something_to_run() -> None:
     assert len(LIVE) >= 5
     assert len(DEVICE) == 6
     assert len(EXPERIMENTS) == 2
-    others = set(COMMANDS) - set(OFFLINE) - set(LIVE) - set(DEVICE) - set(EXPERIMENTS)
+    assert len(STORAGE) == 2
+    others = set(COMMANDS).difference(OFFLINE, LIVE, DEVICE, EXPERIMENTS, STORAGE)
     assert others == {"make demo", "make test"}
 
 
@@ -123,6 +125,21 @@ def test_experiments(command: str, tmp_path: Path) -> None:
     subprocess.run(shlex.split(command), check=True, capture_output=True, cwd=tmp_path)
     if "--out" in command:
         assert (tmp_path / "results" / "pool.html").exists()
+
+
+@pytest.mark.slow
+def test_storage(tmp_path: Path) -> None:
+    serve, load = STORAGE
+    with two_hosts() as (here, there):
+        argv = here.command(*shlex.split(serve.replace("/srv/data", str(tmp_path / "export"))))
+        (tmp_path / "export").mkdir()
+        (tmp_path / "export").chmod(0o777)  # root is squashed
+        argv += ["--state", str(tmp_path / "state"), "--control", str(tmp_path / "control")]
+        with running(*argv):
+            command = shlex.split(load.replace("HOST", here.ipv4))
+            assert "errors      none" in ask_until_served(
+                *there.command(*command, "--seconds", "1")
+            )
 
 
 @pytest.mark.slow

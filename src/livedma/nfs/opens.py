@@ -323,6 +323,17 @@ class Opens:
             # The server's lock is held here, and closing may take long.
             threading.Thread(target=_drop, args=(needless,), name="nfs-close").start()
 
+    def end(self) -> None:
+        """The server ends: descriptors go, and with them what local processes see of locks."""
+        with self._server.lock:
+            needless = [
+                held
+                for holdings in list(self._of_client.values())
+                for state in tuple(holdings.opens)
+                for held in self._remove(state)
+            ]
+        _drop(needless)
+
     def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
         """None: the file has to be opened for the caller."""
         if stateid in (ANONYMOUS, BYPASS):
