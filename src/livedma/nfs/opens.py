@@ -314,6 +314,15 @@ class Opens:
             del self._of_client[state.client.number]
         return needless
 
+    def end(self) -> None:
+        """The server ends: its descriptors go, and with them the locks that others see."""
+        needless: list[Held] = []
+        with self._server.lock:
+            for holdings in tuple(self._of_client.values()):
+                for state in tuple(holdings.opens):
+                    needless += self._remove(state)
+        _drop(needless)
+
     def _client_gone(self, client: Client) -> None:
         needless: list[Held] = []
         holdings = self._of_client.get(client.number)

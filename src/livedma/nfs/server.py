@@ -92,10 +92,11 @@ class Server:
         self._ticker.start()
 
     def stop(self) -> None:
-        """Ends that."""
+        """Ends that, and lets go of all files; no call may come any more."""
         self._is_stopping.set()
         if self._ticker is not None:
             self._ticker.join()
+        self.opens.end()
 
     def _run(self) -> None:
         while not self._is_stopping.wait(TICK_S):
