@@ -269,7 +269,6 @@ void slow_forget(struct request *request);
 bool service_is_batching(const struct ldma_service *service);
 void service_mark_dirty(struct ldma_service *service, struct ldma_endpoint *endpoint);
 int service_add(struct ldma_service *service, struct ldma_endpoint *endpoint);
-void service_remove(struct ldma_service *service, struct ldma_endpoint *endpoint);
 void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint,
 		    uint32_t drained_at);
 void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint);

@@ -12,8 +12,7 @@
 #include "wake.h"
 
 #define SLICE_NS UINT64_C(1000000) /* so often at least it looks who wants something of it */
-#define CALL_MOST 65536            /* bytes of somebody else's call */
-#define BUFFER_LEAST 16384         /* a long reply to one of those has to fit, too */
+#define BUFFER_LEAST 16384         /* a long reply to somebody else's call has to fit, too */
 #define PAGE 4096
 
 uint64_t load_now(void)
@@ -30,19 +29,19 @@ uint32_t ldma_load_buffer_bytes(uint32_t size)
 }
 
 /* For all but who runs it. */
-static void visit(struct ldma_load *load)
+void load_visit(struct ldma_load *load)
 {
 	__atomic_add_fetch(&load->visitors, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&load->lock);
 	__atomic_sub_fetch(&load->visitors, 1, __ATOMIC_RELAXED);
 }
 
-static void leave(struct ldma_load *load)
+void load_leave(struct ldma_load *load)
 {
 	pthread_mutex_unlock(&load->lock);
 }
 
-static void wake(struct ldma_load *load)
+void load_wake(struct ldma_load *load)
 {
 	if (load->wake_fd >= 0)
 		ldma_signal(load->wake_fd);
@@ -170,10 +169,10 @@ int ldma_load_limit(struct ldma_load *load, uint32_t link, uint32_t send_bytes)
 {
 	int error = -EINVAL;
 
-	visit(load);
+	load_visit(load);
 	if (link < load->link_count && load->config.port)
 		error = ldma_caller_limit(&load->links[link]->caller, send_bytes);
-	leave(load);
+	load_leave(load);
 	return error;
 }
 
@@ -224,16 +223,16 @@ int ldma_load_add_session(struct ldma_load *load, const struct ldma_load_session
 {
 	int result;
 
-	visit(load);
+	load_visit(load);
 	result = add_session(load, config);
-	leave(load);
-	wake(load);
+	load_leave(load);
+	load_wake(load);
 	return result;
 }
 
 void ldma_load_begin(struct ldma_load *load)
 {
-	visit(load);
+	load_visit(load);
 	if (!load->has_begun) {
 		load->has_begun = true;
 		load->began_ns = load_now();
@@ -241,35 +240,26 @@ void ldma_load_begin(struct ldma_load *load)
 			if (load->sessions[i]->phase == SESSION_READY)
 				load_session_begin(load->sessions[i], load->began_ns);
 	}
-	leave(load);
-	wake(load);
+	load_leave(load);
+	load_wake(load);
 }
 
 void ldma_load_stop(struct ldma_load *load)
 {
-	visit(load);
+	load_visit(load);
 	load->is_stopping = true;
 	for (uint32_t i = 0; i < load->link_count; i++)
 		load->links[i]->queue = (struct load_queue){0}; /* who waits need not any more */
-	leave(load);
-	wake(load);
+	load_leave(load);
+	load_wake(load);
 }
 
 void ldma_load_end(struct ldma_load *load)
 {
-	visit(load);
+	load_visit(load);
 	load->is_ended = true;
-	leave(load);
-	wake(load);
-}
-
-static uint32_t open_calls(const struct ldma_load *load)
-{
-	uint32_t open = 0;
-
-	for (uint32_t i = 0; i < load->link_count; i++)
-		open += load->links[i]->open;
-	return open;
+	load_leave(load);
+	load_wake(load);
 }
 
 /* Who runs it never leaves the lock for long, so visitors have to be let in. */
@@ -289,23 +279,13 @@ static uint64_t until(uint64_t at_ns)
 	return at_ns - now_ns < SLICE_NS ? at_ns - now_ns : SLICE_NS;
 }
 
-static uint64_t cpu_ns(pthread_t thread)
-{
-	struct timespec used = {0};
-	clockid_t clock;
-
-	if (!pthread_getcpuclockid(thread, &clock))
-		clock_gettime(clock, &used);
-	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
-}
-
 void ldma_load_run(struct ldma_load *load)
 {
 	struct load_tcp_events events = {0};
 	bool is_rdma = load->config.port;
-	uint64_t next_ns, started_cpu_ns = cpu_ns(pthread_self());
+	uint64_t next_ns, started_cpu_ns = load_cpu_ns(pthread_self());
 
-	visit(load);
+	load_visit(load);
 	load->thread = pthread_self();
 	load->is_running = true;
 	load->cpu_ns = started_cpu_ns;
@@ -327,124 +307,7 @@ void ldma_load_run(struct ldma_load *load)
 		pthread_mutex_lock(&load->lock);
 	}
 	load->is_running = false;
-	load->cpu_ns = cpu_ns(pthread_self()) - started_cpu_ns;
-	leave(load);
+	load->cpu_ns = load_cpu_ns(pthread_self()) - started_cpu_ns;
+	load_leave(load);
 	ldma_signal(load->event_fd);
-}
-
-static uint64_t granted(const struct ldma_load *load)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < load->link_count; i++)
-		sum += load->config.port ? load->links[i]->caller.granted : LDMA_STREAM_CALLS;
-	return sum;
-}
-
-void ldma_load_figures(struct ldma_load *load, struct ldma_load_figures *ret)
-{
-	visit(load);
-	*ret = (struct ldma_load_figures){
-		.now_ns = load_now(),
-		.began_ns = load->began_ns,
-		.cpu_ns = load->is_running ? cpu_ns(load->thread) - load->cpu_ns : load->cpu_ns,
-		.counters = load->counters,
-		.sessions = load->session_count,
-		.filled = load->filled,
-		.running = load->running,
-		.failed = load->failed,
-		.open = open_calls(load),
-		.granted = granted(load),
-	};
-	memcpy(&ret->latency, &load->interval, sizeof(ret->latency));
-	memcpy(ret->statuses, load->statuses, sizeof(ret->statuses));
-	load->interval = (struct ldma_latency){0};
-	leave(load);
-}
-
-int ldma_load_session_figures(struct ldma_load *load, uint32_t session,
-			      struct ldma_load_session_figures *ret)
-{
-	int error = -EINVAL;
-
-	visit(load);
-	if (session < load->session_count) {
-		*ret = load->sessions[session]->figures;
-		ret->limit = load->sessions[session]->limit;
-		error = 0;
-	}
-	leave(load);
-	return error;
-}
-
-int ldma_load_call(struct ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,
-		   uint32_t length)
-{
-	struct load_call *call;
-	int error = 0;
-
-	if (length < 8 || length > CALL_MOST || length % 4)
-		return -EINVAL;
-	call = calloc(1, sizeof(*call));
-	if (call)
-		call->message = malloc(length);
-	if (!call || !call->message) {
-		free(call);
-		return -ENOMEM;
-	}
-	memcpy(call->message, message, length);
-	call->length = length;
-	call->user = user;
-	visit(load);
-	if (link >= load->link_count) {
-		error = -EINVAL;
-	} else if (load->links[link]->error) {
-		error = -ENOTCONN;
-	} else {
-		*load->links[link]->calls_end = call;
-		load->links[link]->calls_end = &call->next;
-	}
-	leave(load);
-	if (error) {
-		free(call->message);
-		free(call);
-	}
-	wake(load);
-	return error;
-}
-
-bool ldma_load_take_reply(struct ldma_load *load, struct ldma_load_reply *ret)
-{
-	struct load_call *call;
-
-	visit(load);
-	call = load->replies;
-	if (call) {
-		load->replies = call->next;
-		if (!load->replies)
-			load->replies_end = &load->replies;
-	}
-	leave(load);
-	if (!call)
-		return false;
-	*ret = (struct ldma_load_reply){call->user, call->error, call->reply, call->reply_length};
-	free(call->message);
-	free(call);
-	return true;
-}
-
-int ldma_load_event_fd(const struct ldma_load *load)
-{
-	return load->event_fd;
-}
-
-int ldma_load_link_error(struct ldma_load *load, uint32_t link)
-{
-	int error = -EINVAL;
-
-	visit(load);
-	if (link < load->link_count)
-		error = load->links[link]->error;
-	leave(load);
-	return error;
 }

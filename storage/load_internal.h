@@ -121,7 +121,15 @@ static inline uint64_t load_user_of_call(const struct load_call *call)
 
 uint64_t load_now(void);
 
-/* load_session.c: the loops of slots */
+/* The lock, for all but who runs it; and letting that one know. */
+void load_visit(struct ldma_load *load);
+void load_leave(struct ldma_load *load);
+void load_wake(struct ldma_load *load);
+
+/* Of a thread, so far. */
+uint64_t load_cpu_ns(pthread_t thread);
+
+/* load_session.c: whose turn it is */
 
 int load_session_create(struct ldma_load *load, const struct ldma_load_session_config *config,
 			struct load_session **ret);
@@ -138,6 +146,19 @@ void load_session_feed(struct load_session *session, uint64_t now_ns);
 
 /* Sessions that are due, and slots that were delayed. Returns when to look again. */
 uint64_t load_sessions_tick(struct ldma_load *load, uint64_t now_ns);
+
+/* The server wants so many slots to be used. */
+void load_session_follow(struct load_session *session, uint32_t target);
+
+/* One more block of the file was written. */
+void load_session_filled(struct load_session *session, uint64_t now_ns);
+
+/* The slot has nothing to do, or not before some time has passed; rest: and perhaps begins something new. */
+void load_slot_idle(struct load_slot *slot);
+void load_slot_rest(struct load_slot *slot, uint64_t now_ns);
+void load_slot_delay(struct load_slot *slot, uint64_t now_ns);
+
+/* load_slot.c: operations */
 
 /* What the slot wants now. */
 void load_slot_io(const struct load_slot *slot, struct ldma_io *ret);

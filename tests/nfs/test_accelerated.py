@@ -19,6 +19,8 @@ from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import Op, Status
 from needs import needs
 
+pytestmark = pytest.mark.slow
+
 CONTENT = bytes(range(251)) * 1200
 KNOWN = bits(
     Attr.TYPE,

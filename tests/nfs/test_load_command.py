@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ import pytest
 
 from livedma.cli import main
 from livedma.nfs.config import Config
-from livedma.nfs.load import Plan, PlanError
+from livedma.nfs.load import Plan, PlanError, Result, Runner
 from livedma.nfs.service import NfsService, Wishes
 from needs import needs
 
@@ -104,6 +105,30 @@ def test_a_directory_that_cannot_be_had(export: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().err
     assert "NOENT" in said
     assert "--dir" in said
+
+
+def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path: Path) -> None:
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    (tmp_path / "export").mkdir()
+    wishes = Wishes(
+        addresses=[SERVER],
+        tcp_port=PORTS["tcp"] + 1,
+        rdma_port=None,
+        state=tmp_path / "state",
+        config=Config(squash="none"),
+    )
+    service = NfsService(tmp_path / "export", wishes)
+    plan = Plan(sessions=2, size=4096, proto="tcp", seconds=60)
+
+    async def run() -> Result:
+        show = lambda _: service.close()  # noqa: E731 - after the first second
+        async with asyncio.timeout(40):
+            return await Runner(plan, SERVER, PORTS["tcp"] + 1, show=show).run()
+
+    result = asyncio.run(run())
+    assert result.operations > 0
+    assert len(result.lost) == 1
+    assert not result.is_clean
 
 
 @pytest.mark.parametrize("proto", PORTS)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +27,7 @@ pytestmark = pytest.mark.slow
 
 SERVER, CLIENT, RESTARTED = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TCP_PORT, RDMA_PORT = 20490, 20049
+START_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -96,28 +101,46 @@ def test_slots_are_followed_up_and_down_while_calls_are_made(
     asyncio.run(run())
 
 
-def test_a_restart_of_the_server_is_survived(tmp_path: Path) -> None:
+class Process:
+    """A server of its own, which can be killed."""
+
+    def __init__(self, export: Path, state: Path) -> None:
+        self._command = [sys.executable, "-m", "livedma.cli", "serve", str(export)]
+        self._command += ["--listen", RESTARTED, "--tcp", str(TCP_PORT), "--rdma", "off"]
+        self._command += ["--state", str(state), "--squash", "none", "--lease", "10"]
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        end_s = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection((RESTARTED, TCP_PORT), timeout=1).close()
+                return process
+            except OSError:
+                assert process.poll() is None and time.monotonic() < end_s
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self._process = self._started()
+
+
+def test_a_server_that_is_killed_and_comes_back_is_survived(tmp_path: Path) -> None:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     export = tmp_path / "export"
     export.mkdir()
-    wishes = Wishes(
-        addresses=[RESTARTED],
-        tcp_port=TCP_PORT,
-        rdma_port=None,
-        state=tmp_path / "state",
-        config=Config(squash="none", lease_s=10, grace_s=10),
-    )
-    services = [NfsService(export, wishes)]
-
-    def restart() -> None:
-        services.pop().close()
-        services.append(NfsService(export, wishes))
+    server = Process(export, tmp_path / "state")
 
     async def run() -> None:
         async with asyncio.timeout(LIMIT_S):
-            await restarted(Site(RESTARTED, TCP_PORT, restart=restart))
+            await restarted(Site(RESTARTED, TCP_PORT, restart=server.restart))
 
     try:
         asyncio.run(run())
     finally:
-        services.pop().close()
+        server.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,32 @@ def test_what_two_share_is_free_when_both_are_gone(
     assert local.can(0, 5) and not local.can(5, 1) and not local.can(14, 1)
     world.expire(bob)
     assert local.can(0, 0)
+
+
+def test_what_goes_with_a_client_tells_nothing_any_more(
+    world: World,
+    ann: Client,
+    hers: OpenState,
+    local: LocalProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The courtesy ends, and nobody has the file open: local locks are seen all the same."""
+    closers: list[threading.Thread] = []
+
+    class AtOnce(threading.Thread):
+        def start(self) -> None:
+            closers.append(self)
+            self.run()
+
+    monkeypatch.setattr("livedma.nfs.opens.threading.Thread", AtOnce)
+    world.lock_first(ann, hers, Range(0, 9, False))
+    assert local.shared(0, 10)
+    bob = world.client(b"bob")
+    world.silence(ann)
+    wanted = Range(0, 0, True)
+    body = Decoder(refused(Status.DENIED, world.locks.test, world.ctx(bob), b"l", wanted).body)
+    assert [body.u64(), body.u64(), body.u32(), body.u64()] == [0, 10, 1, 0]
+    assert len(closers) == 1 and len(world.opens.descriptors) == 0
 
 
 def test_locks_behind_what_local_processes_know(

@@ -43,6 +43,15 @@ def test_clients_come_and_go(tmp_path: Path) -> None:
         assert persist.clients() == {b"b", b"d"}
 
 
+def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    """What a power failure would show, SQLite is asked for: a kill loses nothing either way."""
+    with Persist(tmp_path) as persist:
+        (level,) = persist._do(lambda database: database.execute("PRAGMA synchronous").fetchone())
+        assert level == 3  # EXTRA
+        (mode,) = persist._do(lambda database: database.execute("PRAGMA journal_mode").fetchone())
+        assert mode == "persist"
+
+
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     with Persist(tmp_path / "made" / "here"):
         assert (tmp_path / "made" / "here").stat().st_mode & 0o077 == 0

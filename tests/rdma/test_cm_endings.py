@@ -36,6 +36,30 @@ def test_either_side_may_disconnect() -> None:
             other.disconnect()  # which is over
 
 
+def test_a_queue_pair_is_retired_before_it_goes() -> None:
+    """Once, whether there was a connection or not; and never one that was not prepared."""
+    retired: list[str] = []
+
+    def retire(qp: QueuePair) -> None:
+        retired.append(qp.state)
+
+    def refuse(qp: QueuePair) -> None:
+        raise KeyError(qp.number)
+
+    with connected(retire=retire) as (mine, _):
+        assert not retired
+        mine.close()
+        mine.close()
+        assert retired == ["ERR"]
+    with devices() as (one, two):
+        with pytest.raises(cm.RejectedError, match="invalid service ID"):
+            cm.connect(one, two.address, PORT, timeout=PATIENCE, retire=retire)
+        assert retired == ["ERR"] * 2
+        with pytest.raises(KeyError):
+            cm.connect(one, two.address, PORT, timeout=PATIENCE, prepare=refuse, retire=retire)
+        assert retired == ["ERR"] * 2
+
+
 def test_a_receive_that_waits_is_flushed_when_the_peer_disconnects() -> None:
     with connected() as (mine, theirs):
         theirs.qp.post_recv(9)

@@ -3,11 +3,35 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 
 #define LONG 200001
 #define CHANGE_AND_SIZE (1u << 3 | 1u << 4)
 
 static uint8_t data[LONG + 8];
+
+/* What was asked of the kernel: these take the place of libc's. */
+static uint32_t synced_writes, data_synced_writes, syncs, data_syncs;
+
+ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t at, int flags)
+{
+	__atomic_fetch_add(&synced_writes, flags == RWF_SYNC, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&data_synced_writes, flags == RWF_DSYNC, __ATOMIC_RELAXED);
+	return syscall(SYS_pwritev2, fd, pieces, count, at, 0, flags);
+}
+
+int fsync(int fd)
+{
+	__atomic_fetch_add(&syncs, 1, __ATOMIC_RELAXED);
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+	__atomic_fetch_add(&data_syncs, 1, __ATOMIC_RELAXED);
+	return (int)syscall(SYS_fdatasync, fd);
+}
 
 struct writing {
 	uint64_t offset;
@@ -88,6 +112,26 @@ static void test_ways_to_write(bool is_later)
 	EXPECT(served.slots->counters.writes == 7 && served.slots->counters.written_bytes == bytes);
 	EXPECT(served.accelerator->kinds[LDMA_KIND_WRITE].bytes == bytes);
 	EXPECT(!served.accelerator->counters.at_once); /* writing is for workers */
+	stop_serving(&served);
+}
+
+/* As stable as it says: one piece by itself, several by one sync behind them. */
+static void test_stable_is_stable(void)
+{
+	struct served served = serve(0, 1);
+
+	synced_writes = data_synced_writes = syncs = data_syncs = 0;
+	write_file(&served, (struct writing){.count = LONG});
+	EXPECT(!synced_writes && !data_synced_writes && !syncs && !data_syncs);
+	write_file(&served, (struct writing){.count = 4096, .stable = LDMA_DATA_SYNC});
+	EXPECT(data_synced_writes == 1);
+	write_file(&served,
+		   (struct writing){.count = 10, .stable = LDMA_FILE_SYNC, .is_in_message = true});
+	EXPECT(synced_writes == 1 && data_synced_writes == 1 && !syncs && !data_syncs);
+	write_file(&served, (struct writing){.count = LONG, .stable = LDMA_DATA_SYNC});
+	EXPECT(data_syncs == 1 && !syncs);
+	write_file(&served, (struct writing){.count = LONG, .stable = LDMA_FILE_SYNC});
+	EXPECT(data_syncs == 1 && syncs == 1 && synced_writes == 1 && data_synced_writes == 1);
 	stop_serving(&served);
 }
 
@@ -204,24 +248,71 @@ static void test_commit_that_fails(void)
 	stop_serving(&served);
 }
 
-/* A verifier that changes while data is being written is not the one that the data has. */
-static void test_verifier_is_from_before(void)
+static void wait_for_reply(struct memory_call *call)
+{
+	while (sem_wait(&call->is_replied))
+		EXPECT(errno == EINTR);
+}
+
+/* A verifier that changes meanwhile is not the one of data that is being written, but it is that of a COMMIT. */
+static void test_verifier_that_changes(void)
 {
 	struct served served = serve(0, 1);
-	struct asked asked = ask(&served, 1, 0, 5);
-	struct memory_call call;
-	struct message m;
+	struct asked writing = ask(&served, 1, 0, 5), committing = ask(&served, 2, 0, 0);
+	struct memory_call write, commit;
+	struct message one, two;
 
 	ldma_workers_set_delay(&served.accelerator->workers, 50000000);
-	asked.data = (const uint8_t *)"hello";
-	make_message(&m, LDMA_OP_WRITE, &asked);
-	call = make_call(&m, NULL, 0);
-	EXPECT(!sem_init(&call.is_replied, 0, 0));
-	EXPECT(served.program->take(served.program, &call.call));
+	writing.data = (const uint8_t *)"hello";
+	make_message(&one, LDMA_OP_WRITE, &writing);
+	make_message(&two, LDMA_OP_COMMIT, &committing);
+	write = make_call(&one, NULL, 0);
+	commit = make_call(&two, NULL, 0);
+	EXPECT(!sem_init(&write.is_replied, 0, 0) && !sem_init(&commit.is_replied, 0, 0));
+	EXPECT(served.program->take(served.program, &write.call));
+	EXPECT(served.program->take(served.program, &commit.call));
 	__atomic_store_n(served.verifier, 1, __ATOMIC_RELAXED);
-	while (sem_wait(&call.is_replied))
-		EXPECT(errno == EINTR);
-	EXPECT(get64(call.reply + BODY_AT + 8) == VERIFIER);
+	wait_for_reply(&write);
+	wait_for_reply(&commit);
+	EXPECT(get64(write.reply + BODY_AT + 8) == VERIFIER);
+	EXPECT(get64(commit.reply + BODY_AT) == 1);
+	stop_serving(&served);
+}
+
+static bool has_timer(struct ldma_workers *workers)
+{
+	bool has_timer;
+
+	pthread_mutex_lock(&workers->lock);
+	has_timer = workers->has_timer;
+	pthread_mutex_unlock(&workers->lock);
+	return has_timer;
+}
+
+/* Who waits for work that is due in an hour hears of some that is due at once; stopping waits for neither. */
+static void test_shorter_delay(void)
+{
+	struct served served = serve(100, 1);
+	struct asked first = ask(&served, 1, 0, 10), second = ask(&served, 2, 0, 10);
+	static uint8_t chunk[10];
+	struct memory_call late, soon;
+	struct message one, two;
+
+	make_message(&one, LDMA_OP_READ, &first);
+	make_message(&two, LDMA_OP_READ, &second);
+	late = make_call(&one, chunk, sizeof(chunk));
+	soon = make_call(&two, chunk, sizeof(chunk));
+	EXPECT(!sem_init(&late.is_replied, 0, 0) && !sem_init(&soon.is_replied, 0, 0));
+	ldma_workers_set_delay(&served.accelerator->workers, UINT64_C(3600000000000));
+	EXPECT(served.program->take(served.program, &late.call));
+	while (!has_timer(&served.accelerator->workers))
+		usleep(1000);
+	ldma_workers_set_delay(&served.accelerator->workers, 1000000);
+	EXPECT(served.program->take(served.program, &soon.call));
+	wait_for_reply(&soon);
+	ldma_workers_stop(&served.accelerator->workers);
+	wait_for_reply(&late);
+	EXPECT(word(&late, STATUS_AT) == 0);
 	stop_serving(&served);
 }
 
@@ -246,8 +337,7 @@ static void test_delay(void)
 			ldma_workers_set_delay(&served.accelerator->workers, DELAY_NS / 10);
 	}
 	for (uint32_t i = 0; i < CALLS; i++) {
-		while (sem_wait(&calls[i].is_replied))
-			EXPECT(errno == EINTR);
+		wait_for_reply(&calls[i]);
 		EXPECT(word(&calls[i], STATUS_AT) == 0 && chunks[i][5] == byte_at(i * 4096 + 5));
 	}
 	EXPECT(!served.accelerator->counters.at_once);
@@ -260,6 +350,7 @@ int main(void)
 {
 	test_ways_to_write(false);
 	test_ways_to_write(true);
+	test_stable_is_stable();
 	test_set_user_id_is_lost();
 	test_reply_is_kept();
 	test_failure();
@@ -267,7 +358,8 @@ int main(void)
 	test_lost_connection(true);
 	test_commit();
 	test_commit_that_fails();
-	test_verifier_is_from_before();
+	test_verifier_that_changes();
 	test_delay();
+	test_shorter_delay();
 	return 0;
 }

@@ -1,12 +1,9 @@
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 from livedma._native.pool import Pool
 from livedma._native.port import Port
 from livedma._native.rdma import CompletionQueue, QueuePair
-
-CHUNKS_MAX: Final[int]
-SEGMENTS_MAX: Final[int]
 
 _Segment: TypeAlias = tuple[int, int, int]
 

@@ -7,7 +7,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.errno cimport EPROTO, EPROTONOSUPPORT
+from libc.errno cimport EPROTONOSUPPORT
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
@@ -35,8 +35,7 @@ cdef extern from *:
     size_t LDMA_ENDPOINT_ERROR_COUNT
 
 cdef extern from "rpcrdma.h" nogil:
-    int LDMA_RPCRDMA_CHUNKS, LDMA_RPCRDMA_SEGMENTS, LDMA_RPCRDMA_ERROR_BYTES
-    int LDMA_RPCRDMA_MSG, LDMA_RPCRDMA_NOMSG, LDMA_RPCRDMA_DONE, LDMA_RPCRDMA_ERROR
+    int LDMA_RPCRDMA_CHUNKS, LDMA_RPCRDMA_SEGMENTS
     int LDMA_RPCRDMA_ERR_VERS, LDMA_RPCRDMA_ERR_CHUNK
     struct ldma_rpcrdma_limits:
         uint32_t chunks
@@ -164,9 +163,6 @@ cdef extern from "server.h" nogil:
     ldma_endpoint *ldma_service_next_over(ldma_service *service, uint64_t timeout_ns)
     bint ldma_service_is_stopped(ldma_service *service)
     ldma_service_stats_t ldma_service_stats(ldma_service *service)
-
-CHUNKS_MAX = LDMA_RPCRDMA_CHUNKS
-SEGMENTS_MAX = LDMA_RPCRDMA_SEGMENTS
 
 
 cdef uint64_t nanoseconds(timeout) except? 0xffffffffffffffff:

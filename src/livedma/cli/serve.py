@@ -73,6 +73,7 @@ def register(commands: Any) -> None:
         help="calls of an RDMA connection under way (64)",
     )
     add("--read-only", action="store_true", help="refuse whatever changes something")
+    add("--sync", action="store_true", help="flush changes of names and attributes, too, at once")
     add(
         "--allow",
         metavar="CIDR",
@@ -159,6 +160,7 @@ def _config(args: argparse.Namespace) -> Config:
         lease_s=args.lease,
         grace_s=grace_s,
         read_only=args.read_only,
+        sync_metadata=args.sync,
         squash=args.squash,
         anonymous_uid=args.anonymous[0],
         anonymous_gid=args.anonymous[1],

@@ -25,7 +25,6 @@ __all__ = [
     "fallocate",
     "handle_of",
     "is_accessible",
-    "mount_of",
     "open_at",
     "open_by_handle",
     "own_filesystem_context",
@@ -51,7 +50,8 @@ _OPEN_TREE_CLONE = 0x1
 _OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 _CLONE_FS = 0x200
 _STATX_BTIME = 0x800
-_STATX_MNT_ID = 0x1000
+_STATX_BYTES = 256
+_STX_BTIME_AT = 80
 _UTIME_NOW = (1 << 30) - 1
 _UTIME_OMIT = (1 << 30) - 2
 _HANDLE_MOST = 128  # MAX_HANDLE_SZ
@@ -174,25 +174,15 @@ def open_by_handle(mount: int, kind: int, opaque: bytes) -> int:
     return ret if ret >= 0 else _fail()
 
 
-def _statx_of(fd: int, mask: int) -> ctypes.Array[ctypes.c_char]:
-    buffer = ctypes.create_string_buffer(256)
-    if _statx(fd, b"", _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW, mask, buffer):
-        _fail()
-    return buffer
-
-
 def birth_ns(fd: int) -> int | None:
     """When a file was made; None where the filesystem does not remember."""
-    buffer = _statx_of(fd, _STATX_BTIME)
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _statx(fd, b"", _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer):
+        _fail()
     if not ctypes.c_uint32.from_buffer(buffer, 0).value & _STATX_BTIME:
         return None
-    seconds = ctypes.c_int64.from_buffer(buffer, 80).value
-    return seconds * 10**9 + ctypes.c_uint32.from_buffer(buffer, 88).value
-
-
-def mount_of(fd: int) -> int:
-    """The number of the mount that a file was reached by."""
-    return ctypes.c_uint64.from_buffer(_statx_of(fd, _STATX_MNT_ID), 144).value
+    seconds = ctypes.c_int64.from_buffer(buffer, _STX_BTIME_AT).value
+    return seconds * 10**9 + ctypes.c_uint32.from_buffer(buffer, _STX_BTIME_AT + 8).value
 
 
 def entries(fd: int, buffer: ctypes.Array[ctypes.c_char]) -> int:

@@ -1,0 +1,110 @@
+"""Credits and slots change while the kernel's client works: it follows, and nothing breaks."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from serving import PATIENCE_S, Serving, mounted
+
+from livedma.lab.channel import Command
+from livedma.lab.guest import Guest, Lab
+
+pytestmark = pytest.mark.slow
+
+TRACING = "/sys/kernel/tracing"
+JOB = (
+    "fio --name=job --directory={at} --numjobs=4 --ioengine=libaio --iodepth=32 --direct=1 --bs=4k "
+    "--size=2m --time_based --runtime=600 --rw=randrw --verify=crc32c --verify_fatal=1 "
+    "--verify_backlog=64"
+)
+
+
+@contextmanager
+def traced(guest: Guest, *events: str) -> Iterator[Callable[[str], list[int]]]:
+    """Kernel tracepoints; the yielded function gives the numbers of a field in the newest lines."""
+    for event in events:
+        guest.run(f"echo 1 > {TRACING}/events/{event}/enable", check=True)
+
+    def values(field: str) -> list[int]:
+        lines = guest.run(f"tail -n 200 {TRACING}/trace", check=True).stdout
+        return [int(value) for value in re.findall(rf"\b{field}=(\d+)", lines)]
+
+    try:
+        yield values
+    finally:
+        for event in events:
+            guest.run(f"echo 0 > {TRACING}/events/{event}/enable")
+        guest.run(f"echo > {TRACING}/trace")
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, f"never: {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def busy(guest: Guest, at: str) -> Iterator[Command]:
+    """fio, which must not have stopped by itself when the block ends."""
+    with guest.command(JOB.format(at=at)) as job:
+        guest.wait_until(f"test -s {at}/job.3.0", PATIENCE_S)
+        yield job
+        assert job.status is None, job.text
+        job.kill(2)
+        done = job.wait(PATIENCE_S)
+        assert "err= 0" in done.stdout and "verify" not in done.stderr, done
+
+
+def only(server: Serving, what: str) -> dict[str, int]:
+    (ret,) = server.ask(what)
+    return dict(ret)
+
+
+def wait_for_all(values: Callable[[], list[int]], wanted: int, what: str) -> None:
+    """Until the newest of the values are all as wanted."""
+    wait_for(lambda: values()[-20:] == [wanted] * 20, f"{what} {wanted}")
+
+
+def test_credits_rise_and_fall(wide: Lab, server: Serving) -> None:
+    with mounted(wide.a) as at, busy(wide.a, at):
+        before = only(server, "connections")
+        with traced(wide.a, "rpcrdma/xprtrdma_reply") as values:
+            for wanted in (96, 128, 16, 64):
+                server.ask("set_credits", connection=before["number"], credits=wanted)
+                wait_for_all(lambda: values("credits"), wanted, "credits")
+        after = only(server, "connections")
+        assert after["number"] == before["number"], "there was a reconnect"
+        assert after["calls"] > before["calls"]
+
+
+def test_slots_rise_and_fall(wide: Lab, server: Serving) -> None:
+    with mounted(wide.a) as at, busy(wide.a, at):
+        connection, session = only(server, "connections"), only(server, "sessions")
+        with traced(wide.a, "nfs4/nfs4_sequence_done") as values:
+
+            def busiest() -> int:
+                return max(values("slot_nr")[-20:], default=1 << 32)
+
+            for slots in (96, 8, 32, 2, 64):
+                server.ask("set_slots", session=session["id"], slots=slots)
+                wait_for_all(lambda: values("target_highest_slotid"), slots - 1, "target")
+                wait_for(lambda most=slots: busiest() < most, f"{slots} slots")  # type: ignore[misc]
+        assert only(server, "sessions")["id"] == session["id"]
+        assert only(server, "connections")["number"] == connection["number"], "a reconnect"
+
+
+def test_the_window_grows_under_load(wide: Lab, server: Serving) -> None:
+    with mounted(wide.a) as at, busy(wide.a, at):
+        before = only(server, "connections")
+        for _ in range(5):
+            server.ask("extend", connection=before["number"], bytes=4 << 20)
+            server.ask("shrink", connection=before["number"], bytes=4 << 20)
+        server.ask("extend", connection=before["number"], bytes=4 << 20)
+        after = only(server, "connections")
+        assert after["mapped"] == before["mapped"] + (4 << 20)
+        assert after["number"] == before["number"]
