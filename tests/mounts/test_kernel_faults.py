@@ -103,6 +103,19 @@ def test_connections_are_cut(wide: Lab, server: Serving) -> None:
         assert len(server.ask("sessions")) == 1
 
 
+@contextmanager
+def unplugged(lab: Lab, guest: Guest) -> Iterator[None]:
+    """Its cable is out for a while; the guest itself does not see that."""
+    with lab.host.netlink() as ip:
+        index = ip.link_lookup(ifname=guest.tap)[0]
+        ip.link("set", index=index, state="down")
+    try:
+        yield
+    finally:
+        with lab.host.netlink() as ip:
+            ip.link("set", index=index, state="up")
+
+
 def test_a_peer_vanishes(wide: Lab, tmp_path: Path) -> None:
     """Its lease ends, its locks are free; the guest beside it does not notice."""
     with serving(wide.host, tmp_path, "--squash=none", "--lease=5", "--grace=5") as server:
@@ -112,8 +125,7 @@ def test_a_peer_vanishes(wide: Lab, tmp_path: Path) -> None:
             with wide.b.command(command, takes_input=True) as appender:
                 appender.wait_for("end", LONG_S)
                 assert lock_state(wide.a, at, "log") == "locked"
-                wide.b.run("ip link set eth0 down", check=True)
-                try:
+                with unplugged(wide, wide.b):
                     end_s = time.monotonic() + LONG_S
                     while lock_state(wide.a, at, "log") != "free":
                         assert time.monotonic() < end_s
@@ -121,8 +133,6 @@ def test_a_peer_vanishes(wide: Lab, tmp_path: Path) -> None:
                     (server.export / "there").write_bytes(data)
                     digest = wide.a.run(f"sha256sum < {at}/there", check=True).stdout.split()[0]
                     assert digest == hashlib.sha256(data).hexdigest()
-                finally:
-                    wide.b.run("ip link set eth0 up", check=True)
                 appender.end_input()
                 appender.wait(LONG_S)
 

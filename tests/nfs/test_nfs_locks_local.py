@@ -211,3 +211,18 @@ def test_a_program_that_runs_can_be_locked_to_read(
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
+
+
+def test_a_server_that_ends_leaves_no_lock_behind(
+    world: World, ann: Client, local: LocalProcess
+) -> None:
+    state = world.open(ann, Share(BOTH))
+    world.lock_first(ann, state, Range(0, 9, True))
+    assert not local.can(0, 10)
+    world.server.stop()
+    assert local.can(0, 10)
+    assert len(world.opens.descriptors) == 0
+    assert world.accelerator.granted == {}
+    # It did not forget whose they were: after the restart they are reclaimed.
+    world.restart()
+    assert world.recovery.may_reclaim(ann.owner)

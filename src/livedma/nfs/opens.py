@@ -314,6 +314,15 @@ class Opens:
             del self._of_client[state.client.number]
         return needless
 
+    def end(self) -> None:
+        """The server ends: its descriptors go, and with them the locks that others see."""
+        needless: list[Held] = []
+        with self._server.lock:
+            for holdings in tuple(self._of_client.values()):
+                for state in tuple(holdings.opens):
+                    needless += self._remove(state)
+        _drop(needless)
+
     def _client_gone(self, client: Client) -> None:
         needless: list[Held] = []
         holdings = self._of_client.get(client.number)
@@ -322,17 +331,6 @@ class Opens:
         if needless:
             # The server's lock is held here, and closing may take long.
             threading.Thread(target=_drop, args=(needless,), name="nfs-close").start()
-
-    def end(self) -> None:
-        """The server ends: descriptors go, and with them what local processes see of locks."""
-        with self._server.lock:
-            needless = [
-                held
-                for holdings in list(self._of_client.values())
-                for state in tuple(holdings.opens)
-                for held in self._remove(state)
-            ]
-        _drop(needless)
 
     def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
         """None: the file has to be opened for the caller."""
