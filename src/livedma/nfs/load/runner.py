@@ -40,6 +40,15 @@ _MESSAGE_EXTRA = 4096
 _PATIENCE_S = 15.0
 _CALL_HEADER = 24  # in front of the credential
 
+_NO_DIRECTORY = ": use a --dir that can be written"
+_ADVICE = {
+    **dict.fromkeys(
+        (Status.NOENT, Status.NOTDIR, Status.ACCESS, Status.PERM, Status.ROFS), _NO_DIRECTORY
+    ),
+    Status.GRACE: ": the server has just started, try again in a minute or two",
+    Status.NOSPC: ": the server has no room for another session or file, use fewer --sessions",
+}
+
 Tell = Callable[[str], None]
 Show = Callable[[Interval], None]
 
@@ -165,7 +174,7 @@ class Runner:
         try:
             await self._add(client, number)
         except OperationFailed as error:
-            advice = ": use a --dir that can be written" if error.op in (Op.OPEN, Op.LOOKUP) else ""
+            advice = _ADVICE.get(error.status, "")
             self._state.refused.append(f"session {number}: {error}{advice}")
         except RpcError as error:
             self._state.refused.append(f"session {number}: {error}")
