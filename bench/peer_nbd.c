@@ -45,7 +45,8 @@ struct connection {
 
 static uint32_t bytes, depth;
 static uint64_t export_bytes, done, seed = 88172645463325252u;
-static bool is_random;
+static bool is_random, is_ending;
+static uint64_t outstanding;
 static uint8_t *data;
 
 static void fail(const char *what)
@@ -110,11 +111,13 @@ static uint64_t next_offset(struct connection *connection)
 	return seed % places * bytes;
 }
 
-static void add_request(struct connection *connection)
+/* type: 0 to read, 2 to disconnect. */
+static void add_request(struct connection *connection, uint16_t type)
 {
 	struct request request = {.magic = htobe32(REQUEST_MAGIC),
-				  .offset = htobe64(next_offset(connection)),
-				  .length = htobe32(bytes)};
+				  .type = htobe16(type),
+				  .offset = type ? 0 : htobe64(next_offset(connection)),
+				  .length = type ? 0 : htobe32(bytes)};
 
 	if (connection->out_sent == connection->out_bytes)
 		connection->out_sent = connection->out_bytes = 0;
@@ -157,8 +160,12 @@ static void take(struct connection *connection, const uint8_t *at, size_t length
 		}
 		if (connection->got == sizeof(struct reply) + bytes) {
 			connection->got = 0;
+			outstanding--;
+			if (is_ending)
+				continue;
 			done++;
-			add_request(connection);
+			outstanding++;
+			add_request(connection, 0);
 		}
 	}
 }
@@ -187,12 +194,13 @@ int main(int argc, char **argv)
 		connections[i].out = calloc(2 * depth + 2, sizeof(struct request));
 		epoll_ctl(poller, EPOLL_CTL_ADD, connections[i].fd, &event);
 		for (uint32_t j = 0; j < depth; j++)
-			add_request(&connections[i]);
+			add_request(&connections[i], 0);
+		outstanding += depth;
 		flush(&connections[i]);
 	}
 	began_ns = now_ns(CLOCK_MONOTONIC);
 	ends_ns = began_ns + (uint64_t)(atof(argv[6]) * 1e9);
-	while (now_ns(CLOCK_MONOTONIC) < ends_ns) {
+	while (outstanding) {
 		int ready = epoll_wait(poller, events, 64, 1000);
 
 		for (int i = 0; i < ready; i++) {
@@ -205,8 +213,16 @@ int main(int argc, char **argv)
 				take(connection, data, (size_t)n);
 			flush(connection);
 		}
+		if (!is_ending && now_ns(CLOCK_MONOTONIC) >= ends_ns) {
+			is_ending = true;
+			ends_ns = now_ns(CLOCK_MONOTONIC);
+		}
 	}
-	ends_ns = now_ns(CLOCK_MONOTONIC);
+	for (int i = 0; i < count; i++) { /* or nbdkit may trip over those who just leave */
+		add_request(&connections[i], 2);
+		flush(&connections[i]);
+		close(connections[i].fd);
+	}
 	printf("%.0f operations/s\n%.0f ns of CPU\n",
 	       (double)done * 1e9 / (double)(ends_ns - began_ns),
 	       (double)now_ns(CLOCK_PROCESS_CPUTIME_ID) / (double)done);

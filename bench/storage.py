@@ -30,8 +30,8 @@ _LOOPBACK = Link("lo", SERVER, "lo")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 _GANESHA = """
-NFS_CORE_PARAM {{ NFS_Port = {port}; Protocols = 4; Bind_addr = {address}; Enable_NLM = false;
-  Enable_RQUOTA = false; Enable_UDP = None; }}
+NFS_CORE_PARAM {{ NFS_Port = {port}; Protocols = 4; Enable_NLM = false;
+  Enable_RQUOTA = false; }}
 NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = {state}; Minor_Versions = 1, 2; }}
 EXPORT {{ Export_Id = 1; Path = {directory}; Pseudo = /; Access_Type = RW; Squash = No_Root_Squash;
   SecType = sys; Protocols = 4; Transports = TCP; FSAL {{ Name = VFS; }} }}
@@ -169,7 +169,7 @@ def _contestants(directory: Path) -> Iterator[list[Contestant]]:
         config = directory / "ganesha.conf"
         state = _directory(directory / "ganesha-state")
         config.write_text(
-            _GANESHA.format(port=_GANESHA_PORT, address=SERVER, directory=ganesha, state=state)
+            _GANESHA.format(port=_GANESHA_PORT, directory=ganesha, state=state)
         )
         pid = directory / "ganesha.pid"
         argv = ["ganesha.nfsd", "-F", "-f", str(config), "-p", str(pid), "-L", "/dev/null"]
