@@ -1,4 +1,6 @@
 /* Reads from an NBD server as fast as it can: so many connections with so many requests under way on each, in one thread.
+ * Each request has memory of its own, where its data ends up, as a caller would have it: large data by reading it there,
+ * small data by a copy, which is cheaper than a call.
  *
  *   peer_nbd ADDRESS PORT CONNECTIONS DEPTH BYTES SECONDS random|sequential
  *
@@ -39,9 +41,12 @@ struct connection {
 	uint64_t next; /* of a sequential reader */
 	struct request *out;
 	size_t out_bytes, out_sent;
+	uint8_t *memory; /* of all its requests */
 	struct reply head;
 	size_t got; /* of the head and the data of the reply that is coming */
 };
+
+#define LARGE 65536
 
 static uint32_t bytes, depth;
 static uint64_t export_bytes, done, seed = 88172645463325252u;
@@ -111,11 +116,12 @@ static uint64_t next_offset(struct connection *connection)
 	return seed % places * bytes;
 }
 
-/* type: 0 to read, 2 to disconnect. */
-static void add_request(struct connection *connection, uint16_t type)
+/* type: 0 to read, 2 to disconnect. slot: whose memory. */
+static void add_request(struct connection *connection, uint16_t type, uint64_t slot)
 {
 	struct request request = {.magic = htobe32(REQUEST_MAGIC),
 				  .type = htobe16(type),
+				  .handle = slot,
 				  .offset = type ? 0 : htobe64(next_offset(connection)),
 				  .length = type ? 0 : htobe32(bytes)};
 
@@ -139,35 +145,71 @@ static void flush(struct connection *connection)
 	}
 }
 
-/* Takes what came into the buffer at data; adds a request for each reply that is whole. */
+/* Where the next byte of the reply's data belongs. */
+static uint8_t *place(struct connection *connection)
+{
+	return connection->memory + connection->head.handle * bytes + connection->got -
+	       sizeof(struct reply);
+}
+
+/* Counts so many bytes more of the reply that is coming; adds a request once it is whole. */
+static void advance(struct connection *connection, size_t length)
+{
+	connection->got += length;
+	if (connection->got == sizeof(struct reply) &&
+	    (connection->head.magic != htobe32(REPLY_MAGIC) || connection->head.error ||
+	     connection->head.handle >= depth)) {
+		fprintf(stderr, "a reply is wrong\n");
+		exit(1);
+	}
+	if (connection->got < sizeof(struct reply) + bytes)
+		return;
+	connection->got = 0;
+	outstanding--;
+	if (is_ending)
+		return;
+	done++;
+	outstanding++;
+	add_request(connection, 0, connection->head.handle);
+}
+
+/* Takes what came into the buffer at data. */
 static void take(struct connection *connection, const uint8_t *at, size_t length)
 {
 	while (length) {
-		size_t want = connection->got < sizeof(struct reply)
-				      ? sizeof(struct reply) - connection->got
-				      : sizeof(struct reply) + bytes - connection->got;
+		bool is_head = connection->got < sizeof(struct reply);
+		size_t want = sizeof(struct reply) + (is_head ? 0 : bytes) - connection->got;
 		size_t n = want < length ? want : length;
 
-		if (connection->got < sizeof(struct reply))
-			memcpy((uint8_t *)&connection->head + connection->got, at, n);
-		connection->got += n;
+		memcpy(is_head ? (uint8_t *)&connection->head + connection->got : place(connection),
+		       at, n);
+		advance(connection, n);
 		at += n;
 		length -= n;
-		if (connection->got == sizeof(struct reply) &&
-		    (connection->head.magic != htobe32(REPLY_MAGIC) || connection->head.error)) {
-			fprintf(stderr, "a reply is wrong\n");
-			exit(1);
-		}
-		if (connection->got == sizeof(struct reply) + bytes) {
-			connection->got = 0;
-			outstanding--;
-			if (is_ending)
-				continue;
-			done++;
-			outstanding++;
-			add_request(connection, 0);
-		}
 	}
+}
+
+/* What is there; a head alone, or data where it belongs, if that is large. */
+static void receive(struct connection *connection)
+{
+	bool is_head = connection->got < sizeof(struct reply);
+	uint8_t *to = data;
+	size_t want = 1 << 20;
+	ssize_t n;
+
+	if (bytes >= LARGE) {
+		to = is_head ? (uint8_t *)&connection->head + connection->got : place(connection);
+		want = sizeof(struct reply) + (is_head ? 0 : bytes) - connection->got;
+	}
+	n = read(connection->fd, to, want);
+	if (!n || (n < 0 && errno != EAGAIN))
+		fail("read");
+	if (n <= 0)
+		return;
+	if (bytes >= LARGE)
+		advance(connection, (size_t)n);
+	else
+		take(connection, data, (size_t)n);
 }
 
 int main(int argc, char **argv)
@@ -191,10 +233,11 @@ int main(int argc, char **argv)
 
 		connections[i].fd = connect_to(argv[1], (uint16_t)atoi(argv[2]));
 		/* What is not sent yet, and what has been sent of the same buffer. */
+		connections[i].memory = malloc((size_t)depth * bytes);
 		connections[i].out = calloc(2 * depth + 2, sizeof(struct request));
 		epoll_ctl(poller, EPOLL_CTL_ADD, connections[i].fd, &event);
 		for (uint32_t j = 0; j < depth; j++)
-			add_request(&connections[i], 0);
+			add_request(&connections[i], 0, j);
 		outstanding += depth;
 		flush(&connections[i]);
 	}
@@ -205,12 +248,8 @@ int main(int argc, char **argv)
 
 		for (int i = 0; i < ready; i++) {
 			struct connection *connection = events[i].data.ptr;
-			ssize_t n = read(connection->fd, data, 1 << 20);
 
-			if (!n || (n < 0 && errno != EAGAIN))
-				fail("read");
-			if (n > 0)
-				take(connection, data, (size_t)n);
+			receive(connection);
 			flush(connection);
 		}
 		if (!is_ending && now_ns(CLOCK_MONOTONIC) >= ends_ns) {
@@ -219,7 +258,7 @@ int main(int argc, char **argv)
 		}
 	}
 	for (int i = 0; i < count; i++) { /* or nbdkit may trip over those who just leave */
-		add_request(&connections[i], 2);
+		add_request(&connections[i], 2, 0);
 		flush(&connections[i]);
 		close(connections[i].fd);
 	}
