@@ -25,6 +25,8 @@ fuzz-%:
 nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
 	  tests/memory/test_window_machine.py
+	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
+	  tests/nfs/test_nfs_client_ours.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
 build-threads/build.ninja:
