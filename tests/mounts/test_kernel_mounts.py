@@ -192,8 +192,9 @@ file = open("{at}/locked", "r+b", buffering=0)
 for line in sys.stdin:
     kind, start, length, *flags = line.split()
     how = {{"read": fcntl.LOCK_SH, "write": fcntl.LOCK_EX, "none": fcntl.LOCK_UN}}[kind]
+    at_once = 0 if flags or kind == "none" else fcntl.LOCK_NB
     try:
-        fcntl.lockf(file, how | (0 if flags else fcntl.LOCK_NB), int(length), int(start))
+        fcntl.lockf(file, how | at_once, int(length), int(start))
         print("done", line.strip(), flush=True)
     except BlockingIOError:
         print("busy", line.strip(), flush=True)
