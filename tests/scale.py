@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+IS_FULL = os.environ.get("LIVEDMA_FULL") == "1"
+
 
 def at_scale(promised: int, in_ci: int) -> int:
     """`promised` with LIVEDMA_FULL=1 (`make nightly`): guests are emulated, and slow."""
-    return promised if os.environ.get("LIVEDMA_FULL") == "1" else in_ci
+    return promised if IS_FULL else in_ci

@@ -15,6 +15,7 @@ import pytest
 from serving import PATIENCE_S, Serving, forget, mounted, serving
 
 from livedma.lab.guest import Guest, Lab
+from scale import at_scale
 
 pytestmark = pytest.mark.slow
 
@@ -62,10 +63,10 @@ def lock_state(guest: Guest, at: str, name: str) -> str:
     return guest.run("python3 /tmp/try.py", check=True, timeout_s=LONG_S).stdout.strip()
 
 
-@pytest.mark.parametrize("proto", ["rdma", "tcp"])
+@pytest.mark.parametrize("proto", ["rdma", "tcp"][: at_scale(2, 1)])
 def test_the_server_is_killed_and_comes_back(wide: Lab, tmp_path: Path, proto: str) -> None:
     """No byte is lost that was stable, and a lock is still its owner's."""
-    count = 160
+    count = at_scale(160, 80)
     with (
         serving(wide.host, tmp_path, "--squash=none", "--lease=10", "--grace=10") as server,
         mounted(wide.a, proto=proto) as at,
