@@ -47,7 +47,8 @@ struct piece {
 	uint32_t posted;                /* bytes of it */
 	uint32_t segment, segment_used; /* of the chunk: where the next byte goes */
 	bool is_pull;
-	struct piece *next, *previous; /* of those that wait, that departed or that are free */
+	struct piece *next,
+		*previous; /* of those that wait, that departed, that were posted as one or that are free */
 };
 
 /* Data on its way between memory of the process and a chunk, a piece at a time. */
