@@ -134,6 +134,7 @@ struct ldma_service {
 	pthread_t self;   /* the same, set by itself */
 	bool is_batching; /* for the thread alone */
 	struct ldma_endpoint *dirty;
+	uint64_t unposted_bytes; /* of data, in this batch */
 	uint64_t looked_ns;
 	struct ldma_program *program;
 	struct ldma_service_stats stats;

@@ -284,10 +284,13 @@ void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 		outbox_append(endpoint, &piece->op, OP_WRITE);
 	}
 	ldma_unlock(&endpoint->lock);
-	if (is_over)
+	if (is_over) {
 		piece_free(piece);
-	else
-		outbox_submit(endpoint);
+		return;
+	}
+	if (service_is_batching(endpoint->service))
+		endpoint->service->unposted_bytes += length;
+	outbox_submit(endpoint);
 }
 
 void ldma_piece_drop(struct ldma_piece *shown)

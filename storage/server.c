@@ -5,8 +5,9 @@
 
 #include "endpoint_internal.h"
 
-#define BATCH 64                    /* completions handled in a row */
-#define BATCHES 16                  /* and batches, before the rest is looked at */
+#define BATCH 64              /* completions handled in a row */
+#define POST_BYTES (64 << 10) /* of data, and what a batch has led to is posted before it ends */
+#define BATCHES 16            /* and batches, before the rest is looked at */
 #define SLICE_NS UINT64_C(50000000) /* so often the thread looks what else there is to do */
 
 bool service_is_batching(const struct ldma_service *service)
@@ -31,6 +32,7 @@ static void post_all(struct ldma_service *service, uint64_t now)
 
 	if (!service->dirty)
 		return;
+	service->unposted_bytes = 0;
 	ldma_port_lock(service->config.port);
 	while ((endpoint = service->dirty)) {
 		service->dirty = endpoint->next_dirty;
@@ -55,8 +57,11 @@ static uint32_t handle_batch(struct ldma_service *service)
 	uint64_t now = now_ns();
 
 	service->is_batching = true;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		endpoint_complete(&wcs[i], now);
+		if (service->unposted_bytes >= POST_BYTES)
+			post_all(service, now);
+	}
 	service->is_batching = false;
 	post_all(service, now);
 	__atomic_add_fetch(&service->stats.batches, count > 0, __ATOMIC_RELAXED);
