@@ -69,7 +69,7 @@ void ldma_endpoint_put(struct ldma_endpoint *endpoint)
 void ldma_endpoint_start(struct ldma_endpoint *endpoint)
 {
 	if (ldma_endpoint_is_open(endpoint))
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
@@ -83,7 +83,7 @@ void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
 	credits_top_up(endpoint);
 	ldma_unlock(&endpoint->lock);
 	if (!is_broken)
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
@@ -349,5 +349,5 @@ void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
 	has_more = endpoint->first_op;
 	ldma_unlock(&endpoint->lock);
 	if (has_more)
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }

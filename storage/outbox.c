@@ -233,15 +233,13 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now)
 	return !error || error == -ENOMEM; /* no room in a ring: later */
 }
 
-void outbox_submit(struct ldma_endpoint *endpoint)
+void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes)
 {
 	struct ldma_service *service = endpoint->service;
 	bool is_sound;
 
-	if (service_is_batching(service)) {
-		service_mark_dirty(service, endpoint);
+	if (service_defer(service, endpoint, data_bytes))
 		return;
-	}
 	ldma_port_lock(service->config.port);
 	is_sound = outbox_post(endpoint, now_ns());
 	ldma_port_unlock(service->config.port);

@@ -93,7 +93,7 @@ static void has_buffer(struct piece *piece)
 	if (is_broken)
 		fail(piece, -ECONNRESET);
 	else
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 static void leave_queue(struct ldma_endpoint *endpoint, struct piece *piece)
@@ -284,13 +284,10 @@ void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 		outbox_append(endpoint, &piece->op, OP_WRITE);
 	}
 	ldma_unlock(&endpoint->lock);
-	if (is_over) {
+	if (is_over)
 		piece_free(piece);
-		return;
-	}
-	if (service_is_batching(endpoint->service))
-		endpoint->service->unposted_bytes += length;
-	outbox_submit(endpoint);
+	else
+		outbox_submit(endpoint, length);
 }
 
 void ldma_piece_drop(struct ldma_piece *shown)
