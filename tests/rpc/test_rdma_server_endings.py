@@ -14,6 +14,8 @@ from livedma.rpc.rdma_chunks import ReadChunk
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection, Part
 
+pytestmark = pytest.mark.slow
+
 
 class Stage(Echo):
     """Lets calls wait in the program."""
