@@ -30,6 +30,7 @@ __all__ = ["Options", "RdmaConnection", "RdmaServer"]
 _LOOK_S = 0.5  # so often threads look whether the server is closed
 _ACCEPT_S = 5.0  # for a peer to confirm its connection
 _ACCEPTING = 4  # at a time
+_JOINED = 16  # data buffers that one RDMA WRITE or READ takes, at most
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 _numbers = itertools.count(1)
 
@@ -123,7 +124,7 @@ class RdmaConnection:
             retire=lambda _: self.close(),
             max_send=options.max_send,
             max_recv=options.max_recv,
-            max_send_sge=1,
+            max_send_sge=_JOINED,
             max_recv_sge=1,
             max_inline=0,
         )
