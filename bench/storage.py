@@ -168,9 +168,7 @@ def _contestants(directory: Path) -> Iterator[list[Contestant]]:
         ganesha = _directory(directory / "ganesha")
         config = directory / "ganesha.conf"
         state = _directory(directory / "ganesha-state")
-        config.write_text(
-            _GANESHA.format(port=_GANESHA_PORT, directory=ganesha, state=state)
-        )
+        config.write_text(_GANESHA.format(port=_GANESHA_PORT, directory=ganesha, state=state))
         pid = directory / "ganesha.pid"
         argv = ["ganesha.nfsd", "-F", "-f", str(config), "-p", str(pid), "-L", "/dev/null"]
         second = stack.enter_context(_serving(argv, ("tcp", _GANESHA_PORT)))

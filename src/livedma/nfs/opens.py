@@ -7,6 +7,7 @@ denies; then it loses everything, and that is on the disk before anybody gets so
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from livedma.nfs.grants import Grants
 from livedma.nfs.held import Descriptors, Held
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import LockState, OpenFile, OpenState, open_of
+from livedma.nfs.opened import Delegation, LockState, OpenFile, OpenState, open_of
 from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
 from livedma.nfs.states import States
@@ -58,7 +59,7 @@ class Opens:
         self._server = server
         self._grants = Grants(server)
         self.descriptors = Descriptors(server.config.open_files_most)
-        self.states: States[OpenState | LockState] = States(server.recovery.boot)
+        self.states: States[OpenState | LockState | Delegation] = States(server.recovery.boot)
         self._files: dict[tuple[int, int], OpenFile] = {}
         self._of_client: dict[int, _Holdings] = {}
         server.clients.on_gone.append(self._client_gone)
@@ -79,10 +80,12 @@ class Opens:
         whoever owns the file may, since it did before.
         """
         client = client_of(ctx)
+        if share.access & WRITE or share.deny & READ:
+            self._server.delegations.make_way(ctx, node, writes=bool(share.access & WRITE))
         if fd is None:
             held = self._opened(client, node, owner, share, owner_may)
         else:
-            held = self.descriptors.hold(fd, BOTH)
+            held = self._made(node, fd, share)
         try:
             while True:
                 with self._server.lock:
@@ -155,10 +158,10 @@ class Opens:
         finally:
             os.close(fd)
 
-    def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState:
+    def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState | Delegation:
         """The state of the current file that the caller means; under the server's lock."""
         state = self.states.find(stateid, client_of(ctx).number)
-        if open_of(state).file.key != ctx.node.key:
+        if state.key != ctx.node.key:
             raise NfsError(Status.BAD_STATEID)
         return state
 
@@ -248,6 +251,15 @@ class Opens:
                     raise
         return self._open_held(node, share.access, owner_may)
 
+    def _made(self, node: Node, fd: int, share: Share) -> Held:
+        """The descriptor of a new file, which can do all: nobody could get a delegation of it."""
+        if self._server.config.delegations and not share.access & WRITE:
+            with contextlib.suppress(NfsError):
+                held = self._open_held(node, READ, owner_may=True)
+                os.close(fd)
+                return held
+        return self.descriptors.hold(fd, BOTH)
+
     def _open_held(self, node: Node, access: int, owner_may: bool) -> Held:
         fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), owner_may)
         return self.descriptors.hold(fd, access)
@@ -335,11 +347,16 @@ class Opens:
     def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
         """None: the file has to be opened for the caller."""
         if stateid in (ANONYMOUS, BYPASS):
+            if access == WRITE:
+                self._server.delegations.make_way(ctx, ctx.node, writes=True)
             if stateid == ANONYMOUS or access == WRITE:
                 self._check_anonymous(ctx, access)
             return None
         with self._server.lock:
-            state = open_of(self.find(ctx, stateid))
+            found = self.find(ctx, stateid)
+            if isinstance(found, Delegation):
+                return self._delegated(ctx, found, access)
+            state = open_of(found)
             if not access & state.share.access and access == WRITE:
                 raise NfsError(Status.OPENMODE)
             # An open to write may be used to read (9.1.2): some clients write whole pages.
@@ -347,6 +364,14 @@ class Opens:
             if held is None or state.uid is None or state.uid != ctx.credential.uid:
                 return None
             return held.take()
+
+    @staticmethod
+    def _delegated(ctx: Context, delegation: Delegation, access: int) -> Held | None:
+        if access == WRITE:
+            raise NfsError(Status.OPENMODE)
+        if delegation.uid is None or delegation.uid != ctx.credential.uid:
+            return None
+        return delegation.held.take()
 
     def _check_anonymous(self, ctx: Context, access: int) -> None:
         """Whoever has opened nothing must not do what somebody denies (8.2.3)."""

@@ -45,6 +45,7 @@ def setattr_(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
         settings = decode_settings(decoder, ctx.server, ctx.minor, _SETTABLE)
         with ExitStack() as stack:
             fd = None
+            ctx.server.delegations.make_way(ctx, ctx.node)
             if settings.size is not None:
                 ctx.node.want_file()
                 fd = stack.enter_context(ctx.server.opens.for_io(ctx, stateid, write=True))

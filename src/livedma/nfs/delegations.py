@@ -1,0 +1,335 @@
+"""Delegations: a client is told that nobody changes a file, and asked before somebody does (10.4).
+
+They are for reading alone. What makes the promise true is a lease of the kernel on the delegation's
+own descriptor: whoever opens the file to write, be it a client or a local program, waits until we
+let go of it, and no lease can be had of a file that is open to write. Where there is no lease, or
+no way to call the client, there is no delegation.
+
+All changes happen under the server's lock; files are opened before and closed after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from livedma.nfs.backchannel import CallbackOp, Request
+from livedma.nfs.held import Held
+from livedma.nfs.leases import Leases
+from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.opened import Delegation
+from livedma.nfs.shares import READ, WRITE, Share
+from livedma.nfs.stateid import Stateid
+from livedma.rpc.xdr import Encoder
+
+if TYPE_CHECKING:
+    from livedma.nfs.clients import Client
+    from livedma.nfs.context import Context
+    from livedma.nfs.server import Server
+    from livedma.nfs.store import Node
+
+__all__ = ["Delegations", "WhyNot"]
+
+STATE_REVOKED = 0x40  # SEQ4_STATUS_RECALLABLE_STATE_REVOKED
+QUIET_S = 30.0  # without delegations of a file that somebody has changed
+_QUIET_MOST = 4096
+_PART_OF_DESCRIPTORS = 4  # is theirs at most
+
+
+class WhyNot(IntEnum):
+    """why_no_delegation4."""
+
+    NOT_WANTED = 0
+    CONTENTION = 1
+    RESOURCE = 2
+    CANCELLED = 7
+
+
+class Delegations:
+    """Those of a server, which are in the table of its opens' stateids, too."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._leases = Leases(self._look) if server.config.delegations else None
+        self._of_file: dict[tuple[int, int], dict[int, Delegation]] = {}
+        self._of_client: dict[int, set[Delegation]] = {}  # with those that were revoked
+        self._revoked: dict[int, int] = {}  # how many
+        self._recalled: set[Delegation] = set()
+        self._quiet_until_s: dict[bytes, float] = {}
+        server.clients.on_gone.append(self._client_gone)
+
+    def held_by(self, client: Client) -> int:
+        """How many a client has, or had and has not yet given up."""
+        return len(self._of_client.get(client.number, ()))
+
+    def flags(self, client: Client) -> int:
+        """What SEQUENCE says of them."""
+        return STATE_REVOKED if client.number in self._revoked else 0
+
+    def is_delegated(self, node: Node) -> bool:
+        """Somebody has been told that the file stays as it is."""
+        return node.key in self._of_file
+
+    def offer(self, ctx: Context, node: Node, owner_may: bool) -> Delegation | WhyNot:
+        """One for the caller, which has just opened the file to read."""
+        client = ctx.client
+        if self._leases is None or client is None:
+            return WhyNot.RESOURCE
+        with self._server.lock:
+            why_not = self._why_not(client, node)
+        if why_not is not None:
+            return why_not
+        try:
+            fd = self._server.store.open(node, True, False, owner_may)
+            held = self._server.opens.descriptors.hold(fd, READ)
+        except NfsError:
+            return WhyNot.RESOURCE
+        if not self._leases.take(held.fd):
+            held.drop()
+            return WhyNot.CONTENTION
+        with self._server.lock:
+            why_not = self._why_not(client, node)
+            # Whoever broke it before it is known here has told nobody.
+            if why_not is None and self._leases.is_broken(held.fd):
+                why_not = WhyNot.CONTENTION
+            if why_not is None:
+                return self._add(ctx, client, node, held)
+        self._leases.let_go(held.fd)
+        held.drop()
+        return why_not
+
+    def _why_not(self, client: Client, node: Node) -> WhyNot | None:
+        server = self._server
+        if not server.callbacks.can_call(client):
+            return WhyNot.RESOURCE
+        if client.number in self._of_file.get(node.key, ()):
+            return WhyNot.RESOURCE
+        until_s = self._quiet_until_s.get(node.handle)
+        if until_s is not None and server.clock() < until_s:
+            return WhyNot.CONTENTION
+        count = sum(len(files) for files in self._of_client.values())
+        if count >= server.opens.descriptors.most // _PART_OF_DESCRIPTORS:
+            return WhyNot.RESOURCE
+        if self.held_by(client) >= server.config.states_most:
+            return WhyNot.RESOURCE
+        return None
+
+    def _add(self, ctx: Context, client: Client, node: Node, held: Held) -> Delegation:
+        states = self._server.opens.states
+        ret = Delegation(states.new_name(), client, node, held, ctx.credential.uid)
+        ret.change()
+        states.add(ret)
+        self._of_file.setdefault(node.key, {})[client.number] = ret
+        self._of_client.setdefault(client.number, set()).add(ret)
+        accelerator = self._server.accelerator
+        if accelerator is not None and ret.uid is not None:
+            with contextlib.suppress(OSError):  # Out of descriptors, it does without this one.
+                accelerator.grant(
+                    ret.other,
+                    ret.seqid,
+                    node.handle,
+                    held.fd,
+                    True,
+                    False,
+                    client.number,
+                    ret.uid,
+                )
+                ret.is_granted = True
+        return ret
+
+    def claimed(self, ctx: Context, stateid: Stateid, share: Share) -> None:
+        """The caller opens the current file by a delegation that it has (CLAIM_DELEGATE_CUR)."""
+        with self._server.lock:
+            state = self._server.opens.find(ctx, stateid)
+            if not isinstance(state, Delegation):
+                raise NfsError(Status.BAD_STATEID)
+            if share.access & WRITE:
+                raise NfsError(Status.OPENMODE)
+
+    def make_way(self, ctx: Context, node: Node, *, writes: bool = False) -> None:
+        """Before the caller changes a file: DELAY while others are asked to give it back.
+
+        writes: the file is opened for it, which our own lease would be in the way of. The caller's
+        own delegation is then recalled as well, since nothing keeps local programs away any more;
+        it need not wait for that.
+        """
+        if not self._of_file:
+            return
+        with self._server.lock:
+            holders = list(self._of_file.get(node.key, {}).values())
+            others = [one for one in holders if one.client is not ctx.client]
+            silent = [one for one in others if one.client.is_courtesy]
+            for one in silent:
+                self._server.clients.expire(one.client)
+            for one in others:
+                if one not in silent:
+                    self._recall(one)
+            if writes:
+                for one in holders:
+                    if one.client is ctx.client:
+                        self._let_go(one)
+                        self._recall(one)
+        if len(others) > len(silent):
+            raise NfsError(Status.DELAY)
+        if silent:
+            self._server.recovery.settle()
+
+    def make_way_for_name(self, ctx: Context, directory: Node, name: bytes) -> None:
+        """As above, for what a name stands for that is to go or to change."""
+        if not self._of_file:
+            return
+        try:
+            node = self._server.store.lookup(directory, name)
+        except NfsError:
+            return  # Who wants to change it will be told.
+        self.make_way(ctx, node)
+
+    def give_back(self, ctx: Context, stateid: Stateid) -> None:
+        """DELEGRETURN."""
+        with self._server.lock:
+            state = self._server.opens.find(ctx, stateid)
+            if not isinstance(state, Delegation):
+                raise NfsError(Status.BAD_STATEID)
+            held = self._forget(state)
+        held.drop()
+
+    def free(self, delegation: Delegation) -> None:
+        """FREE_STATEID: the client has learned that it was revoked; under the server's lock."""
+        if not delegation.is_revoked:
+            raise NfsError(Status.LOCKS_HELD)
+        self._drop_revoked(delegation)
+
+    def _recall(self, delegation: Delegation) -> None:
+        if delegation.recalled_s is None:
+            delegation.recalled_s = self._server.clock()
+            self._recalled.add(delegation)
+            self._be_quiet(delegation.handle)
+            self._ask(delegation)
+
+    def _ask(self, delegation: Delegation) -> None:
+        out = Encoder()
+        delegation.stateid.encode(out)
+        out.boolean(False)  # The file is not about to be cut to nothing.
+        out.opaque(delegation.handle)
+
+        def done(status: Status | None) -> None:
+            # What else it may say: not now, or not known yet, since OPEN's reply is on its way.
+            delegation.is_asked = status == Status.OK
+
+        delegation.is_asked = True
+        request = Request(CallbackOp.RECALL, bytes(out), done)
+        if not self._server.callbacks.ask(delegation.client, request):
+            delegation.is_asked = False
+
+    def _be_quiet(self, handle: bytes) -> None:
+        self._quiet_until_s.pop(handle, None)
+        self._quiet_until_s[handle] = self._server.clock() + QUIET_S
+        if len(self._quiet_until_s) > _QUIET_MOST:
+            del self._quiet_until_s[next(iter(self._quiet_until_s))]
+
+    def _look(self) -> None:
+        """A lease was broken: in the thread of the leases."""
+        with self._server.lock:
+            for holders in list(self._of_file.values()):
+                for one in list(holders.values()):
+                    if one.has_lease and Leases.is_broken(one.held.fd):
+                        one.is_broken = True
+                        self._recall(one)
+
+    def tick(self) -> None:
+        """Asks those again who could not be asked, and ends what does not come back.
+
+        A lease after it was asked for, as clients may expect. But a local program waits only as
+        long as the kernel lets it: what it may change from then on, nobody shall believe to know.
+        """
+        needless: list[Held] = []
+        with self._server.lock:
+            now, lease_s = self._server.clock(), self._server.config.lease_s
+            for one in list(self._recalled):
+                assert one.recalled_s is not None
+                patience_s = min(lease_s, Leases.break_s()) if one.is_broken else lease_s
+                if now - one.recalled_s >= patience_s:
+                    needless.append(self._revoke(one))
+                elif not one.is_asked:
+                    self._ask(one)
+        for held in needless:
+            held.drop()
+
+    def _revoke(self, delegation: Delegation) -> Held:
+        self._take_away(delegation)
+        delegation.is_revoked = True
+        number = delegation.client.number
+        self._revoked[number] = self._revoked.get(number, 0) + 1
+        self._server.flags_changed(delegation.client)
+        return delegation.held
+
+    def _forget(self, delegation: Delegation) -> Held:
+        self._take_away(delegation)
+        self._server.opens.states.remove(delegation)
+        self._drop_of_client(delegation)
+        return delegation.held
+
+    def _take_away(self, delegation: Delegation) -> None:
+        """Nobody may rely on it from here on."""
+        holders = self._of_file[delegation.key]
+        del holders[delegation.client.number]
+        if not holders:
+            del self._of_file[delegation.key]
+        self._recalled.discard(delegation)
+        accelerator = self._server.accelerator
+        if delegation.is_granted and accelerator is not None:
+            delegation.is_granted = False
+            accelerator.revoke(delegation.other)
+        self._let_go(delegation)
+
+    def _let_go(self, delegation: Delegation) -> None:
+        if delegation.has_lease:
+            delegation.has_lease = False
+            Leases.let_go(delegation.held.fd)
+
+    def _drop_revoked(self, delegation: Delegation) -> None:
+        self._server.opens.states.remove(delegation)
+        self._drop_of_client(delegation)
+        number = delegation.client.number
+        self._revoked[number] -= 1
+        if not self._revoked[number]:
+            del self._revoked[number]
+            self._server.flags_changed(delegation.client)
+
+    def _drop_of_client(self, delegation: Delegation) -> None:
+        number = delegation.client.number
+        self._of_client[number].remove(delegation)
+        if not self._of_client[number]:
+            del self._of_client[number]
+
+    def _client_gone(self, client: Client) -> None:
+        needless = self._all_gone(client.number)
+        if needless:
+            # The server's lock is held here, and closing may take long.
+            threading.Thread(target=_drop, args=(needless,), name="nfs-close").start()
+
+    def _all_gone(self, number: int) -> list[Held]:
+        needless = []
+        for one in list(self._of_client.get(number, ())):
+            if one.is_revoked:
+                self._drop_revoked(one)
+            else:
+                needless.append(self._forget(one))
+        return needless
+
+    def end(self) -> None:
+        """The server ends: whoever waits for a lease goes on."""
+        needless: list[Held] = []
+        with self._server.lock:
+            for number in list(self._of_client):
+                needless += self._all_gone(number)
+        _drop(needless)
+        if self._leases is not None:
+            self._leases.close()
+
+
+def _drop(needless: list[Held]) -> None:
+    for held in needless:
+        held.drop()

@@ -1,0 +1,89 @@
+"""Leases of the kernel (fcntl(2), F_SETLEASE): who opens a file to write waits until we let go.
+
+A broken lease is told by SIGIO to one thread, which takes it without a handler. It says not which
+lease: whoever is told looks at those that it has (`is_broken`), so that signals may be merged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import signal
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["Leases"]
+
+_log = logging.getLogger(__name__)
+
+_F_SETOWN_EX = 15
+_F_OWNER_TID = 0
+_OWNER = struct.Struct("@ii")
+_BREAK_TIME = Path("/proc/sys/fs/lease-break-time")
+_BREAK_S = 45.0  # the kernel's default
+
+
+class Leases:
+    """broken: is called in the thread when a lease may have been broken, with nothing held."""
+
+    def __init__(self, broken: Callable[[], None]) -> None:
+        self._broken = broken
+        self._is_stopping = threading.Event()
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="nfs-leases", daemon=True)
+        self._thread.start()
+        self._is_ready.wait()
+
+    @staticmethod
+    def break_s() -> float:
+        """How long the kernel lets a local program wait; then it takes the lease away."""
+        try:
+            return float(_BREAK_TIME.read_text())
+        except (OSError, ValueError):
+            return _BREAK_S
+
+    def take(self, fd: int) -> bool:
+        """Nobody writes to the file of this descriptor, which can read alone, or it is told.
+
+        False: somebody has it open to write, the filesystem has no leases, or we may not.
+        """
+        owner = _OWNER.pack(_F_OWNER_TID, self._thread.native_id or 0)
+        try:
+            fcntl.fcntl(fd, _F_SETOWN_EX, owner)
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError:
+            return False
+        return True
+
+    @staticmethod
+    def let_go(fd: int) -> None:
+        """Who waits for the lease goes on."""
+        with contextlib.suppress(OSError):  # It may be gone by itself.
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+    @staticmethod
+    def is_broken(fd: int) -> bool:
+        """Somebody waits for it, or has waited for long enough."""
+        return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        self._is_stopping.set()
+        assert self._thread.ident is not None
+        signal.pthread_kill(self._thread.ident, signal.SIGIO)
+        self._thread.join()
+
+    def _watch(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+        self._is_ready.set()
+        while True:
+            signal.sigwait({signal.SIGIO})
+            if self._is_stopping.is_set():
+                return
+            try:
+                self._broken()
+            except Exception:  # The next one has to be told, too.
+                _log.exception("a broken lease was not seen to")
