@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from open_calls import by_name
 from livedma.nfs.leases import Leases
 from livedma.nfs.numbers import Status
 from livedma.nfs.shares import WRITE
+
+OVERFLOW = struct.pack("@iIII", -1, 0x4000, 0, 0)
 
 WRITER = """
 import sys
@@ -145,3 +148,49 @@ def test_a_client_that_comes_while_a_local_program_waits(
         assert hers.give_back("a", stateid) == Status.OK
         assert process.wait(PATIENCE_S) == 0
         assert his.try_open(by_name(b"a"), WRITE).status == Status.OK
+
+
+@pytest.mark.parametrize("what", ["chmod", "utime", "link", "rename", "unlink", "xattr"])
+def test_local_changes_of_attributes_and_names(
+    serving: Delegating, hers: BackPeer, what: str
+) -> None:
+    """Nobody is held for these; clients are told."""
+    stateid = hers.delegated("a")
+    path = serving.path / "a"
+    if what == "chmod":
+        path.chmod(0o600)
+    elif what == "utime":
+        os.utime(path)
+    elif what == "link":
+        (serving.path / "b").hardlink_to(path)
+    elif what == "rename":
+        path.rename(serving.path / "b")
+    elif what == "unlink":
+        path.unlink()
+    else:
+        try:
+            os.setxattr(path, "user.k", b"v")
+        except OSError:
+            pytest.skip("the filesystem has no extended attributes of users")
+    assert hers.answered().stateid == stateid
+
+
+def test_a_file_that_several_have(serving: Delegating, hers: BackPeer) -> None:
+    """It is watched until the last has given it back."""
+    with BackPeer(serving) as his:
+        his.join(b"him")
+        mine, yours = hers.delegated("a"), his.delegated("a")
+        assert hers.give_back("a", mine) == Status.OK
+        (serving.path / "a").chmod(0o600)
+        assert his.answered().stateid == yours
+
+
+def test_more_changes_than_the_kernel_tells(
+    serving: Delegating, hers: BackPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stateid = hers.delegated("a")
+    watches = serving.server.delegations._watches
+    assert watches is not None
+    monkeypatch.setattr(watches, "_read", iter([OVERFLOW, b"", *[b""] * 9]).__next__)
+    (serving.path / "a").chmod(0o600)
+    assert hers.answered().stateid == stateid

@@ -3,7 +3,8 @@
 They are for reading alone. What makes the promise true is a lease of the kernel on the delegation's
 own descriptor: whoever opens the file to write, be it a client or a local program, waits until we
 let go of it, and no lease can be had of a file that is open to write. Where there is no lease, or
-no way to call the client, there is no delegation.
+no way to call the client, there is no delegation. Names and attributes are watched beside it:
+whoever has changed them locally was not held, but the delegation is recalled.
 
 All changes happen under the server's lock; files are opened before and closed after it.
 """
@@ -22,6 +23,7 @@ from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.opened import Delegation
 from livedma.nfs.shares import READ, WRITE, Share
 from livedma.nfs.stateid import Stateid
+from livedma.nfs.watches import Watches
 from livedma.rpc.xdr import Encoder
 
 if TYPE_CHECKING:
@@ -48,16 +50,25 @@ class WhyNot(IntEnum):
 
 
 class Delegations:
-    """Those of a server, which are in the table of its opens' stateids, too."""
+    """Those of a server, which are in the table of its opens' stateids, too.
+
+    counters: how many were given, recalled (local: for a local program), returned and revoked.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._leases = Leases(self._look) if server.config.delegations else None
+        self._leases: Leases | None = None
+        self._watches: Watches | None = None
+        if server.config.delegations:
+            self._watches = Watches()
+            self._leases = Leases(self._look)
+            self._leases.listen(self._watches.fd)
         self._of_file: dict[tuple[int, int], dict[int, Delegation]] = {}
         self._of_client: dict[int, set[Delegation]] = {}  # with those that were revoked
         self._revoked: dict[int, int] = {}  # how many
         self._recalled: set[Delegation] = set()
         self._quiet_until_s: dict[bytes, float] = {}
+        self.counters = dict.fromkeys(("given", "recalled", "local", "returned", "revoked"), 0)
         server.clients.on_gone.append(self._client_gone)
 
     def held_by(self, client: Client) -> int:
@@ -75,7 +86,7 @@ class Delegations:
     def offer(self, ctx: Context, node: Node, owner_may: bool) -> Delegation | WhyNot:
         """One for the caller, which has just opened the file to read."""
         client = ctx.client
-        if self._leases is None or client is None:
+        if self._leases is None or self._watches is None or client is None:
             return WhyNot.RESOURCE
         with self._server.lock:
             why_not = self._why_not(client, node)
@@ -94,11 +105,12 @@ class Delegations:
             # Whoever broke it before it is known here has told nobody.
             if why_not is None and self._leases.is_broken(held.fd):
                 why_not = WhyNot.CONTENTION
-            if why_not is None:
-                return self._add(ctx, client, node, held)
+            watch = self._watches.add(held.fd) if why_not is None else None
+            if watch is not None:
+                return self._add(ctx, client, node, held, watch)
         self._leases.let_go(held.fd)
         held.drop()
-        return why_not
+        return why_not or WhyNot.RESOURCE
 
     def _why_not(self, client: Client, node: Node) -> WhyNot | None:
         server = self._server
@@ -116,11 +128,12 @@ class Delegations:
             return WhyNot.RESOURCE
         return None
 
-    def _add(self, ctx: Context, client: Client, node: Node, held: Held) -> Delegation:
+    def _add(self, ctx: Context, client: Client, node: Node, held: Held, watch: int) -> Delegation:
         states = self._server.opens.states
-        ret = Delegation(states.new_name(), client, node, held, ctx.credential.uid)
+        ret = Delegation(states.new_name(), client, node, held, ctx.credential.uid, watch)
         ret.change()
         states.add(ret)
+        self.counters["given"] += 1
         self._of_file.setdefault(node.key, {})[client.number] = ret
         self._of_client.setdefault(client.number, set()).add(ret)
         accelerator = self._server.accelerator
@@ -193,6 +206,7 @@ class Delegations:
             if not isinstance(state, Delegation):
                 raise NfsError(Status.BAD_STATEID)
             held = self._forget(state)
+            self.counters["returned"] += 1
         held.drop()
 
     def free(self, delegation: Delegation) -> None:
@@ -205,6 +219,7 @@ class Delegations:
         if delegation.recalled_s is None:
             delegation.recalled_s = self._server.clock()
             self._recalled.add(delegation)
+            self.counters["recalled"] += 1
             self._be_quiet(delegation.handle)
             self._ask(delegation)
 
@@ -230,12 +245,17 @@ class Delegations:
             del self._quiet_until_s[next(iter(self._quiet_until_s))]
 
     def _look(self) -> None:
-        """A lease was broken: in the thread of the leases."""
+        """A lease was broken, or attributes changed: in the thread of the leases."""
         with self._server.lock:
+            assert self._watches is not None
+            changed = self._watches.changed()
             for holders in list(self._of_file.values()):
                 for one in list(holders.values()):
-                    if one.has_lease and Leases.is_broken(one.held.fd):
+                    if changed is None or one.watch in changed:
+                        self._recall(one)
+                    if one.has_lease and not one.is_broken and Leases.is_broken(one.held.fd):
                         one.is_broken = True
+                        self.counters["local"] += 1
                         self._recall(one)
 
     def tick(self) -> None:
@@ -260,6 +280,7 @@ class Delegations:
     def _revoke(self, delegation: Delegation) -> Held:
         self._take_away(delegation)
         delegation.is_revoked = True
+        self.counters["revoked"] += 1
         number = delegation.client.number
         self._revoked[number] = self._revoked.get(number, 0) + 1
         self._server.flags_changed(delegation.client)
@@ -277,6 +298,8 @@ class Delegations:
         del holders[delegation.client.number]
         if not holders:
             del self._of_file[delegation.key]
+            assert self._watches is not None
+            self._watches.remove(delegation.watch)
         self._recalled.discard(delegation)
         accelerator = self._server.accelerator
         if delegation.is_granted and accelerator is not None:
@@ -326,8 +349,9 @@ class Delegations:
             for number in list(self._of_client):
                 needless += self._all_gone(number)
         _drop(needless)
-        if self._leases is not None:
+        if self._leases is not None and self._watches is not None:
             self._leases.close()
+            self._watches.close()
 
 
 def _drop(needless: list[Held]) -> None:

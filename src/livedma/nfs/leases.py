@@ -2,6 +2,7 @@
 
 A broken lease is told by SIGIO to one thread, which takes it without a handler. It says not which
 lease: whoever is told looks at those that it has (`is_broken`), so that signals may be merged.
+The same thread can be told that any other descriptor has something to read (`listen`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import os
 import signal
 import struct
 import threading
@@ -27,10 +29,10 @@ _BREAK_S = 45.0  # the kernel's default
 
 
 class Leases:
-    """broken: is called in the thread when a lease may have been broken, with nothing held."""
+    """told: is called in the thread when a lease may have been broken, with nothing held."""
 
-    def __init__(self, broken: Callable[[], None]) -> None:
-        self._broken = broken
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._told = told
         self._is_stopping = threading.Event()
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="nfs-leases", daemon=True)
@@ -45,14 +47,23 @@ class Leases:
         except (OSError, ValueError):
             return _BREAK_S
 
+    def listen(self, fd: int) -> None:
+        """Has the thread told of what comes by this descriptor, too."""
+        self._own(fd)
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+    def _own(self, fd: int) -> None:
+        owner = _OWNER.pack(_F_OWNER_TID, self._thread.native_id or 0)
+        fcntl.fcntl(fd, _F_SETOWN_EX, owner)
+
     def take(self, fd: int) -> bool:
         """Nobody writes to the file of this descriptor, which can read alone, or it is told.
 
         False: somebody has it open to write, the filesystem has no leases, or we may not.
         """
-        owner = _OWNER.pack(_F_OWNER_TID, self._thread.native_id or 0)
         try:
-            fcntl.fcntl(fd, _F_SETOWN_EX, owner)
+            self._own(fd)
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         except OSError:
             return False
@@ -84,6 +95,6 @@ class Leases:
             if self._is_stopping.is_set():
                 return
             try:
-                self._broken()
+                self._told()
             except Exception:  # The next one has to be told, too.
                 _log.exception("a broken lease was not seen to")

@@ -91,15 +91,22 @@ class Delegation(Versioned):
     held: its own descriptor, which has a lease of the kernel (has_lease) and keeps the file's
     number from being used again. recalled_s: since when the client is to give it back. is_asked: it
     has been told so, or is just being. is_broken: a local program waits for it, or a client that
-    came by another way. is_granted: the accelerator knows it.
+    came by another way. is_granted: the accelerator knows it. watch: that of its attributes.
     """
 
     def __init__(
-        self, other: bytes, client: Client, node: Node, held: Held, uid: int | None
+        self,
+        other: bytes,
+        client: Client,
+        node: Node,
+        held: Held,
+        uid: int | None,
+        watch: int,
     ) -> None:
         super().__init__(other)
         self.client = client
         self.key = node.key
+        self.watch = watch
         self.handle = node.handle
         self.held = held
         self.uid = uid

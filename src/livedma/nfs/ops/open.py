@@ -155,14 +155,16 @@ def _cut(ctx: Context, opened: Opened) -> None:
 
 
 def _delegation(ctx: Context, asked: OpenArguments, found: _Found) -> Delegation | WhyNot:
-    """What the caller gets beyond the open, which is to read alone; or why it does not."""
+    """What the caller gets beyond the open, which is to read alone; or why it does not.
+
+    What it had before the server's restart it does not get again: leases of the kernel have ended
+    with the server, local programs may have written since, and the client would not look.
+    """
     if asked.want == Want.NONE:
         return WhyNot.NOT_WANTED
     if asked.want == Want.CANCEL:
         return WhyNot.CANCELLED
-    is_new = asked.claim in (Claim.NULL, Claim.FH)
-    is_had_before = asked.claim == Claim.PREVIOUS and asked.delegation == DELEGATE_READ
     is_to_read = asked.share.access == READ and asked.want != Want.WRITE
-    if not is_to_read or not (is_new or is_had_before):
+    if not is_to_read or asked.claim not in (Claim.NULL, Claim.FH):
         return WhyNot.RESOURCE
     return ctx.server.delegations.offer(ctx, found.node, found.owner_may)
