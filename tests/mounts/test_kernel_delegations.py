@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,8 +86,45 @@ def test_a_restart(wide: Lab, tmp_path: Path) -> None:
         assert (server.export / "shared").read_bytes() == b"third\n"
 
 
-def wait_for(condition: object) -> None:
-    assert callable(condition)
+def test_everybody_sees_what_anybody_changes(wide: Lab, server: Serving) -> None:
+    """Both guests read a file and have it delegated; then one of them, or a local program, changes
+    it, and the others see that.
+    """
+    chance = random.Random(7)
+    with mounted(wide.a, proto="tcp") as at, mounted(wide.b, proto="tcp"):
+        for number in range(16):
+            name, before = f"file{number}", f"{chance.random()}\n"
+            (server.export / name).write_text(before)
+            for guest in (wide.a, wide.b):
+                assert cat(guest, f"{at}/{name}") == before
+            after = f"{chance.random()} again\n"
+            change, expected = chance.choice(
+                [
+                    (f"echo '{after.strip()}' > {{}}", after),
+                    (f"echo '{after.strip()}' >> {{}}", before + after),
+                    ("python3 -c 'import os; os.truncate(\"{}\", 5)'", before[:5]),
+                    ("chmod 600 {}", before),
+                ]
+            )
+            changer = chance.choice([wide.a, wide.b, None])
+            if changer is None:
+                command = change.format(server.export / name)
+                subprocess.run(command, shell=True, check=True, timeout=PATIENCE_S)
+            else:
+                changer.run(change.format(f"{at}/{name}"), check=True, timeout_s=PATIENCE_S)
+            assert (server.export / name).read_text() == expected
+            for guest in (wide.a, wide.b):
+                assert cat(guest, f"{at}/{name}") == expected, (number, change, changer)
+            mode = f"{(server.export / name).stat().st_mode & 0o777:o}\n"
+            for guest in (wide.a, wide.b):
+                look = f"stat -c %a {at}/{name}"
+                wait_for(lambda guest=guest, look=look, mode=mode: guest.run(look).stdout == mode)
+        counted = delegations(server)
+        assert counted["given"] >= 32 and counted["recalled"] >= 16
+        assert counted["local"] > 0 and counted["revoked"] == 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
     end_s = time.monotonic() + 2 * PATIENCE_S
     while not condition():
         assert time.monotonic() < end_s

@@ -19,8 +19,17 @@ from delegating import (
     delegating,
     until,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from open_calls import by_name
 
+from livedma.nfs.backchannel import (
+    BackChannel,
+    CallbackOp,
+    CallbackSecurity,
+    Outcome,
+    Request,
+)
 from livedma.nfs.callbacks import ANSWER_S
 from livedma.nfs.numbers import Op, Status
 from livedma.nfs.shares import READ, WRITE
@@ -33,9 +42,10 @@ from livedma.rpc.message import (
     Call,
     Denied,
     RejectStatus,
+    decode_call,
     encode_reply,
 )
-from livedma.rpc.xdr import Encoder
+from livedma.rpc.xdr import Decoder, Encoder
 
 PATH_DOWN, PATH_DOWN_SESSION = 0x1, 0x200
 FORE, BACK, FORE_OR_BOTH, BACK_OR_BOTH = 1, 2, 3, 7
@@ -346,3 +356,35 @@ def _flags(peer: BackPeer) -> int:
     assert result.status == Status.OK
     result.last.skip(32)
     return result.last.u32()
+
+
+class TestAnyReply:
+    """No bytes that a client may send break anything but its own back channel."""
+
+    @staticmethod
+    def channel() -> BackChannel:
+        ret = BackChannel(bytes(16), 1, CallbackSecurity(0x40000000, AUTH_NONE))
+        ret.current = Request(CallbackOp.RECALL, b"", lambda status: None)
+        return ret
+
+    @given(st.binary(max_size=200))
+    def test_any_bytes(self, message: bytes) -> None:
+        self.take(self.channel(), message)
+
+    @given(st.data())
+    def test_a_good_one_with_some_bytes_changed(self, data: st.DataObject) -> None:
+        channel = self.channel()
+        header = decode_call(Decoder(channel.message(7)))
+        message = bytearray(answer(Called(header, bytes(16), 1, Stateid(1, bytes(12)), b"", 1)))
+        assert channel.take(bytes(message)) == (Outcome.USED, Status.OK)
+        channel = self.channel()
+        for _ in range(data.draw(st.integers(1, 4))):
+            message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+        self.take(channel, bytes(message[: data.draw(st.integers(0, len(message)))]))
+
+    @staticmethod
+    def take(channel: BackChannel, message: bytes) -> None:
+        before = channel.message(7)
+        outcome, status = channel.take(message)
+        assert (channel.message(7) == before) == (outcome is not Outcome.USED)
+        assert status is None or outcome is Outcome.USED

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from calling import PUTROOTFH, op, reclaim_complete
+from calling import OTHER, PUTROOTFH, op, reclaim_complete
 from delegating import (
     BACK_CHANNEL,
     WANT_ANY,
@@ -29,6 +29,7 @@ from livedma.nfs.numbers import Op, Status
 from livedma.nfs.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import ANONYMOUS
 from livedma.rpc.xdr import Encoder
+from needs import needs
 
 REVOKED = 0x40
 LEASE_S = 20
@@ -252,6 +253,19 @@ class TestRecalling:
             assert not hers.calls
             return
         assert hers.answered().stateid == given.delegation
+
+    @pytest.mark.parametrize("what", ["open to write", "open and cut", "write"])
+    def test_who_may_not_write_disturbs_nobody(
+        self, serving: Delegating, hers: BackPeer, what: str
+    ) -> None:
+        needs(os.geteuid() == 0, "a server without privilege acts as its own user for everybody")
+        (serving.path / "a").chmod(0o644)
+        stateid = hers.delegated("a")
+        with BackPeer(serving, OTHER) as his:
+            his.join(b"him")
+            assert his.do(*CHANGES[what]).status == Status.ACCESS
+        assert hers.test(stateid) == Status.OK
+        assert not hers.calls
 
     def test_readers_are_no_reason(self, hers: BackPeer, his: BackPeer) -> None:
         stateid = hers.delegated("a")

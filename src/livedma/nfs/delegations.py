@@ -23,6 +23,7 @@ from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.opened import Delegation
 from livedma.nfs.shares import READ, WRITE, Share
 from livedma.nfs.stateid import Stateid
+from livedma.nfs.store import Access
 from livedma.nfs.watches import Watches
 from livedma.rpc.xdr import Encoder
 
@@ -66,6 +67,7 @@ class Delegations:
         self._of_file: dict[tuple[int, int], dict[int, Delegation]] = {}
         self._of_client: dict[int, set[Delegation]] = {}  # with those that were revoked
         self._revoked: dict[int, int] = {}  # how many
+        self._count = 0  # of those that were not
         self._recalled: set[Delegation] = set()
         self._quiet_until_s: dict[bytes, float] = {}
         self.counters = dict.fromkeys(("given", "recalled", "local", "returned", "revoked"), 0)
@@ -121,8 +123,7 @@ class Delegations:
         until_s = self._quiet_until_s.get(node.handle)
         if until_s is not None and server.clock() < until_s:
             return WhyNot.CONTENTION
-        count = sum(len(files) for files in self._of_client.values())
-        if count >= server.opens.descriptors.most // _PART_OF_DESCRIPTORS:
+        if self._count >= server.opens.descriptors.most // _PART_OF_DESCRIPTORS:
             return WhyNot.RESOURCE
         if self.held_by(client) >= server.config.states_most:
             return WhyNot.RESOURCE
@@ -133,6 +134,7 @@ class Delegations:
         ret = Delegation(states.new_name(), client, node, held, ctx.credential.uid, watch)
         ret.change()
         states.add(ret)
+        self._count += 1
         self.counters["given"] += 1
         self._of_file.setdefault(node.key, {})[client.number] = ret
         self._of_client.setdefault(client.number, set()).add(ret)
@@ -166,9 +168,9 @@ class Delegations:
 
         writes: the file is opened for it, which our own lease would be in the way of. The caller's
         own delegation is then recalled as well, since nothing keeps local programs away any more;
-        it need not wait for that.
+        it need not wait for that. Who may not write is refused later, and nobody is disturbed.
         """
-        if not self._of_file:
+        if not self.is_delegated(node) or (writes and not self._may_write(node)):
             return
         with self._server.lock:
             holders = list(self._of_file.get(node.key, {}).values())
@@ -188,6 +190,10 @@ class Delegations:
             raise NfsError(Status.DELAY)
         if silent:
             self._server.recovery.settle()
+
+    def _may_write(self, node: Node) -> bool:
+        _, allowed = self._server.store.access(node, Access.MODIFY)
+        return bool(allowed)
 
     def make_way_for_name(self, ctx: Context, directory: Node, name: bytes) -> None:
         """As above, for what a name stands for that is to go or to change."""
@@ -296,6 +302,7 @@ class Delegations:
         """Nobody may rely on it from here on."""
         holders = self._of_file[delegation.key]
         del holders[delegation.client.number]
+        self._count -= 1
         if not holders:
             del self._of_file[delegation.key]
             assert self._watches is not None

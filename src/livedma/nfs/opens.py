@@ -80,11 +80,11 @@ class Opens:
         whoever owns the file may, since it did before.
         """
         client = client_of(ctx)
-        if share.access & WRITE or share.deny & READ:
-            self._server.delegations.make_way(ctx, node, writes=bool(share.access & WRITE))
         if fd is None:
+            if share.access & WRITE or share.deny & READ:
+                self._server.delegations.make_way(ctx, node, writes=bool(share.access & WRITE))
             held = self._opened(client, node, owner, share, owner_may)
-        else:
+        else:  # Nobody has a delegation of what is open to write here.
             held = self._made(node, fd, share)
         try:
             while True:
