@@ -271,9 +271,12 @@ def opened(result: Result) -> Opened:
     decoder.skip(20 + 4)
     decoder.array(Decoder.u32)
     kind = decoder.u32()
-    if kind == 1:
+    if kind in (1, 2):
         given = Stateid.decode(decoder)
-        assert not decoder.boolean() and decoder.u32() == 0
+        assert not decoder.boolean()
+        if kind == 2:
+            assert (decoder.u32(), decoder.u64()) == (1, 0)
+        assert decoder.u32() == 0
         decoder.u32(), decoder.u32(), decoder.opaque()
         decoder.finish()
         return Opened(stateid, kind, given, None)

@@ -1,10 +1,10 @@
 """Delegations: a client is told that nobody changes a file, and asked before somebody does (10.4).
 
-They are for reading alone. What makes the promise true is a lease of the kernel on the delegation's
-own descriptor: whoever opens the file to write, be it a client or a local program, waits until we
-let go of it, and no lease can be had of a file that is open to write. Where there is no lease, or
-no way to call the client, there is no delegation. Names and attributes are watched beside it:
-whoever has changed them locally was not held, but the delegation is recalled.
+What makes the promise true is a lease of the kernel on the delegation's descriptor: whoever opens
+the file to write, or at all if the delegation is one to write, be it a client or a local program,
+waits until we let go of it; and no lease can be had of a file that somebody has open that way.
+Where there is no lease, or no way to call the client, there is no delegation. Names and attributes
+are watched beside it: whoever changes them locally is not held, but the delegation is recalled.
 
 All changes happen under the server's lock; files are opened before and closed after it.
 """
@@ -20,8 +20,8 @@ from livedma.nfs.backchannel import CallbackOp, Request
 from livedma.nfs.held import Held
 from livedma.nfs.leases import Leases
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import Delegation
-from livedma.nfs.shares import READ, WRITE, Share
+from livedma.nfs.opened import Delegation, OpenState
+from livedma.nfs.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import Stateid
 from livedma.nfs.store import Access
 from livedma.nfs.watches import Watches
@@ -85,8 +85,17 @@ class Delegations:
         """Somebody has been told that the file stays as it is."""
         return node.key in self._of_file
 
-    def offer(self, ctx: Context, node: Node, owner_may: bool) -> Delegation | WhyNot:
-        """One for the caller, which has just opened the file to read."""
+    def is_sole(self, node: Node) -> bool:
+        """Nobody but one client has the file open, and opening it once more would tell it so."""
+        with self._server.lock:
+            return any(one.is_write for one in self._of_file.get(node.key, {}).values())
+
+    def offer(
+        self, ctx: Context, node: Node, owner_may: bool, opened: OpenState | None = None
+    ) -> Delegation | WhyNot:
+        """One for the caller, which has just opened the file to read; opened: its open to read and
+        write, for a delegation to write.
+        """
         client = ctx.client
         if self._leases is None or self._watches is None or client is None:
             return WhyNot.RESOURCE
@@ -95,17 +104,17 @@ class Delegations:
         if why_not is not None:
             return why_not
         try:
-            fd = self._server.store.open(node, True, False, owner_may)
-            held = self._server.opens.descriptors.hold(fd, READ)
+            held = self._descriptor(node, owner_may, opened)
         except NfsError:
             return WhyNot.RESOURCE
-        if not self._leases.take(held.fd):
+        is_write = opened is not None
+        if not self._leases.take(held.fd, is_write):
             held.drop()
             return WhyNot.CONTENTION
         with self._server.lock:
             why_not = self._why_not(client, node)
             # Whoever broke it before it is known here has told nobody.
-            if why_not is None and self._leases.is_broken(held.fd):
+            if why_not is None and self._leases.is_broken(held.fd, is_write):
                 why_not = WhyNot.CONTENTION
             watch = self._watches.add(held.fd) if why_not is None else None
             if watch is not None:
@@ -113,6 +122,19 @@ class Delegations:
         self._leases.let_go(held.fd)
         held.drop()
         return why_not or WhyNot.RESOURCE
+
+    def _descriptor(self, node: Node, owner_may: bool, opened: OpenState | None) -> Held:
+        """One of its own; or to write that of the open, since there must be no other."""
+        opens = self._server.opens
+        if opened is None:
+            return opens.descriptors.hold(
+                self._server.store.open(node, True, False, owner_may), READ
+            )
+        with self._server.lock:
+            held = opened.fds.find(BOTH) if opens.states.has(opened) else None
+            if held is None:
+                raise NfsError(Status.DELAY)
+            return held.take()
 
     def _why_not(self, client: Client, node: Node) -> WhyNot | None:
         server = self._server
@@ -147,7 +169,7 @@ class Delegations:
                     node.handle,
                     held.fd,
                     True,
-                    False,
+                    ret.is_write,
                     client.number,
                     ret.uid,
                 )
@@ -160,15 +182,38 @@ class Delegations:
             state = self._server.opens.find(ctx, stateid)
             if not isinstance(state, Delegation):
                 raise NfsError(Status.BAD_STATEID)
-            if share.access & WRITE:
+            if share.access & WRITE and not state.is_write:
                 raise NfsError(Status.OPENMODE)
+
+    def make_way_to_read(self, ctx: Context, node: Node) -> None:
+        """Before the caller looks at a file's data or size: DELAY while another, who may have
+        changed them and told nobody, is asked to give it back.
+        """
+        if self.is_delegated(node) and self.is_sole(node):
+            self.make_way(ctx, node)
+
+    def shared(self, ctx: Context, node: Node) -> Held | None:
+        """The caller's own descriptor of a file that it may write alone: a second one would break
+        the lease. For others of its users there has to be one; then the lease goes.
+        """
+        if ctx.client is None or not self.is_delegated(node):
+            return None
+        with self._server.lock:
+            one = self._of_file.get(node.key, {}).get(ctx.client.number)
+            if one is None or not one.is_write:
+                return None
+            if one.uid is not None and one.uid == ctx.credential.uid:
+                return one.held.take()
+            self._let_go(one)
+            self._recall(one)
+            return None
 
     def make_way(self, ctx: Context, node: Node, *, writes: bool = False) -> None:
         """Before the caller changes a file: DELAY while others are asked to give it back.
 
         writes: the file is opened for it, which our own lease would be in the way of. The caller's
-        own delegation is then recalled as well, since nothing keeps local programs away any more;
-        it need not wait for that. Who may not write is refused later, and nobody is disturbed.
+        own delegation to read is then recalled as well, since nothing keeps local programs away any
+        more; it need not wait for that. Who may not write is refused later, and disturbs nobody.
         """
         if not self.is_delegated(node) or (writes and not self._may_write(node)):
             return
@@ -183,7 +228,7 @@ class Delegations:
                     self._recall(one)
             if writes:
                 for one in holders:
-                    if one.client is ctx.client:
+                    if one.client is ctx.client and not one.is_write:
                         self._let_go(one)
                         self._recall(one)
         if len(others) > len(silent):
@@ -259,10 +304,14 @@ class Delegations:
                 for one in list(holders.values()):
                     if changed is None or one.watch in changed:
                         self._recall(one)
-                    if one.has_lease and not one.is_broken and Leases.is_broken(one.held.fd):
+                    if one.has_lease and not one.is_broken and self._is_broken(one):
                         one.is_broken = True
                         self.counters["local"] += 1
                         self._recall(one)
+
+    @staticmethod
+    def _is_broken(delegation: Delegation) -> bool:
+        return Leases.is_broken(delegation.held.fd, delegation.is_write)
 
     def tick(self) -> None:
         """Asks those again who could not be asked, and ends what does not come back.

@@ -1,4 +1,5 @@
-"""Leases of the kernel (fcntl(2), F_SETLEASE): who opens a file to write waits until we let go.
+"""Leases of the kernel (fcntl(2), F_SETLEASE): who opens a file waits until we let go, if it is to
+write, or at all.
 
 A broken lease is told by SIGIO to one thread, which takes it without a handler. It says not which
 lease: whoever is told looks at those that it has (`is_broken`), so that signals may be merged.
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _F_SETOWN_EX = 15
 _F_OWNER_TID = 0
+_KINDS = {False: fcntl.F_RDLCK, True: fcntl.F_WRLCK}
 _OWNER = struct.Struct("@ii")
 _BREAK_TIME = Path("/proc/sys/fs/lease-break-time")
 _BREAK_S = 45.0  # the kernel's default
@@ -57,14 +59,15 @@ class Leases:
         owner = _OWNER.pack(_F_OWNER_TID, self._thread.native_id or 0)
         fcntl.fcntl(fd, _F_SETOWN_EX, owner)
 
-    def take(self, fd: int) -> bool:
+    def take(self, fd: int, is_sole: bool) -> bool:
         """Nobody writes to the file of this descriptor, which can read alone, or it is told.
+        is_sole: nobody opens the file, which this descriptor alone has open.
 
-        False: somebody has it open to write, the filesystem has no leases, or we may not.
+        False: somebody has it open, the filesystem has no leases, or we may not.
         """
         try:
             self._own(fd)
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, _KINDS[is_sole])
         except OSError:
             return False
         return True
@@ -76,9 +79,9 @@ class Leases:
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     @staticmethod
-    def is_broken(fd: int) -> bool:
+    def is_broken(fd: int, is_sole: bool) -> bool:
         """Somebody waits for it, or has waited for long enough."""
-        return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK
+        return fcntl.fcntl(fd, fcntl.F_GETLEASE) != _KINDS[is_sole]
 
     def close(self) -> None:
         """Nobody is told any more."""

@@ -209,6 +209,8 @@ class Locks:
     def _open_as_server(self, ctx: Context, access: int) -> int | None:
         """None: not even the server may; or nobody, as with a program that runs."""
         store = self._server.store
+        if self._server.delegations.is_sole(ctx.node):
+            return None  # and no local process has it open, which has to be for a lock
         with store.actor.as_server(), contextlib.suppress(NfsError):
             return store.open(ctx.node, bool(access & READ), bool(access & WRITE))
         return None

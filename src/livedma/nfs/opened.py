@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from livedma.nfs.byteranges import ByteRanges
 from livedma.nfs.held import Held, OpenFds
 from livedma.nfs.mirror import Mirror
-from livedma.nfs.shares import Share
+from livedma.nfs.shares import WRITE, Share
 from livedma.nfs.states import Versioned
 
 if TYPE_CHECKING:
@@ -86,12 +86,13 @@ class LockState(Versioned):
 
 
 class Delegation(Versioned):
-    """What a client was told of a file: that nobody writes to it.
+    """What a client was told of a file: that nobody else writes to it, or (is_write) has it open.
 
-    held: its own descriptor, which has a lease of the kernel (has_lease) and keeps the file's
-    number from being used again. recalled_s: since when the client is to give it back. is_asked: it
-    has been told so, or is just being. is_broken: a local program waits for it, or a client that
-    came by another way. is_granted: the accelerator knows it. watch: that of its attributes.
+    held: a descriptor that has a lease of the kernel (has_lease) and keeps the file's number from
+    being used again; its own, or (is_write) that of the open that it came with. recalled_s: since
+    when the client is to give it back. is_asked: it has been told so, or is just being. is_broken:
+    a local program waits for it, or a client that came by another way. is_granted: the accelerator
+    knows it. watch: that of its attributes.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Delegation(Versioned):
         self.client = client
         self.key = node.key
         self.watch = watch
+        self.is_write = bool(held.access & WRITE)
         self.handle = node.handle
         self.held = held
         self.uid = uid

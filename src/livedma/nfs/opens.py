@@ -81,9 +81,10 @@ class Opens:
         """
         client = client_of(ctx)
         if fd is None:
-            if share.access & WRITE or share.deny & READ:
-                self._server.delegations.make_way(ctx, node, writes=bool(share.access & WRITE))
-            held = self._opened(client, node, owner, share, owner_may)
+            self._make_way(ctx, node, share)
+            held = self._server.delegations.shared(ctx, node) or self._opened(
+                client, node, owner, share, owner_may
+            )
         else:  # Nobody has a delegation of what is open to write here.
             held = self._made(node, fd, share)
         try:
@@ -251,6 +252,13 @@ class Opens:
                     raise
         return self._open_held(node, share.access, owner_may)
 
+    def _make_way(self, ctx: Context, node: Node, share: Share) -> None:
+        delegations = self._server.delegations
+        if share.access & WRITE or share.deny & READ:
+            delegations.make_way(ctx, node, writes=bool(share.access & WRITE))
+        else:
+            delegations.make_way_to_read(ctx, node)
+
     def _made(self, node: Node, fd: int, share: Share) -> Held:
         """The descriptor of a new file, which can do all: nobody could get a delegation of it."""
         if self._server.config.delegations and not share.access & WRITE:
@@ -347,11 +355,10 @@ class Opens:
     def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
         """None: the file has to be opened for the caller."""
         if stateid in (ANONYMOUS, BYPASS):
-            if access == WRITE:
-                self._server.delegations.make_way(ctx, ctx.node, writes=True)
+            self._make_way(ctx, ctx.node, Share(access))
             if stateid == ANONYMOUS or access == WRITE:
                 self._check_anonymous(ctx, access)
-            return None
+            return self._server.delegations.shared(ctx, ctx.node)
         with self._server.lock:
             found = self.find(ctx, stateid)
             if isinstance(found, Delegation):
@@ -362,13 +369,15 @@ class Opens:
             # An open to write may be used to read (9.1.2): some clients write whole pages.
             held = state.fds.find(access) if access & state.share.access else None
             if held is None or state.uid is None or state.uid != ctx.credential.uid:
-                return None
+                return self._server.delegations.shared(ctx, ctx.node)
             return held.take()
 
     @staticmethod
     def _delegated(ctx: Context, delegation: Delegation, access: int) -> Held | None:
-        if access == WRITE:
+        if access == WRITE and not delegation.is_write:
             raise NfsError(Status.OPENMODE)
+        if delegation.is_write:
+            return ctx.server.delegations.shared(ctx, ctx.node)
         if delegation.uid is None or delegation.uid != ctx.credential.uid:
             return None
         return delegation.held.take()

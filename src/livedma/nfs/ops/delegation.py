@@ -21,6 +21,7 @@ __all__ = ["DELEGATE_NONE", "DELEGATE_READ", "DELEGATE_WRITE", "encode_delegatio
 # open_delegation_type4
 DELEGATE_NONE, DELEGATE_READ, DELEGATE_WRITE, DELEGATE_NONE_EXT = range(4)
 _ACE_ALLOWED = 0
+_LIMIT_SIZE = 1
 
 
 @operation(Op.DELEGRETURN, needs_handle=True)
@@ -40,9 +41,12 @@ def delegpurge(_: Context, args: Decoder, __: ReplyEncoder) -> None:
 def encode_delegation(out: ReplyEncoder, want: Want, given: Delegation | WhyNot) -> None:
     """open_delegation4. Whoever said what it would like to have is told why it has not (10.4)."""
     if not isinstance(given, WhyNot):
-        out.enum(DELEGATE_READ)
+        out.enum(DELEGATE_WRITE if given.is_write else DELEGATE_READ)
         given.stateid.encode(out)
         out.boolean(False)  # It is not being recalled.
+        if given.is_write:
+            out.enum(_LIMIT_SIZE)
+            out.u64(0)  # All that it writes goes to the server at once: there may be no room later.
         # Nobody is named whom the client might let in by itself: it asks (ACCESS).
         out.u32(_ACE_ALLOWED, 0, 0)
         out.opaque(b"")

@@ -20,7 +20,7 @@ from livedma.nfs.ops.delegation import (
 )
 from livedma.nfs.ops.open_arguments import Claim, OpenArguments, Want, decode_share
 from livedma.nfs.ops.registry import operation
-from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import ANONYMOUS, INVALID, Stateid
 from livedma.nfs.store import ChangeInfo, Node, Settings
 from livedma.rpc.xdr import Decoder
@@ -80,7 +80,7 @@ def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     encode_change(out, found.change)
     out.u32(RESULT_LOCKTYPE_POSIX)
     out.raw(encode_bitmap(found.done))
-    encode_delegation(out, asked.want, _delegation(ctx, asked, found))
+    encode_delegation(out, asked.want, _delegation(ctx, asked, found, opened))
 
 
 @operation(Op.OPEN_DOWNGRADE, needs_handle=True)
@@ -154,8 +154,10 @@ def _cut(ctx: Context, opened: Opened) -> None:
         raise
 
 
-def _delegation(ctx: Context, asked: OpenArguments, found: _Found) -> Delegation | WhyNot:
-    """What the caller gets beyond the open, which is to read alone; or why it does not.
+def _delegation(
+    ctx: Context, asked: OpenArguments, found: _Found, opened: Opened
+) -> Delegation | WhyNot:
+    """What the caller gets beyond the open, or why it does not. One to write has to be asked for.
 
     What it had before the server's restart it does not get again: leases of the kernel have ended
     with the server, local programs may have written since, and the client would not look.
@@ -164,7 +166,11 @@ def _delegation(ctx: Context, asked: OpenArguments, found: _Found) -> Delegation
         return WhyNot.NOT_WANTED
     if asked.want == Want.CANCEL:
         return WhyNot.CANCELLED
-    is_to_read = asked.share.access == READ and asked.want != Want.WRITE
-    if not is_to_read or asked.claim not in (Claim.NULL, Claim.FH):
+    offer = ctx.server.delegations.offer
+    if asked.claim not in (Claim.NULL, Claim.FH):
         return WhyNot.RESOURCE
-    return ctx.server.delegations.offer(ctx, found.node, found.owner_may)
+    if asked.share.access == READ and asked.want != Want.WRITE:
+        return offer(ctx, found.node, found.owner_may)
+    if asked.share.access == BOTH and asked.want in (Want.WRITE, Want.ANY):
+        return offer(ctx, found.node, found.owner_may, opened.state)
+    return WhyNot.RESOURCE
