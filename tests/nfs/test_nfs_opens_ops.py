@@ -36,6 +36,8 @@ from livedma.nfs.stateid import CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 from needs import needs
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Result:

@@ -14,6 +14,8 @@ from livedma.rpc.rdma_chunks import ReadChunk
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection, Part
 
+pytestmark = pytest.mark.slow
+
 
 class Stage(Echo):
     """Lets calls wait in the program."""
@@ -303,3 +305,17 @@ def test_a_peer_that_answers_no_reads() -> None:
         peer.reply(peer.call())
         peer.call(reads=(ReadChunk(4, (peer.segment(0, 8),)),))
         is_gone(server, stage, connection)
+
+
+def test_a_peer_that_says_nothing_is_cut_off() -> None:
+    """It may be gone without a word; one that speaks now and then stays."""
+    with serving(Stage(), idle_s=1.0) as (server, device):
+        silent = Peer(device, server.device.address)
+        connection = only_connection(server)
+        with Peer(device, server.device.address) as other:
+            wait_until(lambda: len(server.connections) == 2)
+            while connection in server.connections:
+                other.reply(other.call())
+            assert [one.is_open for one in server.connections] == [True]
+        silent.await_end()
+        silent.close()

@@ -36,6 +36,7 @@ class Levers:
             self.set_slots,
             self.extend,
             self.shrink,
+            self.refuse_sessions,
             self.cut,
         )
         return {method.__name__: method for method in offered}
@@ -119,6 +120,13 @@ class Levers:
         found = self._connection(connection)
         found.memory.shrink(_positive(bytes))
         return _facts(found)
+
+    def refuse_sessions(self, refuse: bool) -> dict[str, bool]:
+        """Whether new sessions are refused (NFS4ERR_NOSPC): their memory cannot be had."""
+        if not isinstance(refuse, bool):
+            raise ValueError("refuse is true or false")
+        self._service.server.sessions.refuse = lambda: refuse
+        return {"refuse": refuse}
 
     def cut(self, connection: int) -> None:
         """Ends a connection; its sessions may go on by another one."""
