@@ -127,6 +127,15 @@ class TestUsing:
         assert serving.server.delegations.counters["local"] == 0
         assert not hers.calls and hers.test(stateid) == Status.OK
 
+    def test_no_more_opens_than_others(self, tmp_path: Path) -> None:
+        with delegating(tmp_path, states_most=3) as serving, BackPeer(serving) as peer:
+            serving.file("a")
+            peer.join(b"greedy")
+            to_write(peer)
+            for owner in (b"1", b"2"):
+                peer.open("a", BOTH, owner=owner)
+            assert peer.try_open(by_name(b"a"), BOTH, owner=b"3").status == Status.DELAY
+
     def test_locking(self, serving: Delegating, hers: BackPeer) -> None:
         given = hers.open("a", BOTH | WANT_WRITE)
 

@@ -21,6 +21,7 @@ from livedma.nfs.held import Held
 from livedma.nfs.leases import Leases
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.opened import Delegation, OpenState
+from livedma.nfs.quiet import Quiet
 from livedma.nfs.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import Stateid
 from livedma.nfs.store import Access
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Delegations", "WhyNot"]
 
 STATE_REVOKED = 0x40  # SEQ4_STATUS_RECALLABLE_STATE_REVOKED
-QUIET_S = 30.0  # without delegations of a file that somebody has changed
-_QUIET_MOST = 4096
 _PART_OF_DESCRIPTORS = 4  # is theirs at most
 
 
@@ -69,7 +68,7 @@ class Delegations:
         self._revoked: dict[int, int] = {}  # how many
         self._count = 0  # of those that were not
         self._recalled: set[Delegation] = set()
-        self._quiet_until_s: dict[bytes, float] = {}
+        self._quiet = Quiet(server.clock)
         self.counters = dict.fromkeys(("given", "recalled", "local", "returned", "revoked"), 0)
         server.clients.on_gone.append(self._client_gone)
 
@@ -142,8 +141,7 @@ class Delegations:
             return WhyNot.RESOURCE
         if client.number in self._of_file.get(node.key, ()):
             return WhyNot.RESOURCE
-        until_s = self._quiet_until_s.get(node.handle)
-        if until_s is not None and server.clock() < until_s:
+        if node.handle in self._quiet:
             return WhyNot.CONTENTION
         if self._count >= server.opens.descriptors.most // _PART_OF_DESCRIPTORS:
             return WhyNot.RESOURCE
@@ -271,7 +269,7 @@ class Delegations:
             delegation.recalled_s = self._server.clock()
             self._recalled.add(delegation)
             self.counters["recalled"] += 1
-            self._be_quiet(delegation.handle)
+            self._quiet.add(delegation.handle)
             self._ask(delegation)
 
     def _ask(self, delegation: Delegation) -> None:
@@ -288,12 +286,6 @@ class Delegations:
         request = Request(CallbackOp.RECALL, bytes(out), done)
         if not self._server.callbacks.ask(delegation.client, request):
             delegation.is_asked = False
-
-    def _be_quiet(self, handle: bytes) -> None:
-        self._quiet_until_s.pop(handle, None)
-        self._quiet_until_s[handle] = self._server.clock() + QUIET_S
-        if len(self._quiet_until_s) > _QUIET_MOST:
-            del self._quiet_until_s[next(iter(self._quiet_until_s))]
 
     def _look(self) -> None:
         """A lease was broken, or attributes changed: in the thread of the leases."""

@@ -82,9 +82,7 @@ class Opens:
         client = client_of(ctx)
         if fd is None:
             self._make_way(ctx, node, share)
-            held = self._server.delegations.shared(ctx, node) or self._opened(
-                client, node, owner, share, owner_may
-            )
+            held = self._opened(ctx, client, node, owner, share, owner_may)
         else:  # Nobody has a delegation of what is open to write here.
             held = self._made(node, fd, share)
         try:
@@ -234,7 +232,13 @@ class Opens:
         self._grants.end(state)
 
     def _opened(
-        self, client: Client, node: Node, owner: bytes, share: Share, owner_may: bool
+        self,
+        ctx: Context,
+        client: Client,
+        node: Node,
+        owner: bytes,
+        share: Share,
+        owner_may: bool,
     ) -> Held:
         """A descriptor for what is asked for: the system says whether the caller may."""
         with self._server.lock:
@@ -243,6 +247,9 @@ class Opens:
             if state is None:
                 self.check_room(client)
             access = share.access | (state.share.access if state else 0)
+        shared = self._server.delegations.shared(ctx, node)
+        if shared is not None:
+            return shared
         if access != share.access:
             # One that does all is better than two, but the mode may have changed meanwhile.
             try:
@@ -260,7 +267,9 @@ class Opens:
             delegations.make_way_to_read(ctx, node)
 
     def _made(self, node: Node, fd: int, share: Share) -> Held:
-        """The descriptor of a new file, which can do all: nobody could get a delegation of it."""
+        """A descriptor of a new file. The one by which it was made can write, and as long as that
+        is there nobody gets a delegation.
+        """
         if self._server.config.delegations and not share.access & WRITE:
             with contextlib.suppress(NfsError):
                 held = self._open_held(node, READ, owner_may=True)
