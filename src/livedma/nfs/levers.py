@@ -77,12 +77,16 @@ class Levers:
         return [_facts(connection) for connection in self._rdma()] + tcp
 
     def counters(self) -> dict[str, Any]:
-        """What was served without Python, and why the rest was left; storage times by operation."""
+        """What was served without Python, and why the rest was left; storage times by operation;
+        what became of delegations.
+        """
         accelerator = self._service.accelerator
         return {
             "accelerator": accelerator.counters,
             **{kind: accelerator.served(kind) for kind in KINDS},
             "storage": {kind: _histogram(accelerator.storage_times(kind)) for kind in KINDS},
+            "delegations": dict(self._service.server.delegations.counters),
+            "strange_replies": self._service.server.callbacks.strangers,
         }
 
     def waits(self, connection: int) -> dict[str, Any]:
