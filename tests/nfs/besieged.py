@@ -24,6 +24,7 @@ from tests.nfs import calling
 from tests.nfs.accelerating import FileClient, rdma_peer
 from tests.nfs.besieged_server import RDMA_PORT
 from tests.nfs.calling import GETFH, op
+from tests.nfs.open_calls import by_name, open_args
 
 from livedma.nfs.client import Client
 from livedma.nfs.control import Control
@@ -230,6 +231,7 @@ def besieged(directory: Path) -> Iterator[Siege]:
     (directory / "export/way-out").symlink_to("../canary/inner/secret")
     (directory / "export/file").write_bytes(CONTENT)
     (directory / "export/file").chmod(0o666)
+    (directory / "export/other").touch(0o666)
     (directory / "export/many").mkdir()
     for number in range(300):
         (directory / f"export/many/{number:0100}").touch()
@@ -309,6 +311,10 @@ class Intruder(FileClient):
         call = Call(next(self._xids), NFS_PROGRAM, NFS_VERSION, 1, self.credential)
         at = op(Op.PUTFH, lambda out: out.opaque(handle or self.handle))
         return encode_call(call, calling.compound(self.sequence(), at, *ops))
+
+    def open_op(self, name: bytes, access: int = 3, owner: bytes = b"opener") -> bytes:
+        """OPEN of what is there, in the current directory."""
+        return op(Op.OPEN) + bytes(open_args(by_name(name), access=access, owner=owner))
 
     def lookup(self, name: bytes) -> bytes:
         """The handle of what has this name in the root."""
