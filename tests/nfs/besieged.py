@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from tests.nfs import calling
 from tests.nfs.accelerating import FileClient, rdma_peer
-from tests.nfs.besieged_server import RDMA_PORT
+from tests.nfs.besieged_server import RDMA_PORT, READY
 from tests.nfs.calling import GETFH, op
 from tests.nfs.open_calls import by_name, open_args
 
@@ -185,6 +185,10 @@ class Siege:
     def begin(self) -> None:
         """Remembers how things are in peace."""
         self.good.check()
+        with Intruder(self) as first:  # the last one who came is remembered, whoever that is
+            first.enter()
+            first.leave()
+        wait_until(lambda: len(self.control.ask("connections")) == 2, "it goes")
         self.canary = snapshot(self.directory / "canary")
         self.connections = len(self.control.ask("connections"))
         # What an operation opens for itself comes and goes.
@@ -203,6 +207,7 @@ class Siege:
             "the intruders' connections go",
         )
         wait_until(lambda: self.count_threads() <= self.threads, "threads end")
+        wait_until(lambda: self.count_fds() <= self.fds, "descriptors are closed")
         wait_until(self._has_all_buffers, "buffers come back")
         self.good.check()
 
@@ -214,9 +219,8 @@ class Siege:
         return len(self.control.ask("sessions"))
 
     def await_leases(self) -> None:
-        """Until of all clients those are left that are good, and of all files theirs."""
+        """Until of all clients those are left that are good."""
         wait_until(lambda: self.sessions() == len(self.good.clients), "sessions expire")
-        wait_until(lambda: self.count_fds() <= self.fds, "files are closed")
 
 
 @contextmanager
@@ -231,7 +235,8 @@ def besieged(directory: Path) -> Iterator[Siege]:
     (directory / "export/way-out").symlink_to("../canary/inner/secret")
     (directory / "export/file").write_bytes(CONTENT)
     (directory / "export/file").chmod(0o666)
-    (directory / "export/other").touch(0o666)
+    (directory / "export/other").touch()
+    (directory / "export/other").chmod(0o666)
     (directory / "export/many").mkdir()
     for number in range(300):
         (directory / f"export/many/{number:0100}").touch()
@@ -240,9 +245,11 @@ def besieged(directory: Path) -> Iterator[Siege]:
     command += [str(directory / "export"), str(directory / "state"), str(control_path), SERVER]
     with ExitStack() as stack:
         log = stack.enter_context((directory / "log").open("wb"))
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log)
         stack.callback(_end, process)
-        wait_until(lambda: process.poll() is not None or control_path.exists(), "it starts")
+        assert process.stdout is not None
+        assert process.stdout.readline() == READY
         control = stack.enter_context(Control(control_path))
         (tcp_port,) = control.ask("server")["tcp"]
         good = Good(tcp_port)
@@ -266,8 +273,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.kill()
         process.wait()
-    if process.stdin is not None:
-        process.stdin.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 class Intruder(FileClient):
@@ -286,6 +294,7 @@ class Intruder(FileClient):
         self._room = 0
         self.number = 0
         self.is_leaving = False
+        self.verifier = calling.VERIFIER
 
     def __enter__(self) -> Self:
         return self
@@ -293,6 +302,9 @@ class Intruder(FileClient):
     def enter(self, owner: bytes | None = None) -> None:
         """A client of its own unless told, with a session in which the file is open."""
         super().enter(owner or b"intruder %d" % next(_owners))
+
+    def exchange(self, owner: bytes = b"owner", **options: object) -> tuple[int, int, int]:
+        return super().exchange(owner, verifier=self.verifier, **options)
 
     def session(self, owner: bytes = b"owner", **options: object) -> tuple[int, bytes]:
         self.client, made = super().session(owner, **options)

@@ -18,6 +18,7 @@ OPEN_FILES_MOST = 200
 RDMA_CONNECTIONS = 10
 RDMA_PORT = 20049
 CREDITS = 16
+READY = b"ready\n"
 FILE_BYTES_MOST = 64 << 20  # whatever somebody asks for, the disk is not filled
 
 
@@ -50,6 +51,8 @@ def main() -> None:
         ),
     )
     with NfsService(Path(export), wishes):
+        sys.stdout.buffer.write(READY)
+        sys.stdout.flush()
         sys.stdin.read()
 
 
