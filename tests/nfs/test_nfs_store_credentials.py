@@ -53,6 +53,8 @@ def ids_of_thread() -> list[str]:
         ("none", Credential(0, 0, (0, 5)), Identity(0, 0, (0, 5))),
         ("none", Credential(7, 8, (9,)), Identity(7, 8, (9,))),
         ("none", Credential(None, None), Identity(65534, 65533, ())),
+        ("none", Credential(0xFFFFFFFF, 8, (9,)), Identity(65534, 8, (9,))),
+        ("root", Credential(7, 0xFFFFFFFF, (9, 0xFFFFFFFF)), Identity(7, 65533, (9,))),
         ("root", Credential(0, 0, (0, 5)), Identity(65534, 65533, (65533, 5))),
         ("root", Credential(7, 0, (0,)), Identity(7, 65533, (65533,))),
         ("root", Credential(7, 8, (9,)), Identity(7, 8, (9,))),

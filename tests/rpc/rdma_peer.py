@@ -112,6 +112,11 @@ class Peer:
         key, va, _ = self.region[offset : offset + length]
         return Segment(key if handle is None else handle, length, va)
 
+    def inbox_segment(self, length: int) -> Segment:
+        """Memory of its Receives, in which nobody else has a right."""
+        key, va, _ = self._inbox_region[:length]
+        return Segment(key, length, va)
+
     def take(self) -> None:
         """Whatever has completed, within a short while."""
         for completion in self.connection.cq.wait(0.05):

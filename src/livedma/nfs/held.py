@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+from collections.abc import Callable
 
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.shares import READ, WRITE
@@ -24,7 +25,7 @@ class Descriptors:
     """Counts those that states hold.
 
     most: None leaves it to the limit of the process (RLIMIT_NOFILE), of which each one here may
-    take two: the accelerator has its own.
+    take two: the accelerator has its own. on_full: is called when there is no room for one more.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -32,6 +33,7 @@ class Descriptors:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             most = max(16, (soft - min(_SPARE_FDS, soft // 2)) // 2)
         self.most = most
+        self.on_full: Callable[[], object] = lambda: None
         self._mutex = threading.Lock()
         self._count = 0
 
@@ -53,6 +55,7 @@ class Descriptors:
             self._count += is_room
         if not is_room:
             os.close(fd)
+            self.on_full()
             raise NfsError(Status.DELAY)
         return Held(fd, access, self)
 

@@ -59,6 +59,7 @@ class Opens:
         self._server = server
         self._grants = Grants(server)
         self.descriptors = Descriptors(server.config.open_files_most)
+        self.descriptors.on_full = self._let_a_courtesy_go
         self.states: States[OpenState | LockState | Delegation] = States(server.recovery.boot)
         self._files: dict[tuple[int, int], OpenFile] = {}
         self._of_client: dict[int, _Holdings] = {}
@@ -188,9 +189,18 @@ class Opens:
     def check_room_for_one(self, client: Client) -> None:
         """DELAY if one open more would surely find no room."""
         if self.descriptors.is_full:
+            self._let_a_courtesy_go()
             raise NfsError(Status.DELAY)
         with self._server.lock:
             self.check_room(client)
+
+    def _let_a_courtesy_go(self) -> None:
+        """Files of a client that is long silent are in the way of those that speak. Who asked is
+        told to come again, and `recovery.admit` comes first then: that the client may not reclaim
+        is on the disk before its room is another's.
+        """
+        with self._server.lock:
+            self._server.clients.drop_a_courtesy()
 
     def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
         """Ends clients that are kept as a courtesy; if one of them is not, `otherwise` is raised.

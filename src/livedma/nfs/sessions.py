@@ -153,6 +153,7 @@ class Sessions:
         is_refused = self.refuse()
         with self._lock:
             client = self._clients.find(asked.client)
+            self._check_origin(client, connection, credential)
             slot = client.creation
             if asked.sequence == slot.sequence:
                 status, body = slot.result
@@ -175,6 +176,16 @@ class Sessions:
             if is_back:
                 self._bind_back(session, connection)
         return body
+
+    @staticmethod
+    def _check_origin(client: Client, connection: Connection, credential: Credential) -> None:
+        """Another session, or the id of the last one told again, is not for strangers: client IDs
+        are no secret, since who finds a lock in the way is told whose it is. The principal may
+        change (18.36.4), but then it has to be where the client is known to be.
+        """
+        is_known = connection.peer in client.addresses
+        if client.is_confirmed and not is_known and principal_of(credential) != client.principal:
+            raise NfsError(Status.WRONG_CRED)
 
     def _check_room(self, is_refused: bool) -> None:
         """NOSPC, which CREATE_SESSION may return: DELAY would promise that waiting helps, and

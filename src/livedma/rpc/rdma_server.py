@@ -100,6 +100,7 @@ class RdmaConnection:
         self._cm: cm.Connection | None = None
         self.unfinished = 2  # accepting it, and the endpoint: then its memory can go
         self.endpoint: Endpoint | None = None
+        self._last_statistics: dict[str, Any] = {}
         self._pd = server.device.protection_domain()
         self.memory = ConnectionMemory(
             self._pd,
@@ -153,26 +154,35 @@ class RdmaConnection:
 
     @property
     def is_open(self) -> bool:
-        return self.endpoint is not None and self.endpoint.is_open
+        endpoint = self.endpoint
+        return endpoint is not None and endpoint.is_open
+
+    @property
+    def is_silent(self) -> bool:
+        """Its peer has confirmed it, and never sent anything."""
+        is_accepted = self.unfinished == 1 and self.is_open
+        return is_accepted and self.statistics()["calls"] == 0
 
     @property
     def credits(self) -> int:
         """Calls that the peer may have under way; may be raised and lowered at any time."""
-        return 0 if self.endpoint is None else self.endpoint.credits
+        endpoint = self.endpoint
+        return 0 if endpoint is None else endpoint.credits
 
     @credits.setter  # noqa: A003 - the specification's word
     def credits(self, value: int) -> None:
         if not 0 < value <= self._server.options.credits_max:
             raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
-        if self.endpoint is not None:
+        endpoint = self.endpoint
+        if endpoint is not None:
             self.memory.make_ready_for(value)
-            self.endpoint.credits = value
+            endpoint.credits = value
 
     def statistics(self) -> dict[str, Any]:
         """What the endpoint counts: credits, calls, bytes, errors by kind; waits are (count, sum,
         longest, buckets), in ns."""
-        assert self.endpoint is not None
-        return self.endpoint.statistics()
+        endpoint = self.endpoint
+        return self._last_statistics if endpoint is None else endpoint.statistics()
 
     def is_idle(self, now_s: float) -> bool:
         """Whether nothing has come for so long that it may go; to be asked now and then."""
@@ -185,19 +195,24 @@ class RdmaConnection:
 
     def close(self) -> None:
         """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
-        if self.endpoint is not None:
-            self.endpoint.close()
-        if self._cm is not None:
+        endpoint, connection = self.endpoint, self._cm
+        if endpoint is not None:
+            endpoint.close()
+        if connection is not None:
             with suppress(
                 TimeoutError, ValueError
             ):  # told; or the device is closed, and all with it
-                self._cm.disconnect(timeout=0)
+                connection.disconnect(timeout=0)
 
     def _release(self) -> None:
         """Nothing of it is posted or being worked on."""
         if self._cm is not None:
             self._cm.close()
         self.memory.close()
+        # They refer to this one, too: descriptors would stay until somebody looks for cycles.
+        if self.endpoint is not None:
+            self._last_statistics = self.endpoint.statistics()
+        self._cm = self.endpoint = None
 
 
 class RdmaServer:
@@ -309,15 +324,30 @@ class RdmaServer:
     def _admit(self, request: cm.Request) -> RdmaConnection:
         if not is_allowed(request.peer, self._allow):
             raise NotAllowedError(f"{request.peer} may not connect")
-        with self._lock:
-            if self._is_closing or len(self._connections) >= self.options.connections:
-                raise NoRoomError(f"{self.options.connections} connections are enough")
+        self._make_room()
         connection = RdmaConnection(self, request)
         with self._lock:
             self._connections[connection.number] = connection
         self._keeper.add(connection.memory.receive_pool)
         self._keeper.add(connection.memory.data_pool)
         return connection
+
+    def _make_room(self) -> None:
+        """Whoever has never called makes room for those who may, as over TCP."""
+        with self._lock:
+            if not self._is_closing and self._has_room():
+                return
+        silent = next((one for one in self.connections if one.is_silent), None)
+        if silent is not None:
+            silent.close()
+            with self._lock:
+                self._lock.wait_for(lambda: self._is_closing or self._has_room(), _ACCEPT_S)
+                if not self._is_closing and self._has_room():
+                    return
+        raise NoRoomError(f"{self.options.connections} connections are enough")
+
+    def _has_room(self) -> bool:
+        return len(self._connections) < self.options.connections
 
     def _finish(self, connection: RdmaConnection) -> None:
         """One of what had to end did; the last lets the connection go."""

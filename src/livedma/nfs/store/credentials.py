@@ -18,6 +18,7 @@ from livedma.nfs.store import syscalls
 __all__ = ["Actor", "Identity", "SquashRules"]
 
 GIDS_MOST = 16  # what AUTH_SYS can say
+_NO_ID = 0xFFFFFFFF  # (uid_t)-1
 
 _CAP_SETGID = 1 << 6
 _CAP_SETUID = 1 << 7
@@ -69,11 +70,15 @@ class Actor:
         self._thread = _Thread()
 
     def identity(self, credential: Credential) -> Identity:
-        """Who a client is here, after squashing."""
+        """Who a client is here, after squashing. An id that the system has for nobody is nobody's,
+        as with Linux's server.
+        """
         rules = self._rules
         if credential.uid is None or credential.gid is None or rules.squash == "all":
             return Identity(rules.anonymous_uid, rules.anonymous_gid, ())
-        uid, gid, gids = credential.uid, credential.gid, credential.gids[:GIDS_MOST]
+        uid = rules.anonymous_uid if credential.uid == _NO_ID else credential.uid
+        gid = rules.anonymous_gid if credential.gid == _NO_ID else credential.gid
+        gids = tuple(one for one in credential.gids[:GIDS_MOST] if one != _NO_ID)
         if rules.squash == "root":
             uid = uid or rules.anonymous_uid
             gid = gid or rules.anonymous_gid
