@@ -168,9 +168,7 @@ def _contestants(directory: Path) -> Iterator[list[Contestant]]:
         ganesha = _directory(directory / "ganesha")
         config = directory / "ganesha.conf"
         state = _directory(directory / "ganesha-state")
-        config.write_text(
-            _GANESHA.format(port=_GANESHA_PORT, directory=ganesha, state=state)
-        )
+        config.write_text(_GANESHA.format(port=_GANESHA_PORT, directory=ganesha, state=state))
         pid = directory / "ganesha.pid"
         argv = ["ganesha.nfsd", "-F", "-f", str(config), "-p", str(pid), "-L", "/dev/null"]
         second = stack.enter_context(_serving(argv, ("tcp", _GANESHA_PORT)))
@@ -191,6 +189,29 @@ def lines(directory: Path) -> Iterator[Line]:
     with _contestants(directory) as contestants:
         for work in WORKS:
             yield from _compared(work, contestants)
+        yield _crowd()
+
+
+def _crowd() -> Line:
+    """A thousand sessions on one connection: all are served, and none much worse than another."""
+    argv = ["livedma", "load", SERVER, f"--port={_RDMA_PORT}", f"--source={CLIENT}", "--json"]
+    argv += ["--sessions=1000", "--depth=1", "--size=4096", "--file-size=65536", "--rw=mix"]
+    command = _LOOPBACK.command(0, [*argv, f"--seconds={SECONDS}"])
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, timeout=2 * LIMIT_S
+    )
+    total = json.loads(done.stdout.splitlines()[-1])
+    per_session = sorted(one["operations_per_s"] for one in total["sessions"])
+    if total["errors"] or len(per_session) != 1000:
+        raise RuntimeError(f"1,000 sessions: {total}")
+    slowest, fastest = per_session[0], per_session[-1]
+    return Line(
+        "4 KiB mix, 1,000 sessions, one connection",
+        per_second(total["operations_per_s"]),
+        f"slowest {slowest:.1f}/s, fastest {fastest:.1f}/s",
+        slowest / fastest,
+        0.5,
+    )
 
 
 def _compared(work: Work, contestants: Sequence[Contestant]) -> Iterator[Line]:

@@ -1,5 +1,5 @@
 # Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 40
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device compound rpcrdma
@@ -10,7 +10,7 @@ build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
-fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=60 each)
+fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
 	ninja --quiet -C build-fuzz
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
 
@@ -25,6 +25,8 @@ fuzz-%:
 nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
 	  tests/memory/test_window_machine.py
+	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
+	  tests/nfs/test_nfs_client_ours.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
 build-threads/build.ninja:

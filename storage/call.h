@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LDMA_CALL_PIECES 4 /* that one call has at a time, at most */
+#define LDMA_CALL_PIECES 16 /* that one call has at a time, at most */
 
 struct ldma_endpoint;
 struct ldma_piece;

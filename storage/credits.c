@@ -104,7 +104,7 @@ void credits_receive_buffer(struct ldma_pool_waiter *waiter)
 	}
 	ldma_unlock(&endpoint->lock);
 	if (is_used)
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 	else if (is_mine)
 		ldma_pool_return(endpoint->config.receive_pool, buffer.handle);
 	endpoint_check_over(endpoint);

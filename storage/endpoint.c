@@ -69,7 +69,7 @@ void ldma_endpoint_put(struct ldma_endpoint *endpoint)
 void ldma_endpoint_start(struct ldma_endpoint *endpoint)
 {
 	if (ldma_endpoint_is_open(endpoint))
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
@@ -83,7 +83,7 @@ void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
 	credits_top_up(endpoint);
 	ldma_unlock(&endpoint->lock);
 	if (!is_broken)
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
@@ -290,19 +290,24 @@ static void complete_send(struct request *request, const struct ldma_wc *wc)
 	request_finish(request);
 }
 
-static void complete_piece(struct piece *piece, const struct ldma_wc *wc)
+/* Of one request of the queue pair; what follows in its list is completed with it. */
+static void complete_pieces(struct piece *piece, const struct ldma_wc *wc)
 {
 	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
 	bool is_there = wc->status == LDMA_WC_SUCCESS;
+	struct piece *next;
 
-	ldma_lock(&endpoint->lock);
-	if (piece->is_pull && is_there)
-		endpoint->stats.bytes_pulled += piece->shown.length;
-	ldma_unlock(&endpoint->lock);
-	if (piece->is_pull)
+	for (; piece; piece = next) {
+		next = piece->next;
+		if (!piece->is_pull) {
+			piece_free(piece);
+			continue;
+		}
+		ldma_lock(&endpoint->lock);
+		endpoint->stats.bytes_pulled += is_there ? piece->shown.length : 0;
+		ldma_unlock(&endpoint->lock);
 		piece_end_pull(piece, is_there ? 0 : -ECONNRESET);
-	else
-		piece_free(piece);
+	}
 }
 
 static struct ldma_endpoint *endpoint_of(enum tag tag, void *pointer)
@@ -338,11 +343,11 @@ void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
 	else if (tag == TAG_SEND)
 		complete_send(pointer, wc);
 	else if (tag == TAG_PIECE)
-		complete_piece(pointer, wc);
+		complete_pieces(pointer, wc);
 	/* The send queue may have room again. */
 	ldma_lock(&endpoint->lock);
 	has_more = endpoint->first_op;
 	ldma_unlock(&endpoint->lock);
 	if (has_more)
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }

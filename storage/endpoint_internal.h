@@ -47,7 +47,8 @@ struct piece {
 	uint32_t posted;                /* bytes of it */
 	uint32_t segment, segment_used; /* of the chunk: where the next byte goes */
 	bool is_pull;
-	struct piece *next, *previous; /* of those that wait, that departed or that are free */
+	struct piece *next,
+		*previous; /* of those that wait, that departed, that were posted as one or that are free */
 };
 
 /* Data on its way between memory of the process and a chunk, a piece at a time. */
@@ -133,6 +134,7 @@ struct ldma_service {
 	pthread_t self;   /* the same, set by itself */
 	bool is_batching; /* for the thread alone */
 	struct ldma_endpoint *dirty;
+	uint64_t unposted_bytes; /* of data, in this batch; for the thread alone */
 	uint64_t looked_ns;
 	struct ldma_program *program;
 	struct ldma_service_stats stats;
@@ -212,8 +214,8 @@ void credits_receive_buffer(struct ldma_pool_waiter *waiter);
 /* The endpoint is locked. */
 void outbox_append(struct ldma_endpoint *endpoint, struct op *op, enum op_kind kind);
 
-/* Posts what there is to post, now or with the rest of the batch. */
-void outbox_submit(struct ldma_endpoint *endpoint);
+/* Posts what there is to post, now or with others of the batch. data_bytes: that were added for the peer. */
+void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes);
 
 /* The device is locked. False: the connection has to be broken, by the caller, without that lock. */
 bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now);
@@ -266,8 +268,9 @@ void slow_forget(struct request *request);
 
 /* server.c */
 
-bool service_is_batching(const struct ldma_service *service);
-void service_mark_dirty(struct ldma_service *service, struct ldma_endpoint *endpoint);
+/* In a batch, what is to be posted waits for its end, or for enough data to be worth it. False: this is none. */
+bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
+		   uint32_t data_bytes);
 int service_add(struct ldma_service *service, struct ldma_endpoint *endpoint);
 void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint,
 		    uint32_t drained_at);

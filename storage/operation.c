@@ -215,9 +215,9 @@ static ssize_t move(struct ldma_part *part, int flags)
 	return moved < 0 ? -errno : moved;
 }
 
-static void run_part(struct ldma_work *work)
+/* An error of the system's. */
+static int do_part(struct ldma_part *part)
 {
-	struct ldma_part *part = (struct ldma_part *)work;
 	const struct ldma_operation *operation = part->operation;
 	bool is_write = operation->compound.op == LDMA_OP_WRITE;
 	int flags = is_write ? write_flags(operation) : 0;
@@ -232,7 +232,61 @@ static void run_part(struct ldma_work *work)
 		moved = -EIO;
 	if (flags && (moved == -EIO || moved == -ENOSPC || moved == -EDQUOT))
 		sync_failed(operation->accelerator);
-	end_part(part, moved < 0 ? (int)-moved : 0, true);
+	return moved < 0 ? (int)-moved : 0;
+}
+
+/* The next part for the worker that writes for the operation, which is free without. */
+static struct ldma_part *next_to_write(struct ldma_operation *operation)
+{
+	struct ldma_part *part;
+
+	ldma_lock(&operation->lock);
+	part = operation->to_write;
+	if (part)
+		operation->to_write = part->next;
+	else
+		operation->has_writer = false;
+	ldma_unlock(&operation->lock);
+	return part;
+}
+
+/* The operation may be over with the end of a part that no other follows. */
+static void run_writes(struct ldma_work *work)
+{
+	struct ldma_part *part = (struct ldma_part *)work;
+
+	while (part) {
+		int error = do_part(part);
+		struct ldma_part *next = next_to_write(part->operation);
+
+		end_part(part, error, true);
+		part = next;
+	}
+}
+
+static void run_part(struct ldma_work *work)
+{
+	struct ldma_part *part = (struct ldma_part *)work;
+
+	end_part(part, do_part(part), true);
+}
+
+/* Whether some worker writes for the operation already, and will write this part, too. */
+static bool join_writer(struct ldma_operation *operation, struct ldma_part *part)
+{
+	struct ldma_part **at = &operation->to_write;
+	bool has_writer;
+
+	part->next = NULL;
+	ldma_lock(&operation->lock);
+	has_writer = operation->has_writer;
+	operation->has_writer = true;
+	while (has_writer && *at)
+		at = &(*at)->next;
+	if (has_writer)
+		*at = part;
+	ldma_unlock(&operation->lock);
+	return has_writer;
 }
 
 /* Reads what is in memory. Whether the part is complete. Writing is for workers: they have no privileges, which would keep a
@@ -257,13 +311,23 @@ static bool read_at_once(struct ldma_part *part)
 
 static void start_part(struct ldma_part *part)
 {
+	struct ldma_operation *operation = part->operation;
+	struct ldma_workers *workers = &operation->accelerator->workers;
+
 	part->begun_ns = ldma_now_ns();
 	if (read_at_once(part)) {
 		end_part(part, 0, false);
 		return;
 	}
 	part->work.run = run_part;
-	ldma_workers_submit(&part->operation->accelerator->workers, &part->work);
+	/* Writes to one file wait for each other anyway. A delay is for each of them. */
+	if (operation->compound.op == LDMA_OP_WRITE &&
+	    !__atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED)) {
+		if (join_writer(operation, part))
+			return;
+		part->work.run = run_writes;
+	}
+	ldma_workers_submit(workers, &part->work);
 }
 
 static void piece_came(struct ldma_piece *piece)
@@ -402,7 +466,8 @@ void ldma_operation_begin(struct ldma_operation *operation)
 
 	operation->next_offset = 0;
 	operation->free_parts = (1u << LDMA_CALL_PIECES) - 1;
-	operation->is_short = operation->is_lost = false;
+	operation->is_short = operation->is_lost = operation->has_writer = false;
+	operation->to_write = NULL;
 	operation->error = 0;
 	operation->verifier = current_verifier(operation);
 	/* One write may be stable by itself; for several one sync at the end is cheaper. */

@@ -11,6 +11,7 @@
 struct ldma_part {
 	struct ldma_work work; /* first */
 	struct ldma_operation *operation;
+	struct ldma_part *next;   /* of those to be written */
 	struct ldma_piece *piece; /* NULL: the memory is not a piece's */
 	uint8_t *memory;
 	uint64_t offset; /* within the data */
@@ -36,8 +37,10 @@ struct ldma_operation {
 	bool is_short;         /* the file ended */
 	bool is_lost;          /* the connection went */
 	bool needs_sync;       /* once all is written */
-	int error;             /* the first one */
-	struct stat stat;      /* a READ's: before it began */
+	bool has_writer;       /* a worker, which writes these, too: */
+	struct ldma_part *to_write;
+	int error;        /* the first one */
+	struct stat stat; /* a READ's: before it began */
 	struct ldma_part parts[LDMA_CALL_PIECES];
 
 	uint8_t reply[LDMA_COMPOUND_REPLY_MAX + LDMA_INLINE_MAX];

@@ -54,48 +54,107 @@ static bool is_signal_due(const struct ldma_endpoint *endpoint)
 	return endpoint->unsignaled >= endpoint->config.qp->req.mask / 4;
 }
 
-/* A request for each segment that it touches. Those of a reply complete with it; others tell when their buffer is free. */
-static int post_piece(struct ldma_endpoint *endpoint, struct piece *piece)
+/* The next piece, if it goes on where this one ends. */
+static struct piece *follower(const struct piece *piece)
 {
-	struct request *request = piece->request;
-	bool is_departing = !piece->is_pull && request->is_replying;
+	struct op *op = piece->op.next;
+	struct piece *next;
 
-	while (piece->posted < piece->shown.length) {
-		const struct ldma_rpcrdma_segment *segment =
-			&request->header.segments[piece->chunk->first + piece->segment];
+	if (!op || op->kind != piece->op.kind)
+		return NULL;
+	next = CONTAINER(op, struct piece, op);
+	return next->request == piece->request && next->chunk == piece->chunk &&
+			       next->shown.offset == piece->shown.offset + piece->shown.length
+		       ? next
+		       : NULL;
+}
+
+/* Pieces one behind the other in one segment of the peer's, for one request of the queue pair. */
+struct joined {
+	struct ldma_sge sge[LDMA_MAX_SGE];
+	uint32_t count, length;
+	struct piece *whole, **whole_end; /* those that end with it */
+	struct piece *partly;             /* the last, if it goes on in the next segment */
+	struct op *rest;                  /* what is to be posted afterwards */
+};
+
+static void join(const struct ldma_endpoint *endpoint, struct piece *piece, uint32_t room,
+		 struct joined *ret)
+{
+	uint32_t most = at_most(endpoint->config.qp->req.max_sge, LDMA_MAX_SGE);
+
+	*ret = (struct joined){.whole_end = &ret->whole, .rest = &piece->op};
+	while (piece && ret->count < most && (room || !ret->count)) {
 		uint32_t left = piece->shown.length - piece->posted;
-		uint32_t length = at_most(left, segment->length - piece->segment_used);
-		bool tells = length == left && !is_departing, is_due = is_signal_due(endpoint);
-		struct ldma_sge sge = {.va = piece->buffer.va + piece->posted,
-				       .length = length,
-				       .lkey = piece->buffer.lkey};
-		struct ldma_send_wr wr = {
-			.wr_id = tells ? (uintptr_t)piece | TAG_PIECE
-				       : (uintptr_t)endpoint | TAG_NOTHING,
-			.sge = &sge,
-			.sge_count = 1,
-			.opcode = piece->is_pull ? LDMA_WR_RDMA_READ : LDMA_WR_RDMA_WRITE,
-			.flags = tells || is_due ? LDMA_SEND_SIGNALED : 0,
-			.remote_va = segment->offset + piece->segment_used,
-			.rkey = segment->handle,
-		};
-		int error = length ? ldma_qp_post_send(endpoint->config.qp, &wr) : 0;
+		uint32_t length = at_most(left, room);
 
-		if (error)
-			return error;
-		if (length)
-			endpoint->unsignaled = tells || is_due ? 0 : endpoint->unsignaled + 1;
-		piece->posted += length;
-		piece->segment_used += length;
-		if (piece->segment_used == segment->length) {
-			piece->segment++;
-			piece->segment_used = 0;
+		ret->sge[ret->count++] = (struct ldma_sge){.va = piece->buffer.va + piece->posted,
+							   .length = length,
+							   .lkey = piece->buffer.lkey};
+		ret->length += length;
+		room -= length;
+		if (length < left) {
+			ret->partly = piece;
+			return;
 		}
+		piece->next = NULL;
+		*ret->whole_end = piece;
+		ret->whole_end = &piece->next;
+		ret->rest = piece->op.next;
+		piece = follower(piece);
 	}
-	if (is_departing) {
+}
+
+/* They are free when their reply has gone. */
+static void depart(struct request *request, struct piece *pieces)
+{
+	while (pieces) {
+		struct piece *piece = pieces;
+
+		pieces = piece->next;
 		piece->next = request->departed;
 		request->departed = piece;
 	}
+}
+
+/* The piece, as far as one segment takes it, and those that follow it there. Pieces of a reply complete with it; others tell
+ * when they are there, or their buffers free. */
+static int post_pieces(struct ldma_endpoint *endpoint, struct piece *piece)
+{
+	struct request *request = piece->request;
+	const struct ldma_rpcrdma_segment *segment =
+		&request->header.segments[piece->chunk->first + piece->segment];
+	bool is_departing = !piece->is_pull && request->is_replying;
+	bool tells, is_due = is_signal_due(endpoint);
+	struct ldma_send_wr wr;
+	struct joined joined;
+	int error;
+
+	join(endpoint, piece, segment->length - piece->segment_used, &joined);
+	tells = joined.whole && !is_departing;
+	wr = (struct ldma_send_wr){
+		.wr_id = tells ? (uintptr_t)joined.whole | TAG_PIECE
+			       : (uintptr_t)endpoint | TAG_NOTHING,
+		.sge = joined.sge,
+		.sge_count = joined.count,
+		.opcode = piece->is_pull ? LDMA_WR_RDMA_READ : LDMA_WR_RDMA_WRITE,
+		.flags = tells || is_due ? LDMA_SEND_SIGNALED : 0,
+		.remote_va = segment->offset + piece->segment_used,
+		.rkey = segment->handle,
+	};
+	error = joined.length ? ldma_qp_post_send(endpoint->config.qp, &wr) : 0;
+	if (error)
+		return error;
+	if (joined.length)
+		endpoint->unsignaled = tells || is_due ? 0 : endpoint->unsignaled + 1;
+	if (joined.partly) {
+		joined.partly->posted += joined.sge[joined.count - 1].length;
+		joined.partly->segment++;
+		joined.partly->segment_used = 0;
+	}
+	if (is_departing)
+		depart(request, joined.whole);
+	endpoint->first_op = joined.rest;
 	return 0;
 }
 
@@ -125,30 +184,33 @@ static int post_reply(struct ldma_endpoint *endpoint, struct request *request, u
 	return 0;
 }
 
-static int post_op(struct ldma_endpoint *endpoint, struct op *op, uint64_t now)
+/* What is first, or a part of it. It may belong to somebody else, once posted. */
+static int post_first(struct ldma_endpoint *endpoint, uint64_t now)
 {
-	if (op->kind == OP_SEND)
-		return post_reply(endpoint, CONTAINER(op, struct request, op), now);
-	return post_piece(endpoint, CONTAINER(op, struct piece, op));
+	struct op *op = endpoint->first_op, *rest = op->next;
+	int error;
+
+	if (op->kind != OP_SEND)
+		return post_pieces(endpoint, CONTAINER(op, struct piece, op));
+	error = post_reply(endpoint, CONTAINER(op, struct request, op), now);
+	if (!error)
+		endpoint->first_op = rest;
+	return error;
 }
 
 static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 {
-	struct op *op;
-
-	while ((op = endpoint->first_op)) {
+	while (endpoint->first_op) {
+		struct op *op = endpoint->first_op;
 		uint64_t stalled_ns = op->stalled_ns;
-		int error;
+		int error = post_first(endpoint, now);
 
-		endpoint->first_op = op->next; /* it may belong to somebody else, once posted */
-		error = post_op(endpoint, op, now);
 		if (error) {
-			endpoint->first_op = op;
 			if (!stalled_ns)
 				op->stalled_ns = now;
 			return error;
 		}
-		if (stalled_ns)
+		if (stalled_ns && endpoint->first_op != op)
 			ldma_histogram_add(&endpoint->stats.send_waits, now - stalled_ns);
 	}
 	endpoint->last_op = NULL;
@@ -171,15 +233,13 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now)
 	return !error || error == -ENOMEM; /* no room in a ring: later */
 }
 
-void outbox_submit(struct ldma_endpoint *endpoint)
+void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes)
 {
 	struct ldma_service *service = endpoint->service;
 	bool is_sound;
 
-	if (service_is_batching(service)) {
-		service_mark_dirty(service, endpoint);
+	if (service_defer(service, endpoint, data_bytes))
 		return;
-	}
 	ldma_port_lock(service->config.port);
 	is_sound = outbox_post(endpoint, now_ns());
 	ldma_port_unlock(service->config.port);

@@ -93,7 +93,7 @@ static void has_buffer(struct piece *piece)
 	if (is_broken)
 		fail(piece, -ECONNRESET);
 	else
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 static void leave_queue(struct ldma_endpoint *endpoint, struct piece *piece)
@@ -287,7 +287,7 @@ void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 	if (is_over)
 		piece_free(piece);
 	else
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, length);
 }
 
 void ldma_piece_drop(struct ldma_piece *shown)

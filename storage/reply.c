@@ -28,7 +28,7 @@ static void send_reply(struct request *request, uint32_t bytes)
 	if (is_broken)
 		request_finish(request);
 	else
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 }
 
 void reply_error(struct request *request, enum ldma_rpcrdma_error error)

@@ -173,7 +173,7 @@ void request_finish(struct request *request)
 	has_news = endpoint->to_post_count > 0;
 	ldma_unlock(&endpoint->lock);
 	if (has_news)
-		outbox_submit(endpoint);
+		outbox_submit(endpoint, 0);
 	endpoint_check_over(endpoint);
 	ldma_endpoint_put(endpoint);
 }

@@ -7,15 +7,17 @@
 
 #define BATCH 64                    /* completions handled in a row */
 #define BATCHES 16                  /* and batches, before the rest is looked at */
+#define TRAIN_BYTES (64 << 10)      /* of data are worth sending when a call has been handled, */
+#define JOINED_BYTES (256 << 10)    /* and so many at once, since the peer may be idle meanwhile */
 #define SLICE_NS UINT64_C(50000000) /* so often the thread looks what else there is to do */
 
-bool service_is_batching(const struct ldma_service *service)
+static bool is_batching(const struct ldma_service *service)
 {
 	return pthread_equal(__atomic_load_n(&service->self, __ATOMIC_RELAXED), pthread_self()) &&
 	       service->is_batching;
 }
 
-void service_mark_dirty(struct ldma_service *service, struct ldma_endpoint *endpoint)
+static void mark_dirty(struct ldma_service *service, struct ldma_endpoint *endpoint)
 {
 	if (endpoint->is_dirty)
 		return;
@@ -24,13 +26,16 @@ void service_mark_dirty(struct ldma_service *service, struct ldma_endpoint *endp
 	service->dirty = endpoint;
 }
 
-/* All that a batch has led to, under one lock. What has to be broken is, after it. */
+/* What a batch has led to so far, under one lock. What has to be broken is, after it, and posts for itself. */
 static void post_all(struct ldma_service *service, uint64_t now)
 {
 	struct ldma_endpoint *endpoint, *broken = NULL;
+	bool was_batching = service->is_batching;
 
 	if (!service->dirty)
 		return;
+	service->is_batching = false;
+	service->unposted_bytes = 0;
 	ldma_port_lock(service->config.port);
 	while ((endpoint = service->dirty)) {
 		service->dirty = endpoint->next_dirty;
@@ -46,6 +51,19 @@ static void post_all(struct ldma_service *service, uint64_t now)
 		broken = endpoint->next_dirty;
 		endpoint_break(endpoint);
 	}
+	service->is_batching = was_batching;
+}
+
+bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
+		   uint32_t data_bytes)
+{
+	if (!is_batching(service))
+		return false;
+	mark_dirty(service, endpoint);
+	service->unposted_bytes += data_bytes;
+	if (service->unposted_bytes >= JOINED_BYTES)
+		post_all(service, now_ns());
+	return true;
 }
 
 static uint32_t handle_batch(struct ldma_service *service)
@@ -55,8 +73,11 @@ static uint32_t handle_batch(struct ldma_service *service)
 	uint64_t now = now_ns();
 
 	service->is_batching = true;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		endpoint_complete(&wcs[i], now);
+		if (service->unposted_bytes >= TRAIN_BYTES)
+			post_all(service, now_ns());
+	}
 	service->is_batching = false;
 	post_all(service, now);
 	__atomic_add_fetch(&service->stats.batches, count > 0, __ATOMIC_RELAXED);

@@ -36,7 +36,8 @@ class Site:
     port: int
     transport: Kind | Connect = "tcp"
     lacks: frozenset[str] = frozenset()
-    files: int = 1000  #: how many it has to bear
+    files: int = 1000  #: how many it has to bear, in directories
+    entries: int = 10_000  #: and in one of them
     restart: Callable[[], None] | None = None  #: at once, and back again when it returns
 
     @asynccontextmanager
@@ -456,7 +457,7 @@ async def restarted(site: Site) -> None:
 SCENARIOS: dict[str, Scenario] = {
     "tree": lambda site: tree(site, site.files),
     "random data": lambda site: random_data(site, operations=300, size=2 << 20),
-    "many entries": lambda site: many_entries(site, count=10_000),
+    "many entries": lambda site: many_entries(site, site.entries),
     "sparse": sparse,
     "locks": locks,
     "share modes": share_modes,

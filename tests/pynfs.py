@@ -74,7 +74,7 @@ def run(suite: Path, scratch: Path, tests: tuple[str, ...]) -> dict[str, Any]:
     options = ["--listen", "127.0.0.1", "--tcp", str(port), "--rdma", "off"]
     options += ["--state", str(scratch / "state"), "--control", str(scratch / "control")]
     # The suite is root and makes devices.
-    options += ["--squash", "none", "--lease", str(LEASE_S)]
+    options += ["--squash", "none", "--lease", str(LEASE_S), "--delegations"]
     server = subprocess.Popen(
         [sys.executable, "-m", "livedma.cli", "serve", str(export), *options],
         stderr=subprocess.PIPE,

@@ -14,10 +14,11 @@ from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
 from nfs_data import Site
+from scale import at_scale
 
 __all__ = ["SITES"]
 
-FILES = 5000
+FILES, ENTRIES = at_scale(5000, 150), at_scale(10_000, 1000)
 
 
 @contextlib.contextmanager
@@ -25,7 +26,7 @@ def nfsd_tcp(guests: Lab) -> Iterator[Site]:
     """The kernel's server in guest a, over TCP."""
     guests.a.run("/lab/nfs-server", check=True)
     with guests.host.inside():
-        yield Site(guests.a.ipv4, 2049, files=FILES)
+        yield Site(guests.a.ipv4, 2049, files=FILES, entries=ENTRIES)
 
 
 @contextlib.contextmanager
@@ -37,10 +38,10 @@ def nfsd_rdma(guests: Lab) -> Iterator[Site]:
         async def connect(address: str, port: int) -> Transport:
             return await rdma_client.connect(address, port, device=device)
 
-        yield Site(guests.a.ipv4, 20049, connect, files=FILES)
+        yield Site(guests.a.ipv4, 20049, connect, files=FILES, entries=ENTRIES)
 
 
 SITES: dict[str, Callable[[Lab], AbstractContextManager[Site]]] = {
-    "nfsd-tcp": nfsd_tcp,
     "nfsd-rdma": nfsd_rdma,
+    "nfsd-tcp": nfsd_tcp,
 }

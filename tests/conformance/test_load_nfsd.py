@@ -13,6 +13,7 @@ from endpoints import Rxe
 from livedma.lab.guest import Lab
 from livedma.nfs.load import Plan, Result, Runner
 from livedma.rdma import Device
+from scale import at_scale
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def load(server: str, proto: Literal["rdma", "tcp"], **options: Any) -> Result:
         return asyncio.run(run(device))
 
 
-@pytest.mark.parametrize("proto", ["rdma", "tcp"])
+@pytest.mark.parametrize("proto", list(PORTS)[: at_scale(len(PORTS), 1)])
 @pytest.mark.parametrize(
     "options",
     [

@@ -11,11 +11,12 @@ from nfs_sites import SITES
 
 from livedma.lab.guest import Lab
 from nfs_data import LIMIT_S, SCENARIOS, Site, restarted
+from scale import at_scale
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=SITES)
+@pytest.fixture(scope="module", params=list(SITES)[: at_scale(len(SITES), 1)])
 def site(request: pytest.FixtureRequest, guests: Lab) -> Iterator[Site]:
     with SITES[request.param](guests) as site:
         yield site

@@ -18,6 +18,8 @@ from livedma.nfs.load import Plan, PlanError, Result, Runner
 from livedma.nfs.service import NfsService, Wishes
 from needs import needs
 
+pytestmark = pytest.mark.slow
+
 _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
 SERVER = f"{_NET}.40"
 PORTS = {"rdma": 20049, "tcp": 20490}

@@ -17,6 +17,8 @@ from livedma._native.load import Load
 from livedma.nfs.numbers import Op, Status
 from livedma.rpc.message import Call, encode_call
 
+pytestmark = pytest.mark.slow
+
 SIZE = 4096
 BLOCKS = 16
 FILE_BYTES = SIZE * BLOCKS

@@ -32,6 +32,8 @@ from livedma.nfs.stateid import ANONYMOUS
 from livedma.rpc.client import CallRefused
 from livedma.rpc.xdr import XdrError
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 60.0
 WORDS = [0, 1, 2, 3, 4, 5, 8, 10, 18, 22, 25, 53, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 10008, 10052]
 

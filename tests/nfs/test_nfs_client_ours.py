@@ -22,11 +22,13 @@ from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
 from needs import needs
 from nfs_data import LIMIT_S, SCENARIOS, Site, restarted
+from scale import at_scale
 
 pytestmark = pytest.mark.slow
 
 SERVER, CLIENT, RESTARTED = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TCP_PORT, RDMA_PORT = 20490, 20049
+FILES, ENTRIES = at_scale(5000, 300), at_scale(10_000, 3000)
 START_S = 60.0
 
 
@@ -49,14 +51,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NfsService]:
 @pytest.fixture(scope="module", params=["tcp", "rdma"])
 def site(request: pytest.FixtureRequest, service: NfsService) -> Iterator[Site]:
     if request.param == "tcp":
-        yield Site(SERVER, TCP_PORT)
+        yield Site(SERVER, TCP_PORT, files=FILES, entries=ENTRIES)
         return
     with Device(CLIENT) as device:
 
         async def connect(address: str, port: int) -> Transport:
             return await rdma_client.connect(address, port, device=device)
 
-        yield Site(SERVER, RDMA_PORT, connect)
+        yield Site(SERVER, RDMA_PORT, connect, files=FILES, entries=ENTRIES)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

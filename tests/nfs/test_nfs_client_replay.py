@@ -12,6 +12,8 @@ from livedma.nfs.client import Client, OperationFailed, OutcomeUnknown, WritesLo
 from livedma.nfs.numbers import Op, Status
 from livedma.rpc.client import ConnectionLost
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 60.0
 SETUP = 4  # calls until a client is connected
 ONCE = (Op.CREATE, Op.RENAME, Op.REMOVE, Op.OPEN, Op.CLOSE, Op.LOCK, Op.LOCKU)

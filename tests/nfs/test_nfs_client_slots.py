@@ -260,6 +260,7 @@ def test_a_server_that_never_counts_as_we_do_is_given_up() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_slot_that_is_busy_is_waited_for_as_long_as_patience_lasts() -> None:
     async def run() -> None:
         async with ScriptedServer() as server, await server.client(slots=1) as client:

@@ -32,6 +32,8 @@ from livedma.rpc.record import encode_record
 from livedma.rpc.tcp_server import TcpServer
 from livedma.rpc.xdr import Decoder
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20
 
 

@@ -16,6 +16,8 @@ from livedma.nfs.shares import BOTH, Share
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 
+pytestmark = pytest.mark.slow
+
 READ_LT, WRITE_LT, READW_LT, WRITEW_LT = 1, 2, 3, 4
 END = (1 << 64) - 1
 

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -19,6 +20,8 @@ from livedma.nfs.mirror import local_lock
 from livedma.nfs.numbers import Status
 from livedma.nfs.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import ANONYMOUS, Stateid
+
+pytestmark = pytest.mark.slow
 
 CLIENTS = st.sampled_from([0, 1, 2])
 OWNERS = st.sampled_from([b"x", b"y"])

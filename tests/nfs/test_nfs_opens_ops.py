@@ -36,6 +36,8 @@ from livedma.nfs.stateid import CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 from needs import needs
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Result:
@@ -363,8 +365,10 @@ class TestGrace:
         stranger = Machine(world, world.client(b"stranger", has_reclaimed=False))
         refused(Status.RECLAIM_BAD, stranger.open, previous(), at="a")
 
-    def test_delegations_were_never_given(self, old: Machine) -> None:
-        refused(Status.RECLAIM_BAD, old.open, previous(delegation=1), at="a")
+    def test_who_had_a_delegation_has_its_open_again(self, old: Machine) -> None:
+        assert old.open(previous(delegation=1), at="a").delegation == [0]
+        assert old.open(previous(delegation=2), at="b").delegation == [0]
+        refused(Status.INVAL, old.open, previous(delegation=4), at="a")
 
     def test_two_who_had_the_same(self, world: World, old: Machine) -> None:
         lost = Machine(world, world.client(b"lost", has_reclaimed=False))

@@ -249,6 +249,7 @@ def test_an_entry_whose_attributes_cannot_be_had(server: Desk, tmp_path: Path) -
     assert server.status(Op.READDIR, arguments) == Status.ACCESS
 
 
+@pytest.mark.slow
 def test_ten_thousand_entries(server: Desk, tmp_path: Path) -> None:
     names = fill(tmp_path, 10_000)
     seen: set[bytes] = set()

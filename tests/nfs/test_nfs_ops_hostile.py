@@ -17,6 +17,8 @@ from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
 from livedma.nfs.store import Kind
 
+pytestmark = pytest.mark.slow
+
 NAME = xdr(b"name")
 RIGHT = {
     Op.ACCESS: xdr(0x3F),

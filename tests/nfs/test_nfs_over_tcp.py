@@ -20,6 +20,8 @@ from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
 from livedma.rpc.record import encode_record
 from livedma.rpc.xdr import Decoder
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 30
 
 

@@ -12,6 +12,8 @@ from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.persist import Persist, PersistError
 from livedma.nfs.recovery import Recovery
 
+pytestmark = pytest.mark.slow
+
 GRACE_S = 90.0
 
 

@@ -142,6 +142,7 @@ def test_mounts_below_are_not_exported(export: Path) -> None:
         assert libc.umount(path) == 0
 
 
+@pytest.mark.slow
 def test_a_directory_swapped_for_a_link_never_leads_outside(store: Store, export: Path) -> None:
     """Somebody exchanges a directory for a link to the outside as fast as it goes."""
     outside = {os.stat(export.parent / "outside" / "secret").st_ino}

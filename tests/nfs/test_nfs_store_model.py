@@ -21,6 +21,8 @@ from tests.nfs.stores import GUARDED, UNCHECKED, is_root, make_store
 from livedma.nfs.numbers import NfsError, Status
 from livedma.nfs.store import Kind, Node, Settings, Stable, Store
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 NAMES = st.sampled_from([b"a", b"b", b"c", "ü".encode(), b"x" * 255])

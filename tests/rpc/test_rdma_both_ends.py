@@ -13,6 +13,8 @@ from livedma.rpc.client import ConnectionLost
 from livedma.rpc.message import Call, OpaqueAuth, decode_reply, encode_call
 from livedma.rpc.xdr import Decoder
 
+pytestmark = pytest.mark.slow
+
 CALL = encode_call(Call(0, 100003, 4, 1, OpaqueAuth(0), OpaqueAuth(0)), b"argument")
 ACCEPTED = bytes.fromhex("00000001 00000000 00000000 00000000 00000000")
 

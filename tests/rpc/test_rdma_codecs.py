@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rdma_header import headers
@@ -22,6 +23,8 @@ from livedma.rpc.rdma_header import (
     error_reply,
 )
 from livedma.wire.rpcrdma import DONE, ERROR
+
+pytestmark = pytest.mark.slow
 
 SMALL = Limits(chunks=3, segments=6, list_bytes=300)
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdma_peer import Echo, Peer, data_reply, only_connection, serving, wait_until
@@ -14,6 +15,8 @@ from livedma.rdma import Device
 from livedma.rpc.rdma_chunks import ReadChunk, Segment, filled
 from livedma.rpc.rdma_header import Proc
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
+
+pytestmark = pytest.mark.slow
 
 TIGHT = {"credits": 8, "mapped_bytes": 0, "workers": 8}  # one buffer for data
 

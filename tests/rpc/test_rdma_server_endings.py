@@ -14,6 +14,8 @@ from livedma.rpc.rdma_chunks import ReadChunk
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection, Part
 
+pytestmark = pytest.mark.slow
+
 
 class Stage(Echo):
     """Lets calls wait in the program."""
@@ -284,12 +286,16 @@ def test_what_is_over_stays_harmless() -> None:
     with serving(stage) as (server, device), Peer(device, server.device.address) as peer:
         peer.reply(peer.call())
         connection = only_connection(server)
+        endpoint = connection.endpoint
     assert server.device.closed
     connection.close()
-    assert connection.endpoint is not None
-    connection.endpoint.credits = 7
-    connection.endpoint.start()
-    assert (connection.is_open, connection.statistics()["credits"]) == (False, 7)
+    assert endpoint is not None
+    endpoint.credits = 7
+    endpoint.start()
+    assert (endpoint.is_open, endpoint.statistics()["credits"]) == (False, 7)
+    connection.credits = 8
+    assert (connection.is_open, connection.credits) == (False, 0)
+    assert connection.statistics()["replies"] == 1
 
 
 def test_a_peer_that_answers_no_reads() -> None:
@@ -303,3 +309,17 @@ def test_a_peer_that_answers_no_reads() -> None:
         peer.reply(peer.call())
         peer.call(reads=(ReadChunk(4, (peer.segment(0, 8),)),))
         is_gone(server, stage, connection)
+
+
+def test_a_peer_that_says_nothing_is_cut_off() -> None:
+    """It may be gone without a word; one that speaks now and then stays."""
+    with serving(Stage(), idle_s=1.0) as (server, device):
+        silent = Peer(device, server.device.address)
+        connection = only_connection(server)
+        with Peer(device, server.device.address) as other:
+            wait_until(lambda: len(server.connections) == 2)
+            while connection in server.connections:
+                other.reply(other.call())
+            assert [one.is_open for one in server.connections] == [True]
+        silent.await_end()
+        silent.close()

@@ -13,6 +13,8 @@ from livedma.rpc.rdma_chunks import ReadChunk, Segment
 from livedma.rpc.rdma_header import ErrorCode, Proc
 from livedma.rpc.rdma_server import RdmaServer
 
+pytestmark = pytest.mark.slow
+
 XID = 0x77
 
 

@@ -15,6 +15,7 @@ import pytest
 from livedma.errors import PortInUseError
 from livedma.rpc.record import encode_record
 from livedma.rpc.service import Connection, Data, Part
+from livedma.rpc.tcp_connection import TcpConnection
 from livedma.rpc.tcp_server import TcpLimits, TcpServer
 
 PATIENCE_S = 20.0
@@ -320,3 +321,20 @@ def test_closing_cuts_all_and_waits_for_calls(echo: Echo) -> None:
     for peer in peers:
         assert is_cut(peer)
         peer.close()
+
+
+def test_calling_the_peer() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = TcpConnection(ours, "127.0.0.1", 1, 1 << 20, 0.0, lambda _: None)
+        assert connection.call(b"hello")
+        assert theirs.recv(100) == encode_record(b"hello")
+        # Whoever takes nothing is called no more, and what was sent so far is bounded.
+        called = 0
+        while connection.call(bytes(1 << 18)):
+            called += 1
+            assert called < 100
+        assert connection.unsent_bytes < 2 << 20
+        connection.close()
+        assert not connection.call(b"hello")

@@ -41,7 +41,7 @@ static inline uint64_t test_now_ns(void)
 }
 
 static inline struct ldma_qp *create_ring(struct ldma_port *port, struct ldma_pd *pd,
-					  struct ldma_cq *cq)
+					  struct ldma_cq *cq, uint32_t max_send_sge)
 {
 	struct ldma_qp_init init = {
 		.type = LDMA_QP_RC,
@@ -50,7 +50,7 @@ static inline struct ldma_qp *create_ring(struct ldma_port *port, struct ldma_pd
 		.recv_cq = cq,
 		.max_send = RING,
 		.max_recv = RING,
-		.max_send_sge = 1,
+		.max_send_sge = max_send_sge,
 		.max_recv_sge = 1,
 	};
 	struct ldma_qp *qp;
@@ -103,7 +103,7 @@ static inline void open_served(struct served *served, struct ldma_service *servi
 	assert(!ldma_iova_register(&ldma_port_lock(port)->iova, served->pd, served->memory, 0, size,
 				   0xf, key));
 	ldma_port_unlock(port);
-	served->qp = create_ring(port, served->pd, cq);
+	served->qp = create_ring(port, served->pd, cq, LDMA_MAX_SGE);
 	ldma_port_lock(port);
 	assert(!ldma_qp_modify(served->qp, LDMA_QP_INIT, &attr));
 	ldma_port_unlock(port);
@@ -176,7 +176,7 @@ static inline void open_client(struct client *client, struct ldma_port *port, si
 	*client = (struct client){.memory = calloc(1, size), .size = size};
 	client->end = (struct end){.port = port, .pd = ldma_pd_create(), .key = key};
 	client->end.cq = ldma_port_create_cq(port, 4 * RING);
-	client->end.qp = create_ring(port, client->end.pd, client->end.cq);
+	client->end.qp = create_ring(port, client->end.pd, client->end.cq, 1);
 	assert(!ldma_iova_register(&ldma_port_lock(port)->iova, client->end.pd, client->memory, 0,
 				   size, 0xf, key));
 	ldma_port_unlock(port);

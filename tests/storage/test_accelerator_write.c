@@ -14,8 +14,14 @@ static uint8_t data[LONG + 8];
 /* What was asked of the kernel: these take the place of libc's. */
 static uint32_t synced_writes, data_synced_writes, syncs, data_syncs;
 
+/* Who writes waits for these, if it is held. */
+static bool is_held;
+static sem_t may_write;
+
 ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t at, int flags)
 {
+	while (__atomic_load_n(&is_held, __ATOMIC_ACQUIRE) && sem_wait(&may_write))
+		EXPECT(errno == EINTR);
 	__atomic_fetch_add(&synced_writes, flags == RWF_SYNC, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&data_synced_writes, flags == RWF_DSYNC, __ATOMIC_RELAXED);
 	return syscall(SYS_pwritev2, fd, pieces, count, at, 0, flags);
@@ -254,6 +260,42 @@ static void wait_for_reply(struct memory_call *call)
 		EXPECT(errno == EINTR);
 }
 
+/* Parts of one WRITE are one worker's, one after the other: others would only wait for the file. */
+static void test_one_worker_writes(void)
+{
+	const struct writing what = {.count = LONG, .stable = LDMA_UNSTABLE};
+	struct served served = serve(0, 3);
+	struct ldma_workers *workers = &served.accelerator->workers;
+	struct asked asked = ask(&served, 1, 0, LONG);
+	struct memory_call call;
+	uint32_t queued_most;
+	struct message m;
+
+	asked.getattr = 1;
+	asked.attributes[0] = CHANGE_AND_SIZE;
+	fill(99);
+	EXPECT(!sem_init(&may_write, 0, 0));
+	__atomic_store_n(&is_held, true, __ATOMIC_RELEASE);
+	uint32_t position = make_message(&m, LDMA_OP_WRITE, &asked);
+	call = make_call(&m, NULL, 0);
+	call.piece_bytes = LONG / 8;
+	call.call.read_position = position;
+	call.call.read_length = LONG;
+	call.read_chunk = data;
+	EXPECT(!sem_init(&call.is_replied, 0, 0));
+	EXPECT(served.program->take(served.program, &call.call));
+	EXPECT(call.pieces == 9); /* all of them are there, and nothing is written */
+	pthread_mutex_lock(&workers->lock);
+	queued_most = workers->queued_most;
+	pthread_mutex_unlock(&workers->lock);
+	EXPECT(queued_most == 1);
+	__atomic_store_n(&is_held, false, __ATOMIC_RELEASE);
+	sem_post(&may_write);
+	wait_for_reply(&call);
+	expect_written(&served, &call, what, LONG);
+	stop_serving(&served);
+}
+
 /* A verifier that changes meanwhile is not the one of data that is being written, but it is that of a COMMIT. */
 static void test_verifier_that_changes(void)
 {
@@ -358,6 +400,7 @@ int main(void)
 	test_lost_connection(true);
 	test_commit();
 	test_commit_that_fails();
+	test_one_worker_writes();
 	test_verifier_that_changes();
 	test_delay();
 	test_shorter_delay();

@@ -9,7 +9,8 @@
 #define CLIENT "127.0.44.2"
 #define CLIENTS 3
 #define ROUNDS 40
-#define DATA_SIZE 20000 /* five pieces, more than a call has at a time */
+#define DATA_SIZE 70000 /* 18 pieces, more than a call has at a time or one request takes */
+#define PIECES 18
 
 /* What a call asks for: the word behind its XID. */
 enum what { ECHO, READ, WRITE, SLOW, LATER_READ, LATER_WRITE, KINDS };
@@ -328,15 +329,58 @@ static void test_calls(struct world *world)
 	free_client(&client);
 }
 
+/* Messages that the client's queue pair has taken for one call: requests for data, and the reply. */
+static uint32_t messages_of(struct client *client, uint32_t xid, uint32_t what)
+{
+	const struct ldma_responder *responder = &client->end.qp->resp;
+	uint32_t before, after;
+
+	ldma_port_lock(client->end.port);
+	before = responder->msn;
+	ldma_port_unlock(client->end.port);
+	check_call(client, xid, what);
+	ldma_port_lock(client->end.port);
+	after = responder->msn;
+	ldma_port_unlock(client->end.port);
+	return after - before;
+}
+
+/* What lies one behind the other in a segment goes at once, as far as there are buffers. */
+static void test_joined(struct world *world)
+{
+	struct served served;
+	struct client client;
+	uint32_t pulled;
+
+	connect_both(world, &served, &client, 1);
+	/* Each piece by itself, and the second in two segments. */
+	assert(messages_of(&client, 1, READ) == PIECES + 1 + 1);
+	assert(messages_of(&client, 2, WRITE) == PIECES + 1 + 1);
+	ldma_endpoint_close(served.endpoint);
+	free_over(world, &served);
+	free_client(&client);
+
+	connect_both(world, &served, &client, PIECES);
+	/* The first segment, as many as one request takes, the rest. */
+	assert(messages_of(&client, 1, READ) == 3 + 1);
+	pulled = messages_of(&client, 2, WRITE); /* the rest is asked for when others are there */
+	assert(pulled == 3 + 1 || pulled == 4 + 1);
+	ldma_endpoint_close(served.endpoint);
+	free_over(world, &served);
+	free_client(&client);
+}
+
 /* Calls of all kinds are under way when one side or the other goes. */
 static void test_cuts(struct world *world)
 {
+	static const uint32_t buffers[] = {1, 2, 3, 2 * PIECES};
+
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		struct served served[CLIENTS];
 		struct client clients[CLIENTS];
 
 		for (uint32_t i = 0; i < CLIENTS; i++)
-			connect_both(world, &served[i], &clients[i], 1 + round % 3);
+			connect_both(world, &served[i], &clients[i], buffers[round % 4]);
 		for (uint32_t i = 0; i < CREDITS * CLIENTS; i++)
 			send_call(&clients[i % CLIENTS], i / CLIENTS, (i + round) % KINDS);
 		for (uint32_t i = 0; i < round % 12; i++) {
@@ -409,6 +453,7 @@ int main(void)
 		assert(!pthread_create(&threads[i], NULL, i < 2 ? work_later : work_slowly,
 				       &world));
 	test_calls(&world);
+	test_joined(&world);
 	test_cuts(&world);
 	test_stalled(&world);
 	ldma_service_stop(world.service);

@@ -332,6 +332,13 @@ cdef class Endpoint:
         return bool(ldma_endpoint_is_open(self.live()))
 
     @property
+    def calls(self):
+        """That have come so far."""
+        cdef ldma_endpoint_stats stats
+        ldma_endpoint_get_stats(self.live(), &stats)
+        return stats.calls
+
+    @property
     def credits(self):
         """How many calls the peer may have under way. Set: Receives are posted, or run out."""
         cdef ldma_endpoint_stats stats

@@ -75,6 +75,11 @@ def register(commands: Any) -> None:
     add("--read-only", action="store_true", help="refuse whatever changes something")
     add("--sync", action="store_true", help="flush changes of names and attributes, too, at once")
     add(
+        "--delegations",
+        action="store_true",
+        help="let clients over TCP rely on what they have read, and call them before it changes",
+    )
+    add(
         "--allow",
         metavar="CIDR",
         type=_network,
@@ -161,6 +166,7 @@ def _config(args: argparse.Namespace) -> Config:
         grace_s=grace_s,
         read_only=args.read_only,
         sync_metadata=args.sync,
+        delegations=args.delegations,
         squash=args.squash,
         anonymous_uid=args.anonymous[0],
         anonymous_gid=args.anonymous[1],

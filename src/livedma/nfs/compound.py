@@ -116,7 +116,7 @@ class _Compound:
         ctx = self._ctx
         ctx.session, ctx.client = session, session.client
         self._results.u32(Op.SEQUENCE, Status.OK)
-        asked.encode_result(self._results, session.slots, 0)
+        asked.encode_result(self._results, session.slots, ctx.server.flags(session))
         self._done = 1
         if verdict == Status.RETRY_UNCACHED_REP:  # is the answer to what follows (2.10.6.1.3)
             if self.count > 1:

@@ -24,14 +24,16 @@ class Config:
     states_most: opens, lock-owners and locked ranges of a client. open_files_most: descriptors for
     opens; None leaves it to RLIMIT_NOFILE. sync_metadata: changes of names and attributes, too, are
     on the disk before they are acknowledged; else a crash of the host may undo the last seconds of
-    them (that of the server never does). store_delay_s: how long each access to data takes at
-    least, to have a slow disk in a lab.
+    them (that of the server never does). delegations: clients may be told that nobody else changes
+    a file, and are called back before somebody does; over TCP. store_delay_s: how long each access
+    to data takes at least, to have a slow disk in a lab.
     """
 
     lease_s: int = 90
     grace_s: int = 90
     read_only: bool = False
     sync_metadata: bool = False
+    delegations: bool = False
     squash: Squash = "root"
     anonymous_uid: int = 65534
     anonymous_gid: int = 65534

@@ -36,6 +36,7 @@ class Levers:
             self.set_slots,
             self.extend,
             self.shrink,
+            self.refuse_sessions,
             self.cut,
         )
         return {method.__name__: method for method in offered}
@@ -76,12 +77,16 @@ class Levers:
         return [_facts(connection) for connection in self._rdma()] + tcp
 
     def counters(self) -> dict[str, Any]:
-        """What was served without Python, and why the rest was left; storage times by operation."""
+        """What was served without Python, and why the rest was left; storage times by operation;
+        what became of delegations.
+        """
         accelerator = self._service.accelerator
         return {
             "accelerator": accelerator.counters,
             **{kind: accelerator.served(kind) for kind in KINDS},
             "storage": {kind: _histogram(accelerator.storage_times(kind)) for kind in KINDS},
+            "delegations": dict(self._service.server.delegations.counters),
+            "strange_replies": self._service.server.callbacks.strangers,
         }
 
     def waits(self, connection: int) -> dict[str, Any]:
@@ -115,6 +120,13 @@ class Levers:
         found = self._connection(connection)
         found.memory.shrink(_positive(bytes))
         return _facts(found)
+
+    def refuse_sessions(self, refuse: bool) -> dict[str, bool]:
+        """Whether new sessions are refused (NFS4ERR_NOSPC): their memory cannot be had."""
+        if not isinstance(refuse, bool):
+            raise ValueError("refuse is true or false")
+        self._service.server.sessions.refuse = lambda: refuse
+        return {"refuse": refuse}
 
     def cut(self, connection: int) -> None:
         """Ends a connection; its sessions may go on by another one."""

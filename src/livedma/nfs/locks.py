@@ -15,7 +15,7 @@ from livedma.nfs.byteranges import LAST, Locked
 from livedma.nfs.held import Held
 from livedma.nfs.mirror import LocalLock, Mirror, local_lock
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import LockState, OpenFile, OpenState
+from livedma.nfs.opened import Delegation, LockState, OpenFile, OpenState
 from livedma.nfs.opens import client_of
 from livedma.nfs.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import Stateid, resolve
@@ -118,10 +118,15 @@ class Locks:
             return lock.stateid
 
     def free(self, ctx: Context, stateid: Stateid) -> None:
-        """FREE_STATEID: of a lock-owner that has no locks left. Opens are closed instead."""
+        """FREE_STATEID: of a lock-owner that has no locks left, or of what was revoked. Opens are
+        closed instead, and delegations given back.
+        """
         opens = self._server.opens
         with self._server.lock:
-            state = opens.states.find(resolve(ctx, stateid), client_of(ctx).number)
+            state = opens.states.find_any(resolve(ctx, stateid), client_of(ctx).number)
+            if isinstance(state, Delegation):
+                self._server.delegations.free(state)
+                return
             if isinstance(state, OpenState) or state.open_state.file.ranges.holds(state):
                 raise NfsError(Status.LOCKS_HELD)
             opens.remove_lock(state)
@@ -178,8 +183,14 @@ class Locks:
         held.drop()
 
     def _open_mirror(self, ctx: Context) -> Held | None:
-        """A descriptor for as many kinds of locks as the server itself can have."""
-        for access in (READ,) if self._server.config.read_only else (BOTH, READ, WRITE):
+        """A descriptor for as many kinds of locks as the server itself can have.
+
+        Of a delegated file it is one to read: exclusive locks are for those who have it open to
+        write, and there is nobody.
+        """
+        server = self._server
+        to_read = server.config.read_only or server.delegations.is_delegated(ctx.node)
+        for access in (READ,) if to_read else (BOTH, READ, WRITE):
             fd = self._open_as_server(ctx, access)
             if fd is not None:
                 return self._server.opens.descriptors.hold(fd, access)
@@ -198,6 +209,8 @@ class Locks:
     def _open_as_server(self, ctx: Context, access: int) -> int | None:
         """None: not even the server may; or nobody, as with a program that runs."""
         store = self._server.store
+        if self._server.delegations.is_sole(ctx.node):
+            return None  # and no local process has it open, which has to be for a lock
         with store.actor.as_server(), contextlib.suppress(NfsError):
             return store.open(ctx.node, bool(access & READ), bool(access & WRITE))
         return None

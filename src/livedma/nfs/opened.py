@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from livedma.nfs.byteranges import ByteRanges
-from livedma.nfs.held import OpenFds
+from livedma.nfs.held import Held, OpenFds
 from livedma.nfs.mirror import Mirror
-from livedma.nfs.shares import Share
+from livedma.nfs.shares import WRITE, Share
 from livedma.nfs.states import Versioned
 
 if TYPE_CHECKING:
     from livedma.nfs.clients import Client
     from livedma.nfs.store import Node
 
-__all__ = ["LockState", "OpenFile", "OpenState", "open_of"]
+__all__ = ["Delegation", "LockState", "OpenFile", "OpenState", "open_of"]
 
 
 class OpenFile:
@@ -55,6 +55,11 @@ class OpenState(Versioned):
         """The client ID that it belongs to."""
         return self.client.number
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Which file it is about."""
+        return self.file.key
+
 
 class LockState(Versioned):
     """All locks of a lock-owner that it got by one open."""
@@ -70,9 +75,53 @@ class LockState(Versioned):
         return self.open_state.client.number
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Which file it is about."""
+        return self.open_state.file.key
+
+    @property
     def lock_owner(self) -> tuple[int, bytes]:
         """Who never is in its own way."""
         return self.open_state.client.number, self.owner
+
+
+class Delegation(Versioned):
+    """What a client was told of a file: that nobody else writes to it, or (is_write) has it open.
+
+    held: a descriptor that has a lease of the kernel (has_lease) and keeps the file's number from
+    being used again; its own, or (is_write) that of the open that it came with. recalled_s: since
+    when the client is to give it back. is_asked: it has been told so, or is just being. is_broken:
+    a local program waits for it, or a client that came by another way. is_granted: the accelerator
+    knows it. watch: that of its attributes.
+    """
+
+    def __init__(
+        self,
+        other: bytes,
+        client: Client,
+        node: Node,
+        held: Held,
+        uid: int | None,
+        watch: int,
+    ) -> None:
+        super().__init__(other)
+        self.client = client
+        self.key = node.key
+        self.watch = watch
+        self.is_write = bool(held.access & WRITE)
+        self.handle = node.handle
+        self.held = held
+        self.uid = uid
+        self.has_lease = True
+        self.recalled_s: float | None = None
+        self.is_asked = False
+        self.is_broken = False
+        self.is_granted = False
+
+    @property
+    def client_number(self) -> int:
+        """The client ID that it belongs to."""
+        return self.client.number
 
 
 def open_of(state: OpenState | LockState) -> OpenState:

@@ -7,6 +7,7 @@ denies; then it loses everything, and that is on the disk before anybody gets so
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from livedma.nfs.grants import Grants
 from livedma.nfs.held import Descriptors, Held
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import LockState, OpenFile, OpenState, open_of
+from livedma.nfs.opened import Delegation, LockState, OpenFile, OpenState, open_of
 from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
 from livedma.nfs.states import States
@@ -59,7 +60,7 @@ class Opens:
         self._grants = Grants(server)
         self.descriptors = Descriptors(server.config.open_files_most)
         self.descriptors.on_full = self._let_a_courtesy_go
-        self.states: States[OpenState | LockState] = States(server.recovery.boot)
+        self.states: States[OpenState | LockState | Delegation] = States(server.recovery.boot)
         self._files: dict[tuple[int, int], OpenFile] = {}
         self._of_client: dict[int, _Holdings] = {}
         server.clients.on_gone.append(self._client_gone)
@@ -81,9 +82,10 @@ class Opens:
         """
         client = client_of(ctx)
         if fd is None:
-            held = self._opened(client, node, owner, share, owner_may)
-        else:
-            held = self.descriptors.hold(fd, BOTH)
+            self._make_way(ctx, node, share)
+            held = self._opened(ctx, client, node, owner, share, owner_may)
+        else:  # Nobody has a delegation of what is open to write here.
+            held = self._made(node, fd, share)
         try:
             while True:
                 with self._server.lock:
@@ -156,10 +158,10 @@ class Opens:
         finally:
             os.close(fd)
 
-    def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState:
+    def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState | Delegation:
         """The state of the current file that the caller means; under the server's lock."""
         state = self.states.find(stateid, client_of(ctx).number)
-        if open_of(state).file.key != ctx.node.key:
+        if state.key != ctx.node.key:
             raise NfsError(Status.BAD_STATEID)
         return state
 
@@ -240,7 +242,13 @@ class Opens:
         self._grants.end(state)
 
     def _opened(
-        self, client: Client, node: Node, owner: bytes, share: Share, owner_may: bool
+        self,
+        ctx: Context,
+        client: Client,
+        node: Node,
+        owner: bytes,
+        share: Share,
+        owner_may: bool,
     ) -> Held:
         """A descriptor for what is asked for: the system says whether the caller may."""
         with self._server.lock:
@@ -249,6 +257,9 @@ class Opens:
             if state is None:
                 self.check_room(client)
             access = share.access | (state.share.access if state else 0)
+        shared = self._server.delegations.shared(ctx, node)
+        if shared is not None:
+            return shared
         if access != share.access:
             # One that does all is better than two, but the mode may have changed meanwhile.
             try:
@@ -257,6 +268,24 @@ class Opens:
                 if error.status != Status.ACCESS:
                     raise
         return self._open_held(node, share.access, owner_may)
+
+    def _make_way(self, ctx: Context, node: Node, share: Share) -> None:
+        delegations = self._server.delegations
+        if share.access & WRITE or share.deny & READ:
+            delegations.make_way(ctx, node, writes=bool(share.access & WRITE))
+        else:
+            delegations.make_way_to_read(ctx, node)
+
+    def _made(self, node: Node, fd: int, share: Share) -> Held:
+        """A descriptor of a new file. The one by which it was made can write, and as long as that
+        is there nobody gets a delegation.
+        """
+        if self._server.config.delegations and not share.access & WRITE:
+            with contextlib.suppress(NfsError):
+                held = self._open_held(node, READ, owner_may=True)
+                os.close(fd)
+                return held
+        return self.descriptors.hold(fd, BOTH)
 
     def _open_held(self, node: Node, access: int, owner_may: bool) -> Held:
         fd = self._server.store.open(node, bool(access & READ), bool(access & WRITE), owner_may)
@@ -345,18 +374,32 @@ class Opens:
     def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
         """None: the file has to be opened for the caller."""
         if stateid in (ANONYMOUS, BYPASS):
+            self._make_way(ctx, ctx.node, Share(access))
             if stateid == ANONYMOUS or access == WRITE:
                 self._check_anonymous(ctx, access)
-            return None
+            return self._server.delegations.shared(ctx, ctx.node)
         with self._server.lock:
-            state = open_of(self.find(ctx, stateid))
+            found = self.find(ctx, stateid)
+            if isinstance(found, Delegation):
+                return self._delegated(ctx, found, access)
+            state = open_of(found)
             if not access & state.share.access and access == WRITE:
                 raise NfsError(Status.OPENMODE)
             # An open to write may be used to read (9.1.2): some clients write whole pages.
             held = state.fds.find(access) if access & state.share.access else None
             if held is None or state.uid is None or state.uid != ctx.credential.uid:
-                return None
+                return self._server.delegations.shared(ctx, ctx.node)
             return held.take()
+
+    @staticmethod
+    def _delegated(ctx: Context, delegation: Delegation, access: int) -> Held | None:
+        if access == WRITE and not delegation.is_write:
+            raise NfsError(Status.OPENMODE)
+        if delegation.is_write:
+            return ctx.server.delegations.shared(ctx, ctx.node)
+        if delegation.uid is None or delegation.uid != ctx.credential.uid:
+            return None
+        return delegation.held.take()
 
     def _check_anonymous(self, ctx: Context, access: int) -> None:
         """Whoever has opened nothing must not do what somebody denies (8.2.3)."""

@@ -17,6 +17,7 @@ from livedma.rpc.message import (
     Served,
     admit,
     encode_reply,
+    is_reply,
 )
 from livedma.rpc.service import Connection, Part
 from livedma.rpc.xdr import XdrError
@@ -40,6 +41,9 @@ class NfsProgram:
 
     def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
         """The reply to a whole RPC message; None: it has none."""
+        if is_reply(message):
+            self._server.callbacks.replied(connection, message)
+            return None
         admitted = admit(message, _SERVED)
         if admitted is None:
             return None

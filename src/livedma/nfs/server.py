@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from livedma.nfs.callbacks import Callbacks
 from livedma.nfs.clients import Client, Clients
 from livedma.nfs.config import Config
+from livedma.nfs.delegations import Delegations
 from livedma.nfs.locks import Locks
 from livedma.nfs.numbers import NfsError
 from livedma.nfs.opens import Opens
@@ -54,22 +56,45 @@ class Server:
         self.lock = threading.RLock()
         self.recovery = Recovery(persist, clock, self.config.grace_s)
         self.clients = Clients(self.config, self.recovery.boot, clock, self.lock)
-        self.sessions = Sessions(self.config, self.clients, self.lock)
+        self.callbacks = Callbacks(clock, self.lock)
+        self.callbacks.on_path.append(lambda session: self.flags_changed(session.client))
+        self.sessions = Sessions(self.config, self.clients, self.callbacks, self.lock)
         if accelerator is not None:
             self.sessions.on_made.append(self._accelerate)
             self.sessions.on_gone.append(self._slow_down)
         self.clients.on_gone.append(self._forget)
         self.opens = Opens(self)
         self.locks = Locks(self)
-        self.clients.has_state = lambda client: self.opens.held_by(client) > 0
+        self.delegations = Delegations(self)
+        self.clients.has_state = self._has_state
         # The same in every instance of this server, and in no other (2.10.4).
         self.owner = hashlib.sha256(persist.secret("server owner")).hexdigest()[:32].encode()
         self._is_stopping = threading.Event()
         self._ticker: threading.Thread | None = None
 
+    def _has_state(self, client: Client) -> bool:
+        return self.opens.held_by(client) + self.delegations.held_by(client) > 0
+
+    def flags(self, session: Session) -> int:
+        """SEQ4_STATUS_*: what a client has to be told by the results of SEQUENCE."""
+        if not self.config.delegations:
+            return 0
+        with self.lock:
+            return self.delegations.flags(session.client) | self.callbacks.flags(session)
+
+    def flags_changed(self, client: Client) -> None:
+        """Flags are told by Python: the accelerator knows of none. Under the lock."""
+        for session in client.sessions.values():
+            self._slow_down(session)
+            self._accelerate(session)
+
     def _accelerate(self, session: Session) -> None:
         # Sessions that are made for fewer operations are told so by Python.
-        if self.accelerator is not None and session.fore.operations >= ACCELERATED_OPERATIONS:
+        if (
+            self.accelerator is not None
+            and session.fore.operations >= ACCELERATED_OPERATIONS
+            and not self.flags(session)
+        ):
             self.accelerator.sessions.add(session.slots)
 
     def _slow_down(self, session: Session) -> None:
@@ -80,8 +105,11 @@ class Server:
         self.recovery.forget(client.owner)
 
     def tick(self) -> None:
-        """What time alone brings about: leases and grace end."""
+        """What time alone brings about: leases and grace end, and patience with who is asked."""
         self.clients.tick()
+        if self.config.delegations:
+            self.callbacks.tick(self.sessions.all())
+            self.delegations.tick()
         self.recovery.in_grace(self.clock())
         with contextlib.suppress(NfsError):  # The disk may be full now; the next one tries again.
             self.recovery.settle()
@@ -96,6 +124,7 @@ class Server:
         self._is_stopping.set()
         if self._ticker is not None:
             self._ticker.join()
+        self.delegations.end()
         self.opens.end()
 
     def _run(self) -> None:

@@ -14,10 +14,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from livedma._native.nfs import SlotTable
+from livedma.nfs.backchannel import BackChannel, CallbackSecurity
+from livedma.nfs.callbacks import Callbacks
 from livedma.nfs.channel import ChannelAttributes, negotiate_back, negotiate_fore
 from livedma.nfs.clients import Client, Clients, principal_of
 from livedma.nfs.numbers import NfsError, Status
-from livedma.rpc.service import Connection
+from livedma.rpc.service import CallingConnection, Connection
 from livedma.rpc.xdr import Encoder
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["BindFrom", "Bound", "CreateSession", "Session", "SessionFacts", "Sessions"]
 
 ID_BYTES = 16
+CONN_BACK_CHAN = 0x2  # CREATE_SESSION4_FLAG_*
 
 
 class BindFrom(IntEnum):
@@ -54,6 +57,9 @@ class CreateSession:
     sequence: int
     fore: ChannelAttributes
     back: ChannelAttributes
+    security: CallbackSecurity
+    minor: int
+    wants_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +77,18 @@ class SessionFacts:
 class Session:
     """One session. `connections`: those that are bound to it, by number."""
 
-    def __init__(self, client: Client, fore: ChannelAttributes, back: ChannelAttributes) -> None:
+    def __init__(
+        self,
+        client: Client,
+        fore: ChannelAttributes,
+        back: ChannelAttributes,
+        asked: CreateSession,
+    ) -> None:
         self.id = secrets.token_bytes(ID_BYTES)
         self.client = client
         self.fore = fore
         self.back = back
+        self.back_channel = BackChannel(self.id, asked.minor, asked.security)
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
         self.slots.request_max = fore.request_bytes
         self.slots.response_max = fore.response_bytes
@@ -115,9 +128,12 @@ class Sessions:
     on_made, on_gone: are called with sessions, under the server's lock.
     """
 
-    def __init__(self, config: Config, clients: Clients, lock: threading.RLock) -> None:
+    def __init__(
+        self, config: Config, clients: Clients, callbacks: Callbacks, lock: threading.RLock
+    ) -> None:
         self._config = config
         self._clients = clients
+        self._callbacks = callbacks
         self._lock = lock
         self._sessions: dict[bytes, Session] = {}
         self._of_connection: dict[int, set[Session]] = {}
@@ -149,13 +165,16 @@ class Sessions:
             try:
                 self._clients.confirm(client, principal_of(credential))
                 self._check_room(is_refused)
-                session = self._made(client, fore, back)
+                session = self._made(client, fore, back, asked)
             except NfsError as error:
                 slot.keep(error.status, error.body)
                 raise
-            body = _created(session, asked.sequence)
+            is_back = asked.wants_back and self._can_call(session, connection)
+            body = _created(session, asked.sequence, is_back)
             slot.keep(Status.OK, body)
             self._add(session, connection)
+            if is_back:
+                self._bind_back(session, connection)
         return body
 
     @staticmethod
@@ -178,9 +197,11 @@ class Sessions:
             raise NfsError(Status.NOSPC)
 
     @staticmethod
-    def _made(client: Client, fore: ChannelAttributes, back: ChannelAttributes) -> Session:
+    def _made(
+        client: Client, fore: ChannelAttributes, back: ChannelAttributes, asked: CreateSession
+    ) -> Session:
         try:
-            return Session(client, fore, back)
+            return Session(client, fore, back, asked)
         except MemoryError:
             raise NfsError(Status.NOSPC) from None
 
@@ -218,17 +239,35 @@ class Sessions:
     def bind(
         self, session_id: bytes, connection: Connection, credential: Credential, wanted: BindFrom
     ) -> Bound:
-        """BIND_CONN_TO_SESSION. There is no back channel; who insists on one is refused."""
+        """BIND_CONN_TO_SESSION. Who insists on a back channel that cannot be had is refused."""
         with self._lock:
             session = self.find(session_id)
             if principal_of(credential) != session.client.principal:
                 raise NfsError(Status.WRONG_CRED)
-            if wanted is BindFrom.BACK:
+            is_back = wanted is not BindFrom.FORE and self._can_call(session, connection)
+            if wanted is BindFrom.BACK and not is_back:
                 raise NfsError(Status.INVAL)
             self._clients.renew(session.client)
             session.client.came_from(connection.peer)
+            if is_back:
+                self._bind_back(session, connection)
+            if wanted is BindFrom.BACK:
+                return Bound.BACK
             self._bind(session, connection)
-        return Bound.FORE
+        return Bound.BOTH if is_back else Bound.FORE
+
+    def _can_call(self, session: Session, connection: Connection) -> bool:
+        """Whether the client can be called by a connection, and there is something to call for."""
+        return (
+            self._config.delegations
+            and session.back_channel.security.credential is not None
+            and isinstance(connection, CallingConnection)
+        )
+
+    def _bind_back(self, session: Session, connection: Connection) -> None:
+        assert isinstance(connection, CallingConnection)
+        self._of_connection.setdefault(connection.number, set()).add(session)
+        self._callbacks.bind(session, connection)
 
     def _bind(self, session: Session, connection: Connection) -> None:
         session.connections[connection.number] = connection
@@ -239,8 +278,9 @@ class Sessions:
         """It is no more; its sessions may go on by another one."""
         with self._lock:
             for session in self._of_connection.pop(connection.number, ()):
-                del session.connections[connection.number]
-                session.slots.unbind(connection.number)
+                if session.connections.pop(connection.number, None) is not None:
+                    session.slots.unbind(connection.number)
+                self._callbacks.unbind(session, connection)
 
     def destroy(self, session_id: bytes, connection: Connection) -> None:
         """DESTROY_SESSION, by a connection that is bound to it."""
@@ -253,9 +293,10 @@ class Sessions:
     def _remove(self, session: Session) -> None:
         del self._sessions[session.id]
         del session.client.sessions[session.id]
-        for number in session.connections:
+        for number in (*session.connections, *session.back_channel.connections):
             self._of_connection[number].discard(session)
         session.connections.clear()
+        self._callbacks.session_gone(session)
         session.slots.close()
         for gone in self.on_gone:
             gone(session)
@@ -270,12 +311,11 @@ class Sessions:
             return list(self._sessions.values())
 
 
-def _created(session: Session, sequence: int) -> bytes:
+def _created(session: Session, sequence: int, is_back: bool) -> bytes:
     out = Encoder()
     out.fixed(session.id, ID_BYTES)
-    # No flag is granted: replies do not survive a restart, there is no back channel, and a TCP
-    # connection does not become one of RDMA.
-    out.u32(sequence, 0)
+    # Replies do not survive a restart, and a TCP connection does not become one of RDMA.
+    out.u32(sequence, CONN_BACK_CHAN if is_back else 0)
     session.fore.encode(out)
     session.back.encode(out)
     return bytes(out)

@@ -20,6 +20,7 @@ class State(Protocol):
 
     other: bytes
     seqid: int
+    is_revoked: bool
 
     @property
     def client_number(self) -> int:
@@ -27,11 +28,15 @@ class State(Protocol):
 
 
 class Versioned:
-    """A name and a version that changes with the state; what both kinds of states have."""
+    """A name and a version that changes with the state; what all kinds of states have.
+
+    is_revoked: it was taken away, and its client has not yet said that it knows.
+    """
 
     def __init__(self, other: bytes) -> None:
         self.other = other
         self.seqid = 0
+        self.is_revoked = False
 
     @property
     def stateid(self) -> Stateid:
@@ -76,7 +81,14 @@ class States(Generic[S]):
         return self._states.get(state.other) is state
 
     def find(self, stateid: Stateid, client_number: int) -> S:
-        """The state that a client means.
+        """The state that a client means; DELEG_REVOKED if it was taken away."""
+        state = self.find_any(stateid, client_number)
+        if state.is_revoked:
+            raise NfsError(Status.DELEG_REVOKED)
+        return state
+
+    def find_any(self, stateid: Stateid, client_number: int) -> S:
+        """As above, be it revoked or not.
 
         Names of earlier instances of the server are BAD_STATEID as well: in 4.1 the session is
         what tells a client of the restart (15.1.16.5).

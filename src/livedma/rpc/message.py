@@ -32,6 +32,7 @@ __all__ = [
     "decode_reply",
     "encode_call",
     "encode_reply",
+    "is_reply",
 ]
 
 RPC_VERSION = 2
@@ -211,6 +212,11 @@ def decode_reply(decoder: Decoder) -> Reply:
     if status == AcceptStatus.PROG_MISMATCH:
         return Accepted(xid, status, verifier, _decode_versions(decoder))
     return Accepted(xid, status, verifier)
+
+
+def is_reply(message: bytes) -> bool:
+    """Whether it says that it answers a call."""
+    return message[4:8] == REPLY.to_bytes(4, "big")
 
 
 def encode_reply(reply: Reply, results: bytes = b"") -> bytes:

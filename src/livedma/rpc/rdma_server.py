@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,7 @@ __all__ = ["Options", "RdmaConnection", "RdmaServer"]
 _LOOK_S = 0.5  # so often threads look whether the server is closed
 _ACCEPT_S = 5.0  # for a peer to confirm its connection
 _ACCEPTING = 4  # at a time
+_JOINED = 16  # data buffers that one RDMA WRITE or READ takes, at most
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 _numbers = itertools.count(1)
 
@@ -41,7 +43,8 @@ class Options:
     None) are memory from the start. `credits`: calls that a peer may have under way to begin with;
     `credits_max`: what they may be raised to. `message_bytes`: the longest call for Python whose
     parts have to be fetched; `gathered_bytes`: what such calls of a connection may take together.
-    `stall_s`: a peer that takes no reply for so long is cut off.
+    `stall_s`: a peer that takes no reply for so long is cut off. `idle_s`: so is one that says
+    nothing for so long, since it may be gone without a word; one that lives connects again.
     """
 
     window_bytes: int = 64 << 20
@@ -55,6 +58,7 @@ class Options:
     message_bytes: int = (1 << 20) + (64 << 10)
     gathered_bytes: int = 16 << 20
     stall_s: float = 60.0
+    idle_s: float = 600.0
     remote_invalidation: bool = True
     spin_s: float = 50e-6
 
@@ -92,6 +96,7 @@ class RdmaConnection:
         )
         self.inline: Inline = agree(self._own, PrivateData.decode(request.private_data))
         self._server = server
+        self._calls_seen, self._heard_s = -1, time.monotonic()
         self._cm: cm.Connection | None = None
         self.unfinished = 2  # accepting it, and the endpoint: then its memory can go
         self.endpoint: Endpoint | None = None
@@ -120,7 +125,7 @@ class RdmaConnection:
             retire=lambda _: self.close(),
             max_send=options.max_send,
             max_recv=options.max_recv,
-            max_send_sge=1,
+            max_send_sge=_JOINED,
             max_recv_sge=1,
             max_inline=0,
         )
@@ -178,6 +183,15 @@ class RdmaConnection:
         longest, buckets), in ns."""
         endpoint = self.endpoint
         return self._last_statistics if endpoint is None else endpoint.statistics()
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether nothing has come for so long that it may go; to be asked now and then."""
+        if self.endpoint is None:
+            return False
+        seen = self.endpoint.calls
+        if seen != self._calls_seen:
+            self._calls_seen, self._heard_s = seen, now_s
+        return now_s - self._heard_s > self._server.options.idle_s
 
     def close(self) -> None:
         """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
@@ -357,7 +371,8 @@ class RdmaServer:
             if endpoint is not None:
                 self._end(endpoint.owner)
             for connection in self.connections:
-                if not connection.is_open:  # its calls may take a while; the peer is told now
+                # Its calls may take a while; the peer is told now.
+                if not connection.is_open or connection.is_idle(time.monotonic()):
                     connection.close()
 
     def _end(self, connection: RdmaConnection) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
-__all__ = ["Connection", "Data", "Network", "Part", "Program", "is_allowed"]
+__all__ = ["CallingConnection", "Connection", "Data", "Network", "Part", "Program", "is_allowed"]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -53,11 +53,19 @@ class Connection(Protocol):
         """Cuts it; any thread may."""
 
 
+@runtime_checkable
+class CallingConnection(Connection, Protocol):
+    """One by which the peer can be called, too. Its replies come as messages do: to the program."""
+
+    def call(self, message: bytes) -> bool:
+        """Sends a whole RPC call, without waiting. False: the peer cannot be reached by this."""
+
+
 class Program(Protocol):
     """Serves calls, each in a thread that may block."""
 
     def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
-        """The reply to a whole RPC message; None: it has none."""
+        """The reply to a whole RPC message; None: it has none, as with a reply of the peer's."""
 
     def closed(self, connection: Connection) -> None:
         """The connection is no more; no call of it comes after this one."""

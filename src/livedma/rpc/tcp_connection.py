@@ -23,6 +23,7 @@ __all__ = ["TcpConnection", "TcpConnectionFacts"]
 
 _LAST_FRAGMENT = 0x80000000
 _BUFFERS_MOST = 64  # of one sendmsg
+_UNSENT_MOST = 1 << 20  # bytes that a peer may leave in its way before it is called no more
 # Endpoints of RDMA count from 1.
 _numbers = itertools.count(1 << 32)
 
@@ -40,7 +41,7 @@ class TcpConnectionFacts:
 
 
 class TcpConnection:
-    """A `Connection`. `wake` tells the server's thread that it has to look at this one."""
+    """A `CallingConnection`. `wake` tells the server's thread that it has to look at this one."""
 
     kind: Literal["tcp"] = "tcp"
 
@@ -137,6 +138,13 @@ class TcpConnection:
             self._outstanding -= 1
             self._queued_bytes -= len(record)
             return self._is_over and self._outstanding == 0
+
+    def call(self, message: bytes) -> bool:
+        """Sends a call to the peer; False: it is gone, or does not take what it was sent before."""
+        if not self._is_open or self._unsent_bytes > _UNSENT_MOST:
+            return False
+        self._send(_buffers([message]))
+        return True
 
     def over(self) -> bool:
         """The server's thread has no more to do with it. Whether no call is left, either."""

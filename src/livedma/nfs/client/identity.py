@@ -25,6 +25,8 @@ _LEASE_LEAST_S = 1.0
 _DATA_MOST = 1 << 30
 _RENEWALS = 3  # in one lease
 _GOODBYE_S = 5.0
+# Of CREATE_SESSION; those that leave the client's slot as it was are about the arguments.
+_KEPT_REFUSALS = (Status.NOSPC, Status.CLID_INUSE)
 _STALE = {Status.STALE_CLIENTID, Status.SEQ_MISORDERED, Status.BADSESSION, Status.DEADSESSION}
 
 
@@ -138,9 +140,11 @@ class Identity:
         """
         create = codec.create_session(self.client_id, self._sequence, wanted)
         outcome = await connection.perform(transport, self.terms, [create])
+        # A refusal is kept as the result of its sequence, too: the next request needs another one.
+        if outcome.error is None or outcome.error.status in _KEPT_REFUSALS:
+            self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         if outcome.error is not None:
             raise outcome.error
-        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         self._heard_s = asyncio.get_running_loop().time()
         created = outcome.results[create]
         if created.fore.slots > wanted.slots or created.fore.operations < 2:

@@ -18,6 +18,8 @@ from livedma.rpc.xdr import Decoder, XdrError
 _ACCESS = {1: 0x3F, 2: 0x1FF}  # by minor version: RFC 8276 has three more
 # RFC 8275 §5: only a new file has a use for the umask.
 _SETTABLE = SETTABLE & ~bits(Attr.MODE_UMASK)
+# What a client that may write alone need not have told yet.
+_OF_THE_DATA = bits(Attr.CHANGE, Attr.SIZE, Attr.TIME_MODIFY, Attr.SPACE_USED)
 
 
 @operation(Op.ACCESS, needs_handle=True)
@@ -33,7 +35,10 @@ def access(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 @operation(Op.GETATTR, needs_handle=True)
 def getattr_(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     """Attributes of the current file."""
-    out.raw(encode_attributes(ctx.server, ctx.node, decode_bitmap(decoder), ctx.minor))
+    wanted = decode_bitmap(decoder)
+    if wanted & _OF_THE_DATA:
+        ctx.server.delegations.make_way_to_read(ctx, ctx.node)
+    out.raw(encode_attributes(ctx.server, ctx.node, wanted, ctx.minor))
 
 
 @operation(Op.SETATTR, needs_handle=True, changes=True, error_body=encode_bitmap(0))
@@ -45,6 +50,7 @@ def setattr_(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
         settings = decode_settings(decoder, ctx.server, ctx.minor, _SETTABLE)
         with ExitStack() as stack:
             fd = None
+            ctx.server.delegations.make_way(ctx, ctx.node)
             if settings.size is not None:
                 ctx.node.want_file()
                 fd = stack.enter_context(ctx.server.opens.for_io(ctx, stateid, write=True))

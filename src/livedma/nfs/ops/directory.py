@@ -62,7 +62,9 @@ def _check_target(target: bytes) -> None:
 @operation(Op.REMOVE, needs_handle=True, changes=True)
 def remove(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     """An entry of the current directory goes."""
-    encode_change(out, ctx.server.store.remove(ctx.node, decoder.opaque()))
+    name = decoder.opaque()
+    ctx.server.delegations.make_way_for_name(ctx, ctx.node, name)
+    encode_change(out, ctx.server.store.remove(ctx.node, name))
 
 
 @operation(Op.RENAME, needs_handle=True, changes=True)
@@ -71,6 +73,8 @@ def rename(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     old, new = decoder.opaque(), decoder.opaque()
     if ctx.saved is None:
         raise NfsError(Status.NOFILEHANDLE)
+    ctx.server.delegations.make_way_for_name(ctx, ctx.saved, old)
+    ctx.server.delegations.make_way_for_name(ctx, ctx.node, new)
     source, target = ctx.server.store.rename(ctx.saved, old, ctx.node, new)
     encode_change(out, source)
     encode_change(out, target)

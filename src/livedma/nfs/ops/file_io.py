@@ -49,5 +49,15 @@ def commit(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     offset, count = decoder.u64(), decoder.u32()
     if offset + count > _U64_MOST:
         raise NfsError(Status.INVAL)
-    verifier = ctx.server.store.commit(ctx.node)
+    store = ctx.server.store
+    ctx.server.delegations.make_way_to_read(ctx, ctx.node)
+    held = ctx.server.delegations.shared(ctx, ctx.node)
+    if held is None:
+        verifier = store.commit(ctx.node)
+    else:
+        try:
+            store.sync(held.fd)
+        finally:
+            held.drop()
+        verifier = store.verifier
     out.fixed(verifier, len(verifier))

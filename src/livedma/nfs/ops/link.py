@@ -16,6 +16,7 @@ def link(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     name = decoder.opaque()
     if ctx.saved is None:
         raise NfsError(Status.NOFILEHANDLE)
+    ctx.server.delegations.make_way(ctx, ctx.saved)
     encode_change(out, ctx.server.store.link(ctx.saved, ctx.node, name))
 
 

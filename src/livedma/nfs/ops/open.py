@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING
 from livedma.nfs.attributes import Attr
 from livedma.nfs.attributes_set import bits_of
 from livedma.nfs.bitmap import bits, encode_bitmap
+from livedma.nfs.delegations import WhyNot
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.nfs.opens import client_of
 from livedma.nfs.ops.change_info import encode_change
+from livedma.nfs.ops.delegation import (
+    DELEGATE_NONE,
+    DELEGATE_READ,
+    DELEGATE_WRITE,
+    encode_delegation,
+)
 from livedma.nfs.ops.open_arguments import Claim, OpenArguments, Want, decode_share
 from livedma.nfs.ops.registry import operation
-from livedma.nfs.shares import WRITE
+from livedma.nfs.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import ANONYMOUS, INVALID, Stateid
 from livedma.nfs.store import ChangeInfo, Node, Settings
 from livedma.rpc.xdr import Decoder
 
 if TYPE_CHECKING:
     from livedma.nfs.context import Context
+    from livedma.nfs.opened import Delegation
     from livedma.nfs.opens import Opened
     from livedma.nfs.reply import ReplyEncoder
 
 __all__: list[str] = []
 
 RESULT_LOCKTYPE_POSIX = 4  # locks may be split and joined
-DELEGATE_NONE = 0
-DELEGATE_NONE_EXT = 3
-WHY_NOT_WANTED = 0
-WHY_RESOURCE = 2
-WHY_CANCELLED = 7
 _NO_CHANGE = ChangeInfo(0, 0)
 # Where the store keeps an exclusive create's verifier: the client sets them afterwards (18.16.3).
 _OF_THE_VERIFIER = bits(Attr.TIME_ACCESS, Attr.TIME_MODIFY)
@@ -55,6 +58,8 @@ def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     _check(ctx, asked)
     found = _find(ctx, asked)
     ctx.current = found.node
+    if asked.delegated is not None:
+        ctx.server.delegations.claimed(ctx, asked.delegated, asked.share)
     try:
         opened = ctx.server.opens.open(
             ctx,
@@ -75,7 +80,7 @@ def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     encode_change(out, found.change)
     out.u32(RESULT_LOCKTYPE_POSIX)
     out.raw(encode_bitmap(found.done))
-    _encode_no_delegation(out, asked.want)
+    encode_delegation(out, asked.want, _delegation(ctx, asked, found, opened))
 
 
 @operation(Op.OPEN_DOWNGRADE, needs_handle=True)
@@ -103,13 +108,11 @@ def close(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 def _check(ctx: Context, asked: OpenArguments) -> None:
     """What can be said without looking at the file."""
     server = ctx.server
-    if asked.claim in (Claim.DELEGATE_CUR, Claim.DELEG_CUR_FH):
-        raise NfsError(Status.BAD_STATEID)  # Nobody has a delegation.
     if asked.claim in (Claim.DELEGATE_PREV, Claim.DELEG_PREV_FH):
         raise NfsError(Status.NOTSUPP)
     is_reclaim = asked.claim == Claim.PREVIOUS
-    if is_reclaim and asked.delegation != DELEGATE_NONE:
-        raise NfsError(Status.RECLAIM_BAD)
+    if is_reclaim and asked.delegation not in (DELEGATE_NONE, DELEGATE_READ, DELEGATE_WRITE):
+        raise NfsError(Status.INVAL)
     if server.config.read_only and (asked.share.access & WRITE or asked.creation is not None):
         raise NfsError(Status.ROFS)
     server.recovery.admit(client_of(ctx), is_reclaim=is_reclaim, now=server.clock())
@@ -151,16 +154,23 @@ def _cut(ctx: Context, opened: Opened) -> None:
         raise
 
 
-def _encode_no_delegation(out: ReplyEncoder, want: Want) -> None:
-    """Whoever said what it would like to have is told why it has not (10.4)."""
-    if want == Want.NO_PREFERENCE:
-        out.enum(DELEGATE_NONE)
-        return
-    out.enum(DELEGATE_NONE_EXT)
-    if want == Want.NONE:
-        out.enum(WHY_NOT_WANTED)
-    elif want == Want.CANCEL:
-        out.enum(WHY_CANCELLED)
-    else:
-        out.enum(WHY_RESOURCE)
-        out.boolean(False)  # and nobody will tell when that changes
+def _delegation(
+    ctx: Context, asked: OpenArguments, found: _Found, opened: Opened
+) -> Delegation | WhyNot:
+    """What the caller gets beyond the open, or why it does not. One to write has to be asked for.
+
+    What it had before the server's restart it does not get again: leases of the kernel have ended
+    with the server, local programs may have written since, and the client would not look.
+    """
+    if asked.want == Want.NONE:
+        return WhyNot.NOT_WANTED
+    if asked.want == Want.CANCEL:
+        return WhyNot.CANCELLED
+    offer = ctx.server.delegations.offer
+    if asked.claim not in (Claim.NULL, Claim.FH):
+        return WhyNot.RESOURCE
+    if asked.share.access == READ and asked.want != Want.WRITE:
+        return offer(ctx, found.node, found.owner_may)
+    if asked.share.access == BOTH and asked.want in (Want.WRITE, Want.ANY):
+        return offer(ctx, found.node, found.owner_may, opened.state)
+    return WhyNot.RESOURCE

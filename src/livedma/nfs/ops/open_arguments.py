@@ -79,7 +79,9 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class OpenArguments:
-    """name: of a claim in a directory. delegation: what CLAIM_PREVIOUS says that there was."""
+    """name: of a claim in a directory. delegation: what CLAIM_PREVIOUS says that there was.
+    delegated: by which delegation the file is opened, if by one.
+    """
 
     share: Share
     want: Want
@@ -88,6 +90,7 @@ class OpenArguments:
     claim: Claim
     name: bytes | None
     delegation: int
+    delegated: Stateid | None
 
     @staticmethod
     def decode(ctx: Context, args: Decoder) -> OpenArguments:
@@ -98,14 +101,14 @@ class OpenArguments:
         creation = Creation.decode(ctx, args)
         claim = args.enum(Claim)
         delegation = args.u32() if claim == Claim.PREVIOUS else 0
-        if claim in (Claim.DELEGATE_CUR, Claim.DELEG_CUR_FH):
-            Stateid.decode(args)
+        is_delegated = claim in (Claim.DELEGATE_CUR, Claim.DELEG_CUR_FH)
+        delegated = Stateid.decode(args) if is_delegated else None
         is_named = claim in (Claim.NULL, Claim.DELEGATE_CUR, Claim.DELEGATE_PREV)
         name = args.opaque() if is_named else None
         share, want = decode_share(access, deny)
         if creation is not None and claim != Claim.NULL:
             raise NfsError(Status.INVAL)
-        return OpenArguments(share, want, owner, creation, claim, name, delegation)
+        return OpenArguments(share, want, owner, creation, claim, name, delegation, delegated)
 
 
 def decode_share(access: int, deny: int) -> tuple[Share, Want]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from livedma.nfs.backchannel import CallbackSecurity
 from livedma.nfs.channel import ChannelAttributes
 from livedma.nfs.clients import Client, principal_of
 from livedma.nfs.context import Context
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.sessions import ID_BYTES, BindFrom, CreateSession
-from livedma.rpc.message import AUTH_MOST, GIDS_MOST, MACHINE_MOST, Flavor
+from livedma.nfs.sessions import CONN_BACK_CHAN, ID_BYTES, BindFrom, CreateSession
 from livedma.rpc.xdr import Decoder, XdrError
 
 __all__: list[str] = []
@@ -26,7 +26,6 @@ _FROM_CLIENT = 0x00000003 | 0x00000100 | 0x00070000 | _UPDATE
 
 _SP4_NONE, _SP4_MACH_CRED, _SP4_SSV = range(3)
 _CREATE_SESSION_FLAGS = 0x7
-_RPCSEC_GSS = 6
 _BITMAP_WORDS_MOST = 8
 _OID_BYTES_MOST = 256
 
@@ -102,38 +101,22 @@ def _skip_implementation(args: Decoder) -> None:
 def _create_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     client, sequence, flags = args.u64(), args.u32(), args.u32()
     fore, back = ChannelAttributes.decode(args), ChannelAttributes.decode(args)
-    _decode_callback(args)
+    security = CallbackSecurity.decode(args)
     if flags & ~_CREATE_SESSION_FLAGS:
         raise NfsError(Status.INVAL)
-    asked = CreateSession(client, sequence, fore, back)
+    wants_back = bool(flags & CONN_BACK_CHAN)
+    asked = CreateSession(client, sequence, fore, back, security, ctx.minor, wants_back)
     out.raw(ctx.server.sessions.create(ctx.connection, ctx.credential, asked))
-
-
-def _decode_callback(args: Decoder) -> None:
-    """csa_cb_program and csa_sec_parms, or those of BACKCHANNEL_CTL: nobody is called back."""
-    args.u32()
-    args.array(_skip_callback_security)
-
-
-def _skip_callback_security(args: Decoder) -> None:
-    flavor = args.u32()
-    if flavor == Flavor.AUTH_SYS:
-        args.u32()
-        args.opaque(MACHINE_MOST)
-        args.u32()
-        args.u32()
-        args.array(Decoder.u32, GIDS_MOST)
-    elif flavor == _RPCSEC_GSS:
-        args.u32()
-        args.opaque(AUTH_MOST)
-        args.opaque(AUTH_MOST)
-    elif flavor != Flavor.AUTH_NONE:
-        raise XdrError(f"callbacks with flavor {flavor}", args.pos - 4)
 
 
 @operation(Op.BACKCHANNEL_CTL)
 def _backchannel_ctl(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    _decode_callback(args)
+    security = CallbackSecurity.decode(args)
+    if security.credential is None:  # GSS handles of which none is known (18.33.3)
+        raise NfsError(Status.NOENT)
+    if ctx.session is not None:
+        with ctx.server.lock:
+            ctx.session.back_channel.security = security
 
 
 @operation(Op.BIND_CONN_TO_SESSION)

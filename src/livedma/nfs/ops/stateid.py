@@ -1,7 +1,4 @@
-"""TEST_STATEID and FREE_STATEID (RFC 8881, 18.48 and 18.38), and the operations of delegations.
-
-Nobody gets a delegation here, so nobody has one to return.
-"""
+"""TEST_STATEID and FREE_STATEID (RFC 8881, 18.48 and 18.38)."""
 
 from __future__ import annotations
 
@@ -29,23 +26,9 @@ def test_stateid(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.FREE_STATEID)
 def free_stateid(ctx: Context, args: Decoder, _: ReplyEncoder) -> None:
-    """Forgets a lock-owner without locks."""
+    """Forgets a lock-owner without locks, or a delegation that was revoked."""
     stateid = Stateid.decode(args)
     ctx.server.locks.free(ctx, stateid)
-
-
-@operation(Op.DELEGRETURN, needs_handle=True)
-def delegreturn(_: Context, args: Decoder, __: ReplyEncoder) -> None:
-    """Nothing that was given."""
-    Stateid.decode(args)
-    raise NfsError(Status.BAD_STATEID)
-
-
-@operation(Op.DELEGPURGE)
-def delegpurge(_: Context, args: Decoder, __: ReplyEncoder) -> None:
-    """For servers that let delegations be claimed after a client's restart (18.5.3)."""
-    args.u64()
-    raise NfsError(Status.NOTSUPP)
 
 
 def _status(ctx: Context, stateid: Stateid) -> Status:

@@ -39,6 +39,7 @@ def getxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 def setxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     """A value is there from now on."""
     option, name, value = decoder.enum(_Option), decoder.opaque(), decoder.opaque()
+    ctx.server.delegations.make_way(ctx, ctx.node)
     encode_change(out, ctx.server.store.set_xattr(ctx.node, name, value, _FLAGS[option]))
 
 
@@ -69,4 +70,6 @@ def listxattrs(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 @operation(Op.REMOVEXATTR, minor=2, needs_handle=True, changes=True)
 def removexattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     """A value is there no more."""
-    encode_change(out, ctx.server.store.remove_xattr(ctx.node, decoder.opaque()))
+    name = decoder.opaque()
+    ctx.server.delegations.make_way(ctx, ctx.node)
+    encode_change(out, ctx.server.store.remove_xattr(ctx.node, name))

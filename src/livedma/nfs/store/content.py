@@ -103,9 +103,9 @@ class Content(Base):
         node.want_file()
         with self.actor.as_server():
             try:
-                fd = os.open(node.path, os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(node.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except PermissionError:
-                fd = os.open(node.path, os.O_WRONLY | os.O_CLOEXEC)
+                fd = os.open(node.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self.sync(fd)
         finally:
