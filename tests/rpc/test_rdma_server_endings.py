@@ -295,7 +295,7 @@ def test_what_is_over_stays_harmless() -> None:
     assert (endpoint.is_open, endpoint.statistics()["credits"]) == (False, 7)
     connection.credits = 8
     assert (connection.is_open, connection.credits) == (False, 0)
-    assert connection.statistics()["replies"] == 1
+    assert connection.statistics()["calls"] == 1
 
 
 def test_a_peer_that_answers_no_reads() -> None:
