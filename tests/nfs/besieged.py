@@ -38,6 +38,7 @@ from livedma.rpc.record import encode_record
 from livedma.rpc.service import Part
 
 PATIENCE_S = 20.0
+DESCRIPTORS = 2  # of an RDMA connection
 ACCEPTING = 3  # threads that the server makes when several want to connect, and keeps
 CANARY = b"the canary that nobody may see"
 CONTENT = bytes(range(251)) * 300
@@ -46,7 +47,7 @@ STRANGER = AuthSys(0, b"stranger", 4242, 4242)
 OTHER = AuthSys(0, b"other", 4343, 4343)
 _NET = rdma_peer.HERE.rpartition(".")[0]
 SERVER, GOOD_ADDRESS, INTRUDERS = f"{_NET}.21", f"{_NET}.22", f"{_NET}.23"
-ELSEWHERE = f"{_NET}.24"
+ELSEWHERE, DYING = f"{_NET}.24", f"{_NET}.25"
 _owners = itertools.count(1)
 
 
@@ -202,17 +203,26 @@ class Siege:
         assert self.process.poll() is None
         assert snapshot(self.directory / "canary") == self.canary
         assert self.log() == "", self.log()
-        wait_until(
-            lambda: len(self.control.ask("connections")) == self.connections,
-            "the intruders' connections go",
-        )
+        wait_until(self._has_few_connections, "the intruders' connections go")
         wait_until(lambda: self.count_threads() <= self.threads, "threads end")
-        wait_until(lambda: self.count_fds() <= self.fds, "descriptors are closed")
+        wait_until(self._has_few_descriptors, "descriptors are closed")
         wait_until(self._has_all_buffers, "buffers come back")
         self.good.check()
 
+    def count_dying(self) -> int:
+        """Connections whose peer is dead, which takes a while to be noticed."""
+        return sum(one["peer"] == DYING for one in self.control.ask("connections"))
+
+    def _has_few_connections(self) -> bool:
+        connections = self.control.ask("connections")
+        return sum(one["peer"] != DYING for one in connections) == self.connections
+
+    def _has_few_descriptors(self) -> bool:
+        return self.count_fds() <= self.fds + DESCRIPTORS * self.count_dying()
+
     def _has_all_buffers(self) -> bool:
-        rdma = [one for one in self.control.ask("connections") if one["kind"] == "rdma"]
+        connections = self.control.ask("connections")
+        rdma = [one for one in connections if one["kind"] == "rdma" and one["peer"] != DYING]
         return all(not one["buffers_taken"] and not one["buffers_waited_for"] for one in rdma)
 
     def sessions(self) -> int:

@@ -149,11 +149,32 @@ def test_so_many_connections_and_no_more() -> None:
     with (
         serving(Echo(), connections=2) as (server, device),
         Peer(device, server.device.address) as one,
-        Peer(device, server.device.address),
+        Peer(device, server.device.address) as other,
     ):
+        for peer in (one, other):
+            peer.reply(peer.call())
         with pytest.raises(cm.RejectedError):
             Peer(device, server.device.address)
         one.close()
         wait_until(lambda: len(server.connections) == 1)
         with Peer(device, server.device.address) as again:
             again.reply(again.call())
+
+
+def test_who_never_calls_makes_room() -> None:
+    """Whoever has been silent for longest; not those who speak."""
+    with (
+        serving(Echo(), connections=3) as (server, device),
+        Peer(device, server.device.address) as speaking,
+    ):
+        speaking.reply(speaking.call())
+        with (
+            Peer(device, server.device.address) as silent,
+            Peer(device, server.device.address) as later,
+            Peer(device, server.device.address) as new,
+        ):
+            new.reply(new.call())
+            silent.await_end()
+            for peer in (speaking, later, new):
+                peer.reply(peer.call())
+        assert server.refused == 0

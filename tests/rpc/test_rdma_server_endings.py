@@ -286,12 +286,16 @@ def test_what_is_over_stays_harmless() -> None:
     with serving(stage) as (server, device), Peer(device, server.device.address) as peer:
         peer.reply(peer.call())
         connection = only_connection(server)
+        endpoint = connection.endpoint
     assert server.device.closed
     connection.close()
-    assert connection.endpoint is not None
-    connection.endpoint.credits = 7
-    connection.endpoint.start()
-    assert (connection.is_open, connection.statistics()["credits"]) == (False, 7)
+    assert endpoint is not None
+    endpoint.credits = 7
+    endpoint.start()
+    assert (endpoint.is_open, endpoint.statistics()["credits"]) == (False, 7)
+    connection.credits = 8
+    assert (connection.is_open, connection.credits) == (False, 0)
+    assert connection.statistics()["calls"] == 1
 
 
 def test_a_peer_that_answers_no_reads() -> None:

@@ -208,6 +208,8 @@ class Connection:
         if self._own_cq is not None:
             with contextlib.suppress(OSError):  # somebody waits there, or uses it for more
                 self._own_cq.close()
+        # A peer that is dead does not answer DREQ for long; what the user has lives no longer.
+        self._setup = {}
 
     def _to_rtr(self) -> None:
         cm = self._cm
