@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,11 @@ class Levers:
             for server in self._service.tcp
             for one in server.connections()
         ]
-        return [_facts(connection) for connection in self._rdma()] + tcp
+        rdma = []
+        for connection in self._rdma():
+            with contextlib.suppress(ValueError):  # it ends just now, and its pools are closed
+                rdma.append(_facts(connection))
+        return rdma + tcp
 
     def counters(self) -> dict[str, Any]:
         """What was served without Python, and why the rest was left; storage times by operation;
