@@ -30,7 +30,7 @@ __all__ = ["Options", "RdmaConnection", "RdmaServer"]
 _LOOK_S = 0.5  # so often threads look whether the server is closed
 _ACCEPT_S = 5.0  # for a peer to confirm its connection
 _ACCEPTING = 4  # at a time
-_JOINED = 16  # data buffers that one RDMA WRITE or READ takes, at most
+_JOINED = 4  # data buffers that one RDMA WRITE or READ takes, at most: what is sent at once
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 _numbers = itertools.count(1)
 
