@@ -1,4 +1,4 @@
-"""A server under attack, which several modules share, and which has to outlive all of them."""
+"""A server under attack, which has to outlive all tests of a module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.nfs.besieged import Intruder, Siege, besieged
 from needs import needs
 
 
-@pytest.fixture(scope="session")
+# Not for longer: clients beside it work all the time, and pin memory that other tests count.
+@pytest.fixture(scope="module")
 def whole_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     with besieged(tmp_path_factory.mktemp("siege")) as siege:
