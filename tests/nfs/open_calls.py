@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, encode_bitmap
+from livedma.nfs.numbers import Attribute
 from livedma.nfs.shares import READ
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder
@@ -19,10 +19,10 @@ def attributes(size: int | None = None, mode: int | None = None) -> Part:
         wanted = 0
         if size is not None:
             values.u64(size)
-            wanted |= bits(Attr.SIZE)
+            wanted |= bits(Attribute.SIZE)
         if mode is not None:
             values.u32(mode)
-            wanted |= bits(Attr.MODE)
+            wanted |= bits(Attribute.MODE)
         out.raw(encode_bitmap(wanted))
         out.opaque(bytes(values))
 

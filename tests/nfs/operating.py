@@ -9,11 +9,10 @@ from typing import Any
 
 from tests.nfs.stores import ROOT, SECRET
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.config import Config
 from livedma.nfs.context import Context, Credential
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
 from livedma.nfs.ops import attribute, directory, file_io, link, readdir, sparse, xattr
 from livedma.nfs.ops.registry import OPERATIONS
 from livedma.nfs.persist import Persist
@@ -110,12 +109,12 @@ def stateid() -> bytes:
     return bytes(out)
 
 
-def fattr(values: dict[Attr, bytes]) -> bytes:
+def fattr(values: dict[Attribute, bytes]) -> bytes:
     """Attributes by their encoded values."""
     return encode_bitmap(bits(*values)) + xdr(b"".join(values[one] for one in sorted(values)))
 
 
-def asked(*attrs: Attr) -> bytes:
+def asked(*attrs: Attribute) -> bytes:
     return encode_bitmap(bits(*attrs))
 
 

@@ -14,25 +14,24 @@ from tests.nfs import calling
 from tests.nfs.accelerating import FileClient, Lab, LeftError, accelerated
 from tests.nfs.calling import op
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import Attribute, Op, Status
 from needs import needs
 
 pytestmark = pytest.mark.slow
 
 CONTENT = bytes(range(251)) * 1200
 KNOWN = bits(
-    Attr.TYPE,
-    Attr.CHANGE,
-    Attr.SIZE,
-    Attr.FILEID,
-    Attr.MODE,
-    Attr.NUMLINKS,
-    Attr.SPACE_USED,
-    Attr.TIME_ACCESS,
-    Attr.TIME_METADATA,
-    Attr.TIME_MODIFY,
+    Attribute.TYPE,
+    Attribute.CHANGE,
+    Attribute.SIZE,
+    Attribute.FILEID,
+    Attribute.MODE,
+    Attribute.NUMLINKS,
+    Attribute.SPACE_USED,
+    Attribute.TIME_ACCESS,
+    Attribute.TIME_METADATA,
+    Attribute.TIME_MODIFY,
 )
 GETATTR = op(Op.GETATTR, lambda out: out.raw(encode_bitmap(KNOWN)))
 SEQUENCE_AT = 4 + 4 + 4 + 8 + 16  # of sr_sequenceid, without a tag

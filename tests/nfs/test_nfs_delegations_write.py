@@ -21,9 +21,8 @@ from delegating import (
 )
 from open_calls import attributes, by_name, delegated
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import Attribute, Op, Status
 from livedma.nfs.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import ANONYMOUS, Stateid
 from livedma.rpc.xdr import Encoder
@@ -121,7 +120,7 @@ class TestUsing:
             assert hers.read("a", one) == Status.OK
             assert hers.at("a", cut(one)).status == Status.OK
         assert hers.at("a", COMMIT).status == Status.OK
-        assert hers.at("a", getattr_(Attr.SIZE)).status == Status.OK
+        assert hers.at("a", getattr_(Attribute.SIZE)).status == Status.OK
         assert hers.try_open(delegated(stateid, b"a"), BOTH, owner=b"q").status == Status.OK
         assert (serving.path / "a").stat().st_size == 4
         assert serving.server.delegations.counters["local"] == 0
@@ -165,8 +164,8 @@ OTHERS = {
     "open to read": None,
     "read": with_stateid(Op.READ, ANONYMOUS) + bytes(8) + b"\0\0\0\4",
     "write": write(ANONYMOUS, b"his"),
-    "size": getattr_(Attr.SIZE),
-    "change": getattr_(Attr.CHANGE),
+    "size": getattr_(Attribute.SIZE),
+    "change": getattr_(Attribute.CHANGE),
     "commit": COMMIT,
 }
 
@@ -190,7 +189,7 @@ class TestRecalling:
 
     def test_what_it_does_not_change(self, hers: BackPeer, his: BackPeer) -> None:
         stateid = to_write(hers)
-        assert his.at("a", getattr_(Attr.TYPE, Attr.FILEID)).status == Status.OK
+        assert his.at("a", getattr_(Attribute.TYPE, Attribute.FILEID)).status == Status.OK
         assert hers.test(stateid) == Status.OK and not hers.calls
 
     def test_a_local_reader_sees_what_was_kept_until_then(
@@ -209,10 +208,10 @@ class TestRecalling:
 
     def test_revoked(self, serving: Delegating, hers: BackPeer, his: BackPeer) -> None:
         stateid = to_write(hers)
-        assert his.at("a", getattr_(Attr.SIZE)).status == Status.DELAY
+        assert his.at("a", getattr_(Attribute.SIZE)).status == Status.DELAY
         for _ in range(9):
             serving.wait(10)
             hers.do()
             his.do()
-        assert his.at("a", getattr_(Attr.SIZE)).status == Status.OK
+        assert his.at("a", getattr_(Attribute.SIZE)).status == Status.OK
         assert hers.at("a", write(stateid, b"late")).status == Status.DELEG_REVOKED

@@ -26,11 +26,10 @@ from open_calls import (
 )
 from opening import UID, World, refused, serve
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.clients import Client
 from livedma.nfs.context import Context
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import Attribute, Op, Status
 from livedma.nfs.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
@@ -191,7 +190,7 @@ class TestCreating:
         result = machine.open(by_name(b"new"), unchecked(attributes(mode=0o640)), BOTH)
         made = (world.export / "new").stat()
         assert made.st_mode & 0o7777 == 0o640
-        assert result.done == bits(Attr.MODE)
+        assert result.done == bits(Attribute.MODE)
         assert result.after != result.before
         again = machine.open(by_name(b"new"), unchecked(attributes(mode=0o600)), BOTH)
         assert again.stateid == Stateid(2, result.stateid.other)
@@ -213,7 +212,7 @@ class TestCreating:
         refused(Status.EXIST, machine.open, by_name(b"a"), guarded(), WRITE)
 
     def test_exclusive(self, machine: Machine) -> None:
-        times = bits(Attr.TIME_ACCESS, Attr.TIME_MODIFY)
+        times = bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY)
         first = machine.open(by_name(b"new"), exclusive(b"verifier"), BOTH)
         assert first.done == times
         # Sent once more, it opens what it made.
@@ -225,7 +224,7 @@ class TestCreating:
     def test_exclusive_with_attributes(self, world: World, machine: Machine) -> None:
         how = exclusive_1(b"verifier", attributes(mode=0o444))
         first = machine.open(by_name(b"new"), how, BOTH)
-        assert first.done == bits(Attr.TIME_ACCESS, Attr.TIME_MODIFY, Attr.MODE)
+        assert first.done == bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY, Attribute.MODE)
         # Sent once more, by whom the mode would refuse.
         again = machine.open(by_name(b"new"), how, BOTH, owner=b"another")
         assert again.stateid.other != first.stateid.other
@@ -233,7 +232,7 @@ class TestCreating:
 
     def test_times_are_the_verifier_of_an_exclusive_create(self, machine: Machine) -> None:
         def given(out: Encoder) -> None:
-            out.raw(encode_bitmap(bits(Attr.TIME_MODIFY_SET)))
+            out.raw(encode_bitmap(bits(Attribute.TIME_MODIFY_SET)))
             out.opaque(b"\0\0\0\0")
 
         refused(Status.INVAL, machine.open, by_name(b"new"), exclusive_1(b"verifier", given))
@@ -245,7 +244,7 @@ class TestCreating:
 
     def test_attributes_that_cannot_be_set(self, machine: Machine) -> None:
         def given(out: Encoder) -> None:
-            out.raw(encode_bitmap(bits(Attr.FILEID)))
+            out.raw(encode_bitmap(bits(Attribute.FILEID)))
             out.opaque(bytes(8))
 
         refused(Status.INVAL, machine.open, by_name(b"new"), unchecked(given))
@@ -279,7 +278,7 @@ class TestCutting:
     def test_it(self, world: World, machine: Machine) -> None:
         result = machine.open(by_name(b"a"), CUT, WRITE)
         assert self.size(world) == 0
-        assert result.done == bits(Attr.SIZE)
+        assert result.done == bits(Attribute.SIZE)
 
     def test_other_sizes_are_for_new_files(self, world: World, machine: Machine) -> None:
         assert machine.open(by_name(b"a"), unchecked(attributes(size=3)), WRITE).done == 0

@@ -11,9 +11,8 @@ from tests.needs import needs
 from tests.nfs.operating import Desk, asked, attributes, desk, fattr, stateid, u64, xdr
 from tests.nfs.stores import ALICE, is_root, make_file
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import bits, decode_bitmap
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
 from livedma.nfs.store import Kind, Settings
 from livedma.rpc.xdr import Decoder
 
@@ -42,11 +41,11 @@ def test_looking_up(server: Desk) -> None:
 
 
 def test_creating(server: Desk, tmp_path: Path) -> None:
-    mode = fattr({Attr.MODE: xdr(0o1751)})
+    mode = fattr({Attribute.MODE: xdr(0o1751)})
     result = server.do(Op.CREATE, xdr(Kind.DIR, b"d") + mode)
     atomic, before, after = change(result)
     assert not atomic and before != after
-    assert decode_bitmap(result) == bits(Attr.MODE)
+    assert decode_bitmap(result) == bits(Attribute.MODE)
     assert server.ctx.node.kind == Kind.DIR
     assert (tmp_path / "export" / "d").stat().st_mode & 0o7777 == 0o1751
     server.do(Op.CREATE, xdr(Kind.LNK, b"to/where", b"link") + NO_ATTRIBUTES)
@@ -56,10 +55,10 @@ def test_creating(server: Desk, tmp_path: Path) -> None:
     for kind in (Kind.FIFO, Kind.SOCK):
         server.at(root).do(Op.CREATE, xdr(kind, kind.name.encode()) + NO_ATTRIBUTES)
         assert server.ctx.node.kind == kind
-    umask = fattr({Attr.MODE_UMASK: xdr(0o777, 0o027)})
+    umask = fattr({Attribute.MODE_UMASK: xdr(0o777, 0o027)})
     result = server.at(root).do(Op.CREATE, xdr(Kind.DIR, b"masked") + umask)
     change(result)
-    assert decode_bitmap(result) == bits(Attr.MODE_UMASK)
+    assert decode_bitmap(result) == bits(Attribute.MODE_UMASK)
     assert server.ctx.node.stat().st_mode & 0o7777 == 0o750
 
 
@@ -74,10 +73,10 @@ def test_creating(server: Desk, tmp_path: Path) -> None:
         (xdr(Kind.LNK, b"", b"x") + NO_ATTRIBUTES, Status.INVAL),
         (xdr(Kind.LNK, b"a\0b", b"x") + NO_ATTRIBUTES, Status.INVAL),
         (xdr(Kind.LNK, b"x" * 4096, b"x") + NO_ATTRIBUTES, Status.NAMETOOLONG),
-        (xdr(Kind.DIR, b"x") + fattr({Attr.SIZE: u64(0)}), Status.INVAL),
+        (xdr(Kind.DIR, b"x") + fattr({Attribute.SIZE: u64(0)}), Status.INVAL),
         (xdr(Kind.DIR, b"x") + fattr({14: xdr(1)}), Status.ATTRNOTSUPP),
         (
-            xdr(Kind.DIR, b"x") + fattr({Attr.MODE: xdr(0), Attr.MODE_UMASK: xdr(0, 0)}),
+            xdr(Kind.DIR, b"x") + fattr({Attribute.MODE: xdr(0), Attribute.MODE_UMASK: xdr(0, 0)}),
             Status.INVAL,
         ),
     ],
@@ -120,7 +119,7 @@ def test_removing_renaming_and_linking(server: Desk, tmp_path: Path) -> None:
 
 
 def listing(
-    server: Desk, *attrs: Attr, cookie: int = 0, names: int = 0, most: int = 65536
+    server: Desk, *attrs: Attribute, cookie: int = 0, names: int = 0, most: int = 65536
 ) -> tuple[list[tuple[int, bytes, int, Decoder]], bool]:
     """Entries (cookie, name, which attributes, their values) and whether these are the last."""
     arguments = u64(cookie) + bytes(8) + xdr(names, most) + asked(*attrs)
@@ -145,11 +144,15 @@ def fill(tmp_path: Path, count: int) -> set[bytes]:
 
 def test_listing_with_attributes(server: Desk, tmp_path: Path) -> None:
     names = fill(tmp_path, 5)
-    entries, is_end = listing(server, Attr.TYPE, Attr.FILEHANDLE, Attr.FILEID, Attr.RDATTR_ERROR)
+    entries, is_end = listing(
+        server, Attribute.TYPE, Attribute.FILEHANDLE, Attribute.FILEID, Attribute.RDATTR_ERROR
+    )
     assert is_end and {name for _, name, _, _ in entries} == names
     for _, name, named, values in entries:
         node = server.name(name)
-        assert named == bits(Attr.TYPE, Attr.FILEHANDLE, Attr.FILEID, Attr.RDATTR_ERROR)
+        assert named == bits(
+            Attribute.TYPE, Attribute.FILEHANDLE, Attribute.FILEID, Attribute.RDATTR_ERROR
+        )
         assert (values.u32(), values.u32()) == (Kind.REG, 0)
         assert values.opaque() == node.handle
         assert values.u64() == node.key[1]
@@ -157,9 +160,11 @@ def test_listing_with_attributes(server: Desk, tmp_path: Path) -> None:
 
 def test_listing_without_looking_at_files(server: Desk, tmp_path: Path) -> None:
     fill(tmp_path, 3)
-    entries, _ = listing(server, Attr.RDATTR_ERROR, Attr.FILEID, Attr.MOUNTED_ON_FILEID)
+    entries, _ = listing(
+        server, Attribute.RDATTR_ERROR, Attribute.FILEID, Attribute.MOUNTED_ON_FILEID
+    )
     for _, name, named, values in entries:
-        assert named == bits(Attr.RDATTR_ERROR, Attr.FILEID, Attr.MOUNTED_ON_FILEID)
+        assert named == bits(Attribute.RDATTR_ERROR, Attribute.FILEID, Attribute.MOUNTED_ON_FILEID)
         assert values.u32() == 0
         assert values.u64() == values.u64() == server.name(name).key[1]
     entries, is_end = listing(server)
@@ -167,7 +172,7 @@ def test_listing_without_looking_at_files(server: Desk, tmp_path: Path) -> None:
 
 
 def test_an_empty_directory(server: Desk) -> None:
-    assert listing(server, Attr.TYPE) == ([], True)
+    assert listing(server, Attribute.TYPE) == ([], True)
     assert listing(server, most=16) == ([], True)
 
 
@@ -177,7 +182,9 @@ def test_every_entry_comes_once_in_pieces(server: Desk, tmp_path: Path, most: in
     seen: list[bytes] = []
     cookie, is_end = 0, False
     while not is_end:
-        entries, is_end = listing(server, Attr.TYPE, Attr.FILEID, cookie=cookie, most=most)
+        entries, is_end = listing(
+            server, Attribute.TYPE, Attribute.FILEID, cookie=cookie, most=most
+        )
         assert entries
         seen += [name for _, name, _, _ in entries]
         cookie = entries[-1][0]
@@ -207,7 +214,7 @@ def test_limits_of_a_listing(server: Desk, tmp_path: Path) -> None:
     assert len(listing(server, names=1)[0]) == 1  # A hint that is too small for any.
     assert len(listing(server, names=59)[0]) == 2
     for most in (0, 15, 16, 40):
-        arguments = u64(0) + bytes(8) + xdr(0, most) + asked(Attr.FILEID)
+        arguments = u64(0) + bytes(8) + xdr(0, most) + asked(Attribute.FILEID)
         assert server.status(Op.READDIR, arguments) == Status.TOOSMALL
     entries, is_end = listing(server, most=16 + 4 + 8 + 12 + 8)
     assert (len(entries), is_end) == (1, False)
@@ -232,7 +239,7 @@ def test_listing_what_is_no_directory(server: Desk) -> None:
     file = make_file(server.store, server.store.root, b"file")
     arguments = u64(0) + bytes(8) + xdr(0, 4096, 0)
     assert server.at(file).status(Op.READDIR, arguments) == Status.NOTDIR
-    write_only = u64(0) + bytes(8) + xdr(0, 4096) + asked(Attr.TIME_MODIFY_SET)
+    write_only = u64(0) + bytes(8) + xdr(0, 4096) + asked(Attribute.TIME_MODIFY_SET)
     assert server.at(server.store.root).status(Op.READDIR, write_only) == Status.INVAL
 
 
@@ -243,9 +250,9 @@ def test_an_entry_whose_attributes_cannot_be_had(server: Desk, tmp_path: Path) -
     (directory / "file").touch()
     directory.chmod(0o744)  # To be read, not to be entered.
     server.at(server.name(b"d")).ctx.credential = ALICE
-    [(_, name, named, values)], _ = listing(server, Attr.TYPE, Attr.RDATTR_ERROR)
-    assert (name, named, values.u32()) == (b"file", bits(Attr.RDATTR_ERROR), Status.ACCESS)
-    arguments = u64(0) + bytes(8) + xdr(0, 4096) + asked(Attr.TYPE)
+    [(_, name, named, values)], _ = listing(server, Attribute.TYPE, Attribute.RDATTR_ERROR)
+    assert (name, named, values.u32()) == (b"file", bits(Attribute.RDATTR_ERROR), Status.ACCESS)
+    arguments = u64(0) + bytes(8) + xdr(0, 4096) + asked(Attribute.TYPE)
     assert server.status(Op.READDIR, arguments) == Status.ACCESS
 
 
@@ -254,7 +261,14 @@ def test_ten_thousand_entries(server: Desk, tmp_path: Path) -> None:
     names = fill(tmp_path, 10_000)
     seen: set[bytes] = set()
     cookie, is_end, calls = 0, False, 0
-    attrs = Attr.TYPE, Attr.CHANGE, Attr.SIZE, Attr.FILEHANDLE, Attr.MODE, Attr.OWNER
+    attrs = (
+        Attribute.TYPE,
+        Attribute.CHANGE,
+        Attribute.SIZE,
+        Attribute.FILEHANDLE,
+        Attribute.MODE,
+        Attribute.OWNER,
+    )
     while not is_end:
         entries, is_end = listing(server, *attrs, cookie=cookie, most=1 << 20)
         seen |= {name for _, name, _, _ in entries}

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tests.nfs.calling import PUTROOTFH, Export, Peer, exported, op, sequence
 from tests.nfs.operating import fattr, stateid, u64, xdr
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.bitmap import encode_bitmap
 from livedma.nfs.config import Config
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import Attribute, Op, Status
 from livedma.nfs.store import Kind
 
 pytestmark = pytest.mark.slow
@@ -25,7 +24,7 @@ RIGHT = {
     Op.ALLOCATE: stateid() + u64(0, 1),
     Op.COMMIT: u64(0) + xdr(0),
     Op.COPY: stateid() * 2 + u64(0, 0, 0) + xdr(1, 1, 0),
-    Op.CREATE: xdr(Kind.LNK, b"to", b"name") + fattr({Attr.MODE: xdr(0o644)}),
+    Op.CREATE: xdr(Kind.LNK, b"to", b"name") + fattr({Attribute.MODE: xdr(0o644)}),
     Op.DEALLOCATE: stateid() + u64(0, 1),
     Op.GETATTR: xdr(2, 0xFFFFFFFF, 0xFFFFFFFF),
     Op.GETXATTR: NAME,
@@ -33,7 +32,7 @@ RIGHT = {
     Op.LISTXATTRS: u64(0) + xdr(4096),
     Op.LOOKUP: NAME,
     Op.LOOKUPP: b"",
-    Op.NVERIFY: fattr({Attr.TYPE: xdr(1)}),
+    Op.NVERIFY: fattr({Attribute.TYPE: xdr(1)}),
     Op.READ: stateid() + u64(0) + xdr(100),
     Op.READDIR: u64(0) + bytes(8) + xdr(0, 4096, 1, 2),
     Op.READLINK: b"",
@@ -41,9 +40,10 @@ RIGHT = {
     Op.REMOVEXATTR: NAME,
     Op.RENAME: NAME + xdr(b"other"),
     Op.SEEK: stateid() + u64(0) + xdr(0),
-    Op.SETATTR: stateid() + fattr({Attr.OWNER: xdr(b"0"), Attr.TIME_MODIFY_SET: xdr(1, 0, 0, 0)}),
+    Op.SETATTR: stateid()
+    + fattr({Attribute.OWNER: xdr(b"0"), Attribute.TIME_MODIFY_SET: xdr(1, 0, 0, 0)}),
     Op.SETXATTR: xdr(0, b"name", b"value"),
-    Op.VERIFY: fattr({Attr.TYPE: xdr(1)}),
+    Op.VERIFY: fattr({Attribute.TYPE: xdr(1)}),
     Op.WRITE: stateid() + u64(0) + xdr(0, b"data"),
 }
 

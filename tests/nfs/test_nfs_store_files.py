@@ -23,8 +23,8 @@ from tests.nfs.stores import (
     status_of,
 )
 
-from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import NOW, CreateHow, CreateMode, Kind, Settings, Stable, Store
+from livedma.nfs.numbers import NfsError, Stable, Status
+from livedma.nfs.store import NOW, CreateHow, CreateMode, Kind, Settings, Store
 from livedma.nfs.store.failure import status_of as status_for
 
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.needs import needs
 from tests.nfs.stores import GUARDED, UNCHECKED, is_root, make_store
 
-from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import Kind, Node, Settings, Stable, Store
+from livedma.nfs.numbers import NfsError, Stable, Status
+from livedma.nfs.store import Kind, Node, Settings, Store
 
 pytestmark = pytest.mark.slow
 

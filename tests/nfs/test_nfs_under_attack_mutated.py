@@ -13,8 +13,7 @@ from tests.nfs.besieged import CONTENT, STRANGER, Intruder, Siege, Stream
 from tests.nfs.calling import op
 from tests.nfs.operating import fattr, u64, xdr
 
-from livedma.nfs.attributes import Attr
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import Attribute, Op, Status
 from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rpc.message import Accepted, AcceptStatus, Call, Denied, decode_reply, encode_call
 from livedma.rpc.rdma_chunks import ReadChunk
@@ -51,7 +50,7 @@ def operations(one: Intruder) -> dict[str, tuple[bytes, ...]]:
         "lock": (op(Op.LOCK) + xdr(2, 0) + u64(0, 1) + xdr(1, 0) + one.stateid + locker,),
         "lockt": (op(Op.LOCKT) + xdr(1) + u64(0, 1, 0) + xdr(b"locker"),),
         "readdir": (root, op(Op.READDIR) + u64(0) + bytes(8) + xdr(2000, 3000, 1, 0x1A)),
-        "setattr": (op(Op.SETATTR) + one.stateid + fattr({Attr.SIZE: u64(len(CONTENT))}),),
+        "setattr": (op(Op.SETATTR) + one.stateid + fattr({Attribute.SIZE: u64(len(CONTENT))}),),
         "rename": (
             root,
             work,

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from enum import IntEnum
 from functools import cached_property, lru_cache
 from typing import Protocol
 
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import Attribute, NfsError, Status
 from livedma.nfs.store import Kind, Node, Store, syscalls
 from livedma.nfs.store.failure import translated
 from livedma.nfs.store.metadata import SIZE_MOST
@@ -23,7 +22,6 @@ from livedma.nfs.store.names import NAME_MOST
 __all__ = [
     "EXCLUSIVE_SETTABLE",
     "SETTABLE",
-    "Attr",
     "Limits",
     "Serving",
     "encode_attributes",
@@ -36,67 +34,11 @@ __all__ = [
 _ROOM_FOR_HEADERS = 16 << 10  # what a call or reply has beside its data, at most
 
 
-class Attr(IntEnum):
-    """FATTR4_*: those that are served here."""
-
-    SUPPORTED_ATTRS = 0
-    TYPE = 1
-    FH_EXPIRE_TYPE = 2
-    CHANGE = 3
-    SIZE = 4
-    LINK_SUPPORT = 5
-    SYMLINK_SUPPORT = 6
-    NAMED_ATTR = 7
-    FSID = 8
-    UNIQUE_HANDLES = 9
-    LEASE_TIME = 10
-    RDATTR_ERROR = 11
-    ACLSUPPORT = 13
-    CANSETTIME = 15
-    CASE_INSENSITIVE = 16
-    CASE_PRESERVING = 17
-    CHOWN_RESTRICTED = 18
-    FILEHANDLE = 19
-    FILEID = 20
-    FILES_AVAIL = 21
-    FILES_FREE = 22
-    FILES_TOTAL = 23
-    HOMOGENEOUS = 26
-    MAXFILESIZE = 27
-    MAXLINK = 28
-    MAXNAME = 29
-    MAXREAD = 30
-    MAXWRITE = 31
-    MODE = 33
-    NO_TRUNC = 34
-    NUMLINKS = 35
-    OWNER = 36
-    OWNER_GROUP = 37
-    RAWDEV = 41
-    SPACE_AVAIL = 42
-    SPACE_FREE = 43
-    SPACE_TOTAL = 44
-    SPACE_USED = 45
-    TIME_ACCESS = 47
-    TIME_ACCESS_SET = 48
-    TIME_CREATE = 50
-    TIME_DELTA = 51
-    TIME_METADATA = 52
-    TIME_MODIFY = 53
-    TIME_MODIFY_SET = 54
-    MOUNTED_ON_FILEID = 55
-    SUPPATTR_EXCLCREAT = 75
-    CHANGE_ATTR_TYPE = 79
-    MODE_UMASK = 81
-    XATTR_SUPPORT = 82
-
-
-WRITE_ONLY = bits(Attr.TIME_ACCESS_SET, Attr.TIME_MODIFY_SET, Attr.MODE_UMASK)
-SETTABLE = WRITE_ONLY | bits(Attr.SIZE, Attr.MODE, Attr.OWNER, Attr.OWNER_GROUP)
+WRITE_ONLY = bits(Attribute.TIME_ACCESS_SET, Attribute.TIME_MODIFY_SET, Attribute.MODE_UMASK)
+SETTABLE = WRITE_ONLY | bits(Attribute.SIZE, Attribute.MODE, Attribute.OWNER, Attribute.OWNER_GROUP)
 # An exclusive create keeps its verifier in the times.
-EXCLUSIVE_SETTABLE = SETTABLE & ~bits(Attr.TIME_ACCESS_SET, Attr.TIME_MODIFY_SET)
-_ONLY_IN_MINOR_2 = bits(Attr.CHANGE_ATTR_TYPE, Attr.MODE_UMASK, Attr.XATTR_SUPPORT)
-_ALL = bits(*Attr)
+EXCLUSIVE_SETTABLE = SETTABLE & ~bits(Attribute.TIME_ACCESS_SET, Attribute.TIME_MODIFY_SET)
+_ONLY_IN_MINOR_2 = bits(Attribute.CHANGE_ATTR_TYPE, Attribute.MODE_UMASK, Attribute.XATTR_SUPPORT)
 
 _FH4_PERSISTENT = 0
 _FH4_VOLATILE_ANY = 2
@@ -151,7 +93,7 @@ def io_bytes(config: Limits) -> int:
 def supported(serving: Serving, minor: int) -> int:
     """All attributes that files here have, or can be given."""
     ret = _ALL if minor >= 2 else _ALL & ~_ONLY_IN_MINOR_2
-    return ret if serving.store.has_birth else ret & ~bits(Attr.TIME_CREATE)
+    return ret if serving.store.has_birth else ret & ~bits(Attribute.TIME_CREATE)
 
 
 def _opaque(data: bytes) -> bytes:
@@ -184,60 +126,62 @@ def _expiry(view: _View) -> bytes:
     return _u32(_FH4_PERSISTENT if is_persistent else _FH4_VOLATILE_ANY)
 
 
-_ENCODERS: dict[Attr, Callable[[_View], bytes]] = {
-    Attr.SUPPORTED_ATTRS: lambda view: _set_of(supported(view.serving, view.minor)),
-    Attr.TYPE: lambda view: _u32(view.node.kind),
-    Attr.FH_EXPIRE_TYPE: _expiry,
-    Attr.CHANGE: lambda view: _u64(view.serving.store.change(view.node, view.status)),
-    Attr.SIZE: lambda view: _u64(view.status.st_size),
-    Attr.LINK_SUPPORT: lambda view: _TRUE,
-    Attr.SYMLINK_SUPPORT: lambda view: _TRUE,
-    Attr.NAMED_ATTR: lambda view: _FALSE,
-    Attr.FSID: _fsid,
-    Attr.UNIQUE_HANDLES: lambda view: _TRUE,
-    Attr.LEASE_TIME: lambda view: _u32(view.serving.config.lease_s),
-    Attr.RDATTR_ERROR: lambda view: _u32(Status.OK),
-    Attr.ACLSUPPORT: lambda view: _u32(0),
-    Attr.CANSETTIME: lambda view: _TRUE,
-    Attr.CASE_INSENSITIVE: lambda view: _FALSE,
-    Attr.CASE_PRESERVING: lambda view: _TRUE,
-    Attr.CHOWN_RESTRICTED: lambda view: _TRUE,
-    Attr.FILEHANDLE: lambda view: _opaque(view.node.handle),
-    Attr.FILEID: lambda view: _u64(view.status.st_ino),
-    Attr.FILES_AVAIL: lambda view: _u64(view.filesystem.f_favail),
-    Attr.FILES_FREE: lambda view: _u64(view.filesystem.f_ffree),
-    Attr.FILES_TOTAL: lambda view: _u64(view.filesystem.f_files),
-    Attr.HOMOGENEOUS: lambda view: _TRUE,
-    Attr.MAXFILESIZE: lambda view: _u64(SIZE_MOST),
-    Attr.MAXLINK: lambda view: _u32(view.serving.store.links_most),
-    Attr.MAXNAME: lambda view: _u32(NAME_MOST),
-    Attr.MAXREAD: lambda view: _u64(io_bytes(view.serving.config)),
-    Attr.MAXWRITE: lambda view: _u64(io_bytes(view.serving.config)),
-    Attr.MODE: lambda view: _u32(view.status.st_mode & 0o7777),
-    Attr.NO_TRUNC: lambda view: _TRUE,
-    Attr.NUMLINKS: lambda view: _u32(view.status.st_nlink),
-    Attr.OWNER: lambda view: _opaque(b"%d" % view.status.st_uid),
-    Attr.OWNER_GROUP: lambda view: _opaque(b"%d" % view.status.st_gid),
-    Attr.RAWDEV: _rawdev,
-    Attr.SPACE_AVAIL: _space(lambda filesystem: filesystem.f_bavail),
-    Attr.SPACE_FREE: _space(lambda filesystem: filesystem.f_bfree),
-    Attr.SPACE_TOTAL: _space(lambda filesystem: filesystem.f_blocks),
-    Attr.SPACE_USED: lambda view: _u64(view.status.st_blocks * 512),
-    Attr.TIME_ACCESS: lambda view: _ns(view.status.st_atime_ns),
-    Attr.TIME_CREATE: lambda view: _ns(syscalls.birth_ns(view.node.fd) or 0),
-    Attr.TIME_DELTA: lambda view: _ns(1),
-    Attr.TIME_METADATA: lambda view: _ns(view.status.st_ctime_ns),
-    Attr.TIME_MODIFY: lambda view: _ns(view.status.st_mtime_ns),
-    Attr.MOUNTED_ON_FILEID: lambda view: _u64(view.status.st_ino),
-    Attr.SUPPATTR_EXCLCREAT: lambda view: _set_of(
+_ENCODERS: dict[Attribute, Callable[[_View], bytes]] = {
+    Attribute.SUPPORTED_ATTRS: lambda view: _set_of(supported(view.serving, view.minor)),
+    Attribute.TYPE: lambda view: _u32(view.node.kind),
+    Attribute.FH_EXPIRE_TYPE: _expiry,
+    Attribute.CHANGE: lambda view: _u64(view.serving.store.change(view.node, view.status)),
+    Attribute.SIZE: lambda view: _u64(view.status.st_size),
+    Attribute.LINK_SUPPORT: lambda view: _TRUE,
+    Attribute.SYMLINK_SUPPORT: lambda view: _TRUE,
+    Attribute.NAMED_ATTR: lambda view: _FALSE,
+    Attribute.FSID: _fsid,
+    Attribute.UNIQUE_HANDLES: lambda view: _TRUE,
+    Attribute.LEASE_TIME: lambda view: _u32(view.serving.config.lease_s),
+    Attribute.RDATTR_ERROR: lambda view: _u32(Status.OK),
+    Attribute.ACLSUPPORT: lambda view: _u32(0),
+    Attribute.CANSETTIME: lambda view: _TRUE,
+    Attribute.CASE_INSENSITIVE: lambda view: _FALSE,
+    Attribute.CASE_PRESERVING: lambda view: _TRUE,
+    Attribute.CHOWN_RESTRICTED: lambda view: _TRUE,
+    Attribute.FILEHANDLE: lambda view: _opaque(view.node.handle),
+    Attribute.FILEID: lambda view: _u64(view.status.st_ino),
+    Attribute.FILES_AVAIL: lambda view: _u64(view.filesystem.f_favail),
+    Attribute.FILES_FREE: lambda view: _u64(view.filesystem.f_ffree),
+    Attribute.FILES_TOTAL: lambda view: _u64(view.filesystem.f_files),
+    Attribute.HOMOGENEOUS: lambda view: _TRUE,
+    Attribute.MAXFILESIZE: lambda view: _u64(SIZE_MOST),
+    Attribute.MAXLINK: lambda view: _u32(view.serving.store.links_most),
+    Attribute.MAXNAME: lambda view: _u32(NAME_MOST),
+    Attribute.MAXREAD: lambda view: _u64(io_bytes(view.serving.config)),
+    Attribute.MAXWRITE: lambda view: _u64(io_bytes(view.serving.config)),
+    Attribute.MODE: lambda view: _u32(view.status.st_mode & 0o7777),
+    Attribute.NO_TRUNC: lambda view: _TRUE,
+    Attribute.NUMLINKS: lambda view: _u32(view.status.st_nlink),
+    Attribute.OWNER: lambda view: _opaque(b"%d" % view.status.st_uid),
+    Attribute.OWNER_GROUP: lambda view: _opaque(b"%d" % view.status.st_gid),
+    Attribute.RAWDEV: _rawdev,
+    Attribute.SPACE_AVAIL: _space(lambda filesystem: filesystem.f_bavail),
+    Attribute.SPACE_FREE: _space(lambda filesystem: filesystem.f_bfree),
+    Attribute.SPACE_TOTAL: _space(lambda filesystem: filesystem.f_blocks),
+    Attribute.SPACE_USED: lambda view: _u64(view.status.st_blocks * 512),
+    Attribute.TIME_ACCESS: lambda view: _ns(view.status.st_atime_ns),
+    Attribute.TIME_CREATE: lambda view: _ns(syscalls.birth_ns(view.node.fd) or 0),
+    Attribute.TIME_DELTA: lambda view: _ns(1),
+    Attribute.TIME_METADATA: lambda view: _ns(view.status.st_ctime_ns),
+    Attribute.TIME_MODIFY: lambda view: _ns(view.status.st_mtime_ns),
+    Attribute.MOUNTED_ON_FILEID: lambda view: _u64(view.status.st_ino),
+    Attribute.SUPPATTR_EXCLCREAT: lambda view: _set_of(
         EXCLUSIVE_SETTABLE & supported(view.serving, view.minor)
     ),
-    Attr.CHANGE_ATTR_TYPE: lambda view: _u32(_CHANGE_TYPE_IS_TIME_METADATA),
-    Attr.XATTR_SUPPORT: lambda view: _u32(view.serving.store.has_xattrs),
+    Attribute.CHANGE_ATTR_TYPE: lambda view: _u32(_CHANGE_TYPE_IS_TIME_METADATA),
+    Attribute.XATTR_SUPPORT: lambda view: _u32(view.serving.store.has_xattrs),
 }
 
+_ALL = bits(*_ENCODERS) | WRITE_ONLY
+
 # Of a directory's entry these are known without a look at the file.
-_BY_ENTRY = bits(Attr.RDATTR_ERROR, Attr.FILEID, Attr.MOUNTED_ON_FILEID)
+_BY_ENTRY = bits(Attribute.RDATTR_ERROR, Attribute.FILEID, Attribute.MOUNTED_ON_FILEID)
 
 
 @lru_cache(maxsize=256)
@@ -262,9 +206,9 @@ def encode_entry(wanted: int, inode: int) -> bytes | None:
     if wanted & ~_BY_ENTRY:
         return None
     values = b""
-    if wanted & bits(Attr.RDATTR_ERROR):
+    if wanted & bits(Attribute.RDATTR_ERROR):
         values += _u32(Status.OK)
-    for attr in (Attr.FILEID, Attr.MOUNTED_ON_FILEID):
+    for attr in (Attribute.FILEID, Attribute.MOUNTED_ON_FILEID):
         if wanted & bits(attr):
             values += _u64(inode)
     return encode_bitmap(wanted) + _opaque(values)
@@ -272,4 +216,4 @@ def encode_entry(wanted: int, inode: int) -> bytes | None:
 
 def encode_error(status: Status) -> bytes:
     """fattr4 of an entry whose attributes cannot be had: why."""
-    return encode_bitmap(bits(Attr.RDATTR_ERROR)) + _opaque(_u32(status))
+    return encode_bitmap(bits(Attribute.RDATTR_ERROR)) + _opaque(_u32(status))

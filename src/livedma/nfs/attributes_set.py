@@ -10,13 +10,12 @@ from enum import IntEnum
 from livedma.nfs.attributes import (
     SETTABLE,
     WRITE_ONLY,
-    Attr,
     Serving,
     encode_attributes,
     supported,
 )
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import Attribute, NfsError, Status
 from livedma.nfs.store import NOW, Node, Settings
 from livedma.rpc.xdr import Decoder
 
@@ -49,16 +48,16 @@ def decode_settings(
         raise NfsError(Status.ATTRNOTSUPP)
     if wanted & ~settable:
         raise NfsError(Status.INVAL)
-    if wanted & bits(Attr.MODE) and wanted & bits(Attr.MODE_UMASK):  # RFC 8275 §4
+    if wanted & bits(Attribute.MODE) and wanted & bits(Attribute.MODE_UMASK):  # RFC 8275 §4
         raise NfsError(Status.INVAL)
-    size = values.u64() if wanted & bits(Attr.SIZE) else None
-    mode = _mode(values.u32()) if wanted & bits(Attr.MODE) else None
-    owner = values.opaque(_OWNER_MOST) if wanted & bits(Attr.OWNER) else None
-    group = values.opaque(_OWNER_MOST) if wanted & bits(Attr.OWNER_GROUP) else None
-    accessed_ns = _time(values) if wanted & bits(Attr.TIME_ACCESS_SET) else None
-    modified_ns = _time(values) if wanted & bits(Attr.TIME_MODIFY_SET) else None
+    size = values.u64() if wanted & bits(Attribute.SIZE) else None
+    mode = _mode(values.u32()) if wanted & bits(Attribute.MODE) else None
+    owner = values.opaque(_OWNER_MOST) if wanted & bits(Attribute.OWNER) else None
+    group = values.opaque(_OWNER_MOST) if wanted & bits(Attribute.OWNER_GROUP) else None
+    accessed_ns = _time(values) if wanted & bits(Attribute.TIME_ACCESS_SET) else None
+    modified_ns = _time(values) if wanted & bits(Attribute.TIME_MODIFY_SET) else None
     umask = None
-    if wanted & bits(Attr.MODE_UMASK):
+    if wanted & bits(Attribute.MODE_UMASK):
         mode, umask = _mode(values.u32()), _mode(values.u32())
         if umask > 0o777:
             raise NfsError(Status.INVAL)
@@ -78,12 +77,12 @@ def bits_of(settings: Settings) -> int:
     """Which attributes these settings are."""
     ret = 0
     for value, attr in (
-        (settings.size, Attr.SIZE),
-        (settings.mode, Attr.MODE if settings.umask is None else Attr.MODE_UMASK),
-        (settings.uid, Attr.OWNER),
-        (settings.gid, Attr.OWNER_GROUP),
-        (settings.accessed_ns, Attr.TIME_ACCESS_SET),
-        (settings.modified_ns, Attr.TIME_MODIFY_SET),
+        (settings.size, Attribute.SIZE),
+        (settings.mode, Attribute.MODE if settings.umask is None else Attribute.MODE_UMASK),
+        (settings.uid, Attribute.OWNER),
+        (settings.gid, Attribute.OWNER_GROUP),
+        (settings.accessed_ns, Attribute.TIME_ACCESS_SET),
+        (settings.modified_ns, Attribute.TIME_MODIFY_SET),
     ):
         if value is not None:
             ret |= bits(attr)
@@ -96,7 +95,7 @@ def is_same(decoder: Decoder, serving: Serving, node: Node, minor: int) -> bool:
     values = decoder.opaque()
     if wanted & ~supported(serving, minor):
         raise NfsError(Status.ATTRNOTSUPP)
-    if wanted & (WRITE_ONLY | bits(Attr.RDATTR_ERROR)):  # RFC 8881 §18.30.3
+    if wanted & (WRITE_ONLY | bits(Attribute.RDATTR_ERROR)):  # RFC 8881 §18.30.3
         raise NfsError(Status.INVAL)
     mine = Decoder(encode_attributes(serving, node, wanted, minor), len(encode_bitmap(wanted)))
     return mine.opaque() == values

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from livedma.nfs.attributes import SETTABLE, Attr, encode_attributes
+from livedma.nfs.attributes import SETTABLE, encode_attributes
 from livedma.nfs.attributes_set import bits_of, decode_settings, is_same
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.context import Context
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.reply import ReplyEncoder
 from livedma.nfs.stateid import Stateid
@@ -17,9 +17,9 @@ from livedma.rpc.xdr import Decoder, XdrError
 
 _ACCESS = {1: 0x3F, 2: 0x1FF}  # by minor version: RFC 8276 has three more
 # RFC 8275 §5: only a new file has a use for the umask.
-_SETTABLE = SETTABLE & ~bits(Attr.MODE_UMASK)
+_SETTABLE = SETTABLE & ~bits(Attribute.MODE_UMASK)
 # What a client that may write alone need not have told yet.
-_OF_THE_DATA = bits(Attr.CHANGE, Attr.SIZE, Attr.TIME_MODIFY, Attr.SPACE_USED)
+_OF_THE_DATA = bits(Attribute.CHANGE, Attribute.SIZE, Attribute.TIME_MODIFY, Attribute.SPACE_USED)
 
 
 @operation(Op.ACCESS, needs_handle=True)

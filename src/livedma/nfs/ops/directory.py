@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from livedma.nfs.attributes import SETTABLE, Attr
+from livedma.nfs.attributes import SETTABLE
 from livedma.nfs.attributes_set import bits_of, decode_settings
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.context import Context
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
 from livedma.nfs.ops.change_info import encode_change
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.reply import ReplyEncoder
@@ -14,7 +14,7 @@ from livedma.nfs.store import Kind
 from livedma.rpc.xdr import Decoder
 
 _LINK_MOST = 4095  # bytes that a symbolic link can say
-_SETTABLE = SETTABLE & ~bits(Attr.SIZE)
+_SETTABLE = SETTABLE & ~bits(Attribute.SIZE)
 _CREATABLE = frozenset(Kind) - {Kind.REG}
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from livedma.nfs.attributes import io_bytes
 from livedma.nfs.context import Context
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import NfsError, Op, Stable, Status
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.reply import ReplyEncoder
 from livedma.nfs.stateid import Stateid
-from livedma.nfs.store import Stable
 from livedma.rpc.xdr import Decoder
 
 _U64_MOST = (1 << 64) - 1

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from livedma.nfs.attributes import Attr
 from livedma.nfs.attributes_set import bits_of
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.delegations import WhyNot
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
 from livedma.nfs.opens import client_of
 from livedma.nfs.ops.change_info import encode_change
 from livedma.nfs.ops.delegation import (
@@ -36,7 +35,7 @@ __all__: list[str] = []
 RESULT_LOCKTYPE_POSIX = 4  # locks may be split and joined
 _NO_CHANGE = ChangeInfo(0, 0)
 # Where the store keeps an exclusive create's verifier: the client sets them afterwards (18.16.3).
-_OF_THE_VERIFIER = bits(Attr.TIME_ACCESS, Attr.TIME_MODIFY)
+_OF_THE_VERIFIER = bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY)
 
 
 @dataclass(slots=True)
@@ -137,7 +136,7 @@ def _find(ctx: Context, asked: OpenArguments) -> _Found:
         # A create that is repeated opens what it made the first time.
         return _Found(created.node, created.change, created.fd, done, owner_may=True)
     is_cut = settings.size == 0
-    done = bits(Attr.SIZE) if is_cut else 0
+    done = bits(Attribute.SIZE) if is_cut else 0
     return _Found(created.node, created.change, done=done, is_cut=is_cut)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from livedma.nfs.attributes import (
     WRITE_ONLY,
-    Attr,
     encode_attributes,
     encode_entry,
     encode_error,
@@ -15,7 +14,7 @@ from livedma.nfs.attributes import (
 )
 from livedma.nfs.bitmap import bits, decode_bitmap
 from livedma.nfs.context import Context
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.reply import ReplyEncoder
 from livedma.nfs.store import Entry
@@ -106,6 +105,6 @@ def _attributes(ctx: Context, entry: Entry, wanted: int) -> bytes | None:
         if failure.status in (Status.NOENT, Status.STALE):
             return None
         # RFC 8881 §5.8.1.12: who asks for rdattr_error gets the others' attributes all the same.
-        if wanted & bits(Attr.RDATTR_ERROR):
+        if wanted & bits(Attribute.RDATTR_ERROR):
             return encode_error(failure.status)
         raise

@@ -6,11 +6,10 @@ import os
 from dataclasses import replace
 
 from livedma.nfs.context import Context
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import NfsError, Op, Stable, Status
 from livedma.nfs.ops.registry import operation
 from livedma.nfs.reply import ReplyEncoder
 from livedma.nfs.stateid import Stateid
-from livedma.nfs.store import Stable
 from livedma.rpc.xdr import Decoder
 
 _WHENCE = {0: os.SEEK_DATA, 1: os.SEEK_HOLE}  # data_content4

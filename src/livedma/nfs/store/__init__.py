@@ -7,7 +7,7 @@ raises `NfsError`. Threads may use one store at the same time, each within `acti
 from __future__ import annotations
 
 from livedma.nfs.store.changes import ChangeInfo
-from livedma.nfs.store.content import Content, Stable
+from livedma.nfs.store.content import Content
 from livedma.nfs.store.creation import Created, CreateHow, CreateMode, Creation
 from livedma.nfs.store.credentials import Identity
 from livedma.nfs.store.listing import Entry, Listing
@@ -29,7 +29,6 @@ __all__ = [
     "Kind",
     "Node",
     "Settings",
-    "Stable",
     "Store",
     "checked_name",
 ]

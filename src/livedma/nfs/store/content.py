@@ -5,30 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import time
-from enum import IntEnum
 
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import NfsError, Stable, Status
 from livedma.nfs.store import syscalls
 from livedma.nfs.store.base import Base
 from livedma.nfs.store.failure import translated
 from livedma.nfs.store.metadata import SIZE_MOST
 from livedma.nfs.store.node import Node
 
-__all__ = ["Content", "Stable"]
+__all__ = ["Content"]
 
 # What one COPY copies at most: the client asks for the rest, and others get a turn.
 _COPY_MOST = 64 << 20
 
 
 _BLOCK_MOST = 65536  # bytes of a filesystem's block
-
-
-class Stable(IntEnum):
-    """stable_how4."""
-
-    UNSTABLE = 0
-    DATA_SYNC = 1
-    FILE_SYNC = 2
 
 
 _WRITE_FLAGS = {
