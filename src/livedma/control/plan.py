@@ -1,0 +1,98 @@
+"""What can be done to a live server, as data: policies return it, the controller carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from livedma.control.limits import Diagnosis
+from livedma.monitor.snapshot import Snapshot
+
+__all__ = [
+    "Action",
+    "Extend",
+    "Migrate",
+    "Plan",
+    "Policy",
+    "Room",
+    "SetCredits",
+    "SetSlots",
+    "Shrink",
+    "Spread",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Maps more of a connection's window; credits and slots grow with it, or it would not help."""
+
+    connection: int
+    bytes: int
+    credits: int
+    slots: Mapping[str, int] = field(default_factory=dict)  #: targets by session
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """Takes memory out of a connection's window as it becomes free; credits follow."""
+
+    connection: int
+    bytes: int
+    credits: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetCredits:
+    connection: int
+    credits: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetSlots:
+    session: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """New sessions of this connection's client go to a new one; those that it has stay."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """The client opens a connection with so much memory mapped and moves all sessions over."""
+
+    connection: int
+    bytes: int
+    credits: int
+
+
+Action = Extend | Shrink | SetCredits | SetSlots | Spread | Migrate
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions, in their order. reason: one line for people, without the name of the policy."""
+
+    actions: tuple[Action, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a plan may use. budget_bytes: left of the host's; None: there is no bound."""
+
+    budget_bytes: int | None
+
+
+class Policy(Protocol):
+    """A pure function from a diagnosis to a plan."""
+
+    @property
+    def name(self) -> str: ...
+
+    def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | None:
+        """None: there is nothing that it would do."""
