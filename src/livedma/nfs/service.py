@@ -89,6 +89,7 @@ class NfsService:
         )
         stack.callback(self.accelerator.close)
         self.accelerator.store_delay_s = config.store_delay_s
+        self.accelerator.store_width = config.store_width
         return Server(store, persist, config, accelerator=self.accelerator)
 
     def _listen_tcp(self, address: str) -> TcpServer:
