@@ -1,18 +1,21 @@
-"""Situations whose limit is known, since they are made so: each resource could do so many operations
-a second on its own, and one of them clearly less than the others.
+"""Situations whose limit is known, since they are made so.
+
+Each resource could do so many operations a second if it were alone, and one of them clearly less
+than all others.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storage_model import Model
+
 from livedma.control.limits import Limit
 from livedma.monitor.snapshot import Snapshot, Source
 
-LIMITS = tuple(Limit)
 _MARGINS = (1.35, 4.0)  # of what is not the limit
 _INTERVAL_S = 0.1
 _SETTLED_S = 0.5
@@ -76,59 +79,54 @@ def situation(truth: Limit, seed: int) -> Situation:
     def margin(limit: Limit) -> float:
         return 1.0 if limit is truth else chance.uniform(*_MARGINS)
 
-    per_s = chance.uniform(200, 1000)
-    store_s = chance.choice((0.002, 0.005, 0.02, 0.05)) * chance.uniform(0.7, 1.4)
-    way_s = store_s * chance.uniform(0.01, 0.1)
-    retry_s = chance.uniform(0.004, 0.02)
-    if truth in (Limit.SEND_QUEUE, Limit.PEER, Limit.NETWORK):
-        way_s = chance.uniform(0.002, 0.01)
-        store_s = way_s * chance.uniform(0.05, 0.5)
+    per_s = chance.uniform(300, 1500)  # of what limits it
+    at_a_time = chance.uniform(12, 64)  # calls in what takes longest
+    is_store_slow = truth not in (Limit.SEND_QUEUE, Limit.PEER, Limit.NETWORK)
+    longest_s, other_s = at_a_time / per_s, at_a_time / per_s * chance.uniform(0.01, 0.3)
+    store_s, way_s = (longest_s, other_s / 2) if is_store_slow else (other_s, longest_s / 2)
     cpu_s = 1 / (per_s * margin(Limit.CPU))
     client_s = 1 / (per_s * margin(Limit.PEER))
-    loss = 1 / (per_s * retry_s) if truth is Limit.NETWORK else chance.choice((0, 0, 1e-4))
-    hold_s = store_s + way_s + client_s + cpu_s
-    whole_s = hold_s + way_s + cpu_s
-    buffers = max(2, round(per_s * margin(Limit.MEMORY) * hold_s))
-    # More credits than buffers, or calls could not wait for any.
-    credits_ = max(buffers + 2, round(per_s * margin(Limit.CREDITS) * whole_s))
-    if truth is Limit.CREDITS:
-        credits_ = max(2, round(per_s * whole_s))
-        buffers = max(buffers, round(1.2 * credits_))
+    hold_s = store_s + way_s + cpu_s / 2 + client_s
+    whole_s = hold_s + way_s + cpu_s / 2
+    buffers = round(per_s * margin(Limit.MEMORY) * hold_s)
+    credits_ = round(per_s * margin(Limit.CREDITS) * whole_s)
+    retry_s = longest_s * chance.uniform(0.2, 1)
+    rare = chance.choice((0.0, 0.0, 1e-4))
     depth = chance.choice((1, 2, 3, 4, 8, 16))
-    wanted = max(2.0, per_s * margin(Limit.NOTHING) * whole_s)
-    if truth is Limit.NOTHING:
-        wanted = max(1.0, min(wanted, credits_ * chance.uniform(0.05, 0.7)))
-        depth = min(depth, max(1, round(wanted)))
-    elif truth is not Limit.SLOTS:
-        wanted = max(wanted, chance.uniform(1.3, 4) * max(credits_ if truth in _IN_FRONT else 0, 2))
-    slots = asked = depth
-    if truth is Limit.SLOTS:
-        slots, asked = depth, chance.choice((2 * depth, 4 * depth, 64))
-        wanted = max(1.0, per_s * whole_s)
-        credits_, buffers = max(credits_, round(1.5 * wanted) + 2), buffers + 2
-    elif chance.random() < 0.3:
-        slots = asked = max(64, depth)  # as the kernel's client asks, whatever it will use
-    sessions = max(1, round(wanted / depth))
+    slots = asked = depth if chance.random() < 0.7 else 64  # as the kernel's client asks
+    wanted = per_s * margin(Limit.NOTHING) * whole_s
+    if truth is Limit.MEMORY:
+        credits_ = max(credits_, buffers + 2)
+        wanted = (
+            max(wanted, 1.3 * credits_) if chance.random() < 0.7 else max(wanted, 1.2 * buffers)
+        )
+    elif truth is Limit.CREDITS:
+        buffers = max(buffers, credits_ + 2)
+        wanted = max(wanted, 1.3 * credits_)
+    elif truth is Limit.SLOTS:
+        depth, slots, asked = max(2 * depth, 4), depth, max(2 * depth, 4)
+        wanted = per_s * whole_s * depth / slots
+    elif truth is Limit.NOTHING:
+        wanted = min(wanted * chance.uniform(0.02, 1), 0.8 * credits_, 0.8 * buffers)
+        depth = min(depth, math.ceil(wanted))
+        slots = asked = max(asked, depth)
     return Situation(
         truth=truth,
         seed=seed,
-        sessions=sessions,
-        depth=asked if truth is Limit.SLOTS else depth,
+        sessions=max(1, round(wanted / depth)),
+        depth=depth,
         slots=slots,
         asked=asked,
         credits=credits_,
         buffers=buffers,
-        sends=max(1, round(per_s * (way_s + client_s))) if truth is Limit.SEND_QUEUE else 4096,
+        sends=round(per_s * (way_s + client_s)) if truth is Limit.SEND_QUEUE else 4096,
         cpu_s=cpu_s,
         store_s=store_s,
         store_spread=chance.choice((0.0, 0.1, 0.5, 1.0)),
         store_width=max(1, round(per_s * store_s)) if truth is Limit.STORAGE else 0,
         way_s=way_s,
         client_s=client_s,
-        loss=loss,
+        loss=1 / (per_s * retry_s) if truth is Limit.NETWORK else rare,
         retry_s=retry_s,
         size=chance.choice((4096, 65536, 65536, 262144)),
     )
-
-
-_IN_FRONT = (Limit.MEMORY, Limit.CREDITS)  # calls have to pile up before them

@@ -102,7 +102,7 @@ class Room:
 
 
 class Way:
-    """The wire: takes a time, and loses. One that is lost holds up all others until it is sent again."""
+    """The wire. What is lost holds up all that comes behind it until it was sent again."""
 
     def __init__(self, agenda: Agenda, chance: random.Random) -> None:
         self.agenda, self._chance = agenda, chance

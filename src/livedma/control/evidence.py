@@ -17,7 +17,7 @@ def evidence_of(figures: Figures) -> dict[str, float]:
         "p99_ms": figures.p99_s * 1e3,
         "in_progress_calls": figures.in_progress,
         "granted_credits": connection.credits_granted,
-        "lost_part": figures.lost,
+        "sent_again_per_call": figures.sent_again,
         "short_of_slots_sessions": figures.sessions_short,
     }
     if figures.cpu_busy is not None:

@@ -18,8 +18,7 @@ __all__ = ["Figures", "History", "Memory", "Store"]
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
 _KEPT = 64
-_ALL = 0.9  # of the credits: they come back and go out again all the time
-_PAYLOAD_BYTES = 4096  # of a packet; smaller ones only make loss look worse than it is
+_ALL, _MANY = 0.9, 0.6  # of the credits
 _SHORT_OF_SLOTS = 0.6  # of its slots in use all the time
 
 
@@ -59,8 +58,8 @@ class Figures:
     p99_s: float
     in_progress: float
     credits_used: float  #: of those granted: 0 to 1
-    wants_credits: bool  #: the client would use more
-    lost: float  #: part of packets that had to be sent again, or were refused
+    slots_used: int  #: of all sessions, by the most that each has used at a time
+    sent_again: float  #: packets, or refused ones, for each call
     cpu_busy: float | None
     slots_short: float  #: part of the calls in progress that are of sessions short of slots
     sessions_short: int
@@ -75,11 +74,20 @@ class Figures:
 
     @property
     def has_all_credits_used(self) -> bool:
-        return self.credits_used >= _ALL
+        """Credits of calls and replies on their way are in use, too, but the server cannot see it;
+        sessions that together use more than there are at a time must wait for each other.
+        """
+        is_exceeded = self.slots_used > self.connection.credits_granted
+        return self.credits_used >= (_MANY if is_exceeded else _ALL)
+
+    @property
+    def wants_credits(self) -> bool:
+        connection = self.connection
+        return not connection.credits_asked or connection.credits_asked > connection.credits_granted
 
     @property
     def is_idle(self) -> bool:
-        return not (self.operations_per_s or self.in_progress or self.lost)
+        return not (self.operations_per_s or self.in_progress or self.sent_again)
 
     @property
     def moving(self) -> float:
@@ -96,6 +104,7 @@ class _Sample:
     cpu_busy: float | None
     slots_short: float
     sessions_short: int
+    slots_used: int
 
 
 class History:
@@ -132,10 +141,11 @@ def _levers(connection: Connection) -> tuple[int, int]:
 
 def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snapshot) -> _Sample:
     short = calls = 0.0
-    count = 0
+    count = used = 0
     for session in sessions:
         executing = session.latency.sum_ns / 1e9 / snapshot.interval_s
         calls += executing
+        used += 0 if session.inside is None else session.inside.slots_used_most
         if _is_short(session, executing):
             count += 1
             short += executing
@@ -145,6 +155,7 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
         snapshot.host.cpu_busy,
         short / calls if calls else 0.0,
         count,
+        used,
     )
 
 
@@ -176,8 +187,8 @@ def _figures(samples: list[_Sample]) -> Figures:
         p99_s=max(one.latency.p99_ns for one in seen) / 1e9,
         in_progress=in_progress,
         credits_used=min(1.0, in_progress / max(1, last.credits_granted)),
-        wants_credits=not last.credits_asked or last.credits_asked > last.credits_granted,
-        lost=_lost(seen, operations),
+        slots_used=max(sample.slots_used for sample in samples),
+        sent_again=sum(one.retransmissions + one.naks for one in seen) / max(1, operations),
         cpu_busy=_mean(busy) if busy else None,
         slots_short=_mean([sample.slots_short for sample in samples]),
         sessions_short=samples[-1].sessions_short,
@@ -213,9 +224,3 @@ def _memory(seen: list[Inside], span_s: float) -> Memory:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _lost(seen: list[Connection], operations: int) -> float:
-    again = sum(one.retransmissions + one.naks for one in seen)
-    packets = sum(one.bytes for one in seen) / _PAYLOAD_BYTES + 2 * operations
-    return again / (packets + again) if again else 0.0

@@ -22,7 +22,7 @@ _CPU_FULL = 0.9
 _QUEUED = 0.12  # part of the accesses in the store that has not begun
 _QUEUED_SLOWS = 0.2
 _QUEUED_LEAST = 0.5
-_LOST = 0.01
+_SENT_AGAIN = 0.05  # packets, for each call
 _STALLED = 0.4
 _ON_THE_WAY = 0.5  # part of the buffers whose data moves
 _WAITING_PART = 0.02  # of the buffers there are, wanted by others
@@ -115,14 +115,14 @@ def _store_flat(figures: Figures, stages: Stages) -> Finding | None:
 
 
 def _network(figures: Figures, _: Stages) -> Finding | None:
-    if figures.lost < _LOST:
+    if figures.sent_again < _SENT_AGAIN:
         return None
     if figures.memory.is_starved and figures.moving < _ON_THE_WAY * figures.memory.taken:
         return None  # buffers are held by the store, not by packets on their way
     return Finding(
         Limit.NETWORK,
         True,
-        f"{figures.lost:.1%} of the packets were sent again or refused on the way",
+        f"{100 * figures.sent_again:.0f} packets are sent again or refused for 100 calls",
     )
 
 
@@ -136,6 +136,22 @@ def _send_queue(figures: Figures, _: Stages) -> Finding | None:
     )
 
 
+def _way_flat(figures: Figures, stages: Stages) -> Finding | None:
+    if figures.moving < max(_STORE_LEAST, _ON_THE_WAY * figures.memory.taken):
+        return None
+    enough = stages.way.did_as_much_with(kind_of(figures), figures.moving, figures.operations_per_s)
+    return None if enough is None else _slow_peer(figures)
+
+
+def _slow_peer(figures: Figures) -> Finding:
+    return Finding(
+        Limit.PEER,
+        True,
+        f"{figures.moving:.0f} DMA buffers hold data that waits to be taken by the client, or to "
+        "come from it, and no more is done with more of them",
+    )
+
+
 def _memory(figures: Figures, stages: Stages) -> Finding | None:
     inside, memory = figures.connection.inside, figures.memory
     if inside is None or not memory.is_starved:
@@ -145,12 +161,7 @@ def _memory(figures: Figures, stages: Stages) -> Finding | None:
     if figures.moving >= _ON_THE_WAY * memory.taken and not stages.way.has_grown(
         kind_of(figures), figures.moving, figures.operations_per_s
     ):
-        return Finding(
-            Limit.PEER,
-            True,
-            f"{figures.moving:.0f} of {inside.buffers} DMA buffers hold data that waits to be "
-            "taken by the client, or to come from it",
-        )
+        return _slow_peer(figures)
     part = memory.waiting / max(figures.in_progress, memory.waiting)
     return Finding(
         Limit.MEMORY,
@@ -207,6 +218,7 @@ _CHECKS: tuple[Callable[[Figures, Stages], Finding | None], ...] = (
     _store_flat,
     _network,
     _send_queue,
+    _way_flat,
     _memory,
     _credits,
     _slots,
