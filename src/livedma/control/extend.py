@@ -34,7 +34,7 @@ class ExtendPolicy:
             return None
         match diagnosis.limit:
             case Limit.MEMORY:
-                return _plan_memory(connection.number, connection.inside, snapshot, room)
+                return _plan_memory(connection, connection.inside, snapshot, room)
             case Limit.CREDITS:
                 return plan_credits(connection, connection.inside)
             case Limit.SLOTS:
@@ -45,11 +45,14 @@ class ExtendPolicy:
         return relaxed(connection, demand)
 
 
-def _plan_memory(number: int, inside: Inside, snapshot: Snapshot, room: Room) -> Plan | NoRoom:
-    length = step_bytes(inside, room)
+def _plan_memory(
+    connection: Connection, inside: Inside, snapshot: Snapshot, room: Room
+) -> Plan | NoRoom:
+    number = connection.number
+    length = step_bytes(connection, inside, room)
     if not length:
         return _no_room(inside, room)
-    wanted = credits_for(inside.buffers + length // inside.buffer_bytes, inside)
+    wanted = credits_for(inside.buffers + length // inside.buffer_bytes, connection, inside)
     slots = short_of_slots(snapshot, number) if slots_of(snapshot, number) < wanted else {}
     reason = f"map {size(length)} more, credits {inside.credits} -> {wanted}"
     if slots:

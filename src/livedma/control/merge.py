@@ -51,4 +51,13 @@ def _connection(own: Connection, seen: Connection | None) -> Connection:
 def _session(own: Session, seen: Session | None) -> Session:
     if seen is None or (own.operations and not seen.operations):
         return own
-    return replace(seen, connections=own.connections, inside=own.inside)
+    return Session(  # there may be thousands, and `replace` takes its time
+        own.id,
+        own.connections,
+        seen.operations,
+        seen.read_bytes,
+        seen.written_bytes,
+        seen.latency,
+        seen.in_flight,
+        own.inside,
+    )
