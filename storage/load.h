@@ -51,9 +51,10 @@ struct ldma_load_session_config {
 
 struct ldma_load_counters {
 	uint64_t reads, writes, read_bytes, written_bytes;
-	uint64_t errors; /* operations that failed, those with wrong data among them */
-	uint64_t wrong;  /* data */
-	uint64_t delays; /* times that the server asked to come again later */
+	uint64_t fills, filled_bytes; /* WRITEs before a session began */
+	uint64_t errors;              /* operations that failed, those with wrong data among them */
+	uint64_t wrong;               /* data */
+	uint64_t delays;              /* times that the server asked to come again later */
 	uint64_t waited,
 		waited_ns; /* operations that had to wait for credits, or for a full stream */
 };

@@ -69,7 +69,10 @@ static void finish_failed(struct load_slot *slot, uint64_t now_ns)
 
 static void count(struct ldma_load_counters *counters, const struct load_slot *slot, uint32_t size)
 {
-	if (slot->is_write) {
+	if (slot->is_fill) {
+		counters->fills++;
+		counters->filled_bytes += size;
+	} else if (slot->is_write) {
 		counters->writes++;
 		counters->written_bytes += size;
 	} else {
@@ -85,11 +88,11 @@ static void finish(struct load_slot *slot, uint64_t now_ns)
 	uint64_t latency_ns = now_ns > slot->started_ns ? now_ns - slot->started_ns : 0;
 
 	leave_block(slot, slot->generation);
+	count(&session->figures.counters, slot, load->config.size);
+	count(&load->counters, slot, load->config.size);
 	if (slot->is_fill) {
 		load_session_filled(session, now_ns);
 	} else {
-		count(&session->figures.counters, slot, load->config.size);
-		count(&load->counters, slot, load->config.size);
 		ldma_latency_add(&session->figures.latency, latency_ns);
 		ldma_latency_add(&load->interval, latency_ns);
 	}

@@ -12,6 +12,8 @@ class Counters(NamedTuple):
     writes: int
     read_bytes: int
     written_bytes: int
+    fills: int
+    filled_bytes: int
     errors: int
     wrong: int
     delays: int

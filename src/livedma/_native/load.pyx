@@ -64,6 +64,8 @@ cdef extern from "load.h" nogil:
         uint64_t writes
         uint64_t read_bytes
         uint64_t written_bytes
+        uint64_t fills
+        uint64_t filled_bytes
         uint64_t errors
         uint64_t wrong
         uint64_t delays
@@ -129,6 +131,8 @@ class Counters(NamedTuple):
     writes: int
     read_bytes: int
     written_bytes: int
+    fills: int
+    filled_bytes: int
     errors: int
     wrong: int
     delays: int
@@ -164,8 +168,8 @@ class SessionFigures(NamedTuple):
 
 
 cdef object counters(const ldma_load_counters *c):
-    return Counters(c.reads, c.writes, c.read_bytes, c.written_bytes, c.errors, c.wrong, c.delays,
-                    c.waited, c.waited_ns)
+    return Counters(c.reads, c.writes, c.read_bytes, c.written_bytes, c.fills, c.filled_bytes, c.errors,
+                    c.wrong, c.delays, c.waited, c.waited_ns)
 
 
 cdef int copy(uint8_t *into, size_t room, bytes data, str what) except -1:

@@ -76,6 +76,7 @@ def register(commands: Any) -> None:
         default=True,
         help="compare what is read with what was written (yes)",
     )
+    add("--seed", type=_seed, metavar="N", help="the same places and data each time (random)")
     add("-I", "--source", metavar="ADDR", help="rdma: from this address of this host")
     add(
         "--via",
@@ -101,6 +102,12 @@ def _number(text: str) -> float:
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return value
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return int(text)
 
 
 def _ramp(text: str) -> float:
@@ -144,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
             file_bytes=args.file_size,
             verify=args.verify,
             directory=args.dir,
+            seed=args.seed,
         )
     except PlanError as error:
         args.wrong_use(str(error))

@@ -74,23 +74,48 @@ class SessionResult:
     """One session, as long as it ran."""
 
     number: int
-    operations: int
+    id: bytes
+    counters: Counters
     seconds: float
-    errors: int
     latency: Latency
     words: str  #: what went wrong first
 
     @classmethod
-    def of(cls, number: int, figures: SessionFigures, end_ns: int) -> SessionResult:
+    def of(
+        cls, number: int, session_id: bytes, figures: SessionFigures, end_ns: int
+    ) -> SessionResult:
         seconds = (end_ns - figures.began_ns) * _S if figures.began_ns else 0.0
         return cls(
-            number,
-            _operations(figures.counters),
-            seconds,
-            figures.counters.errors,
-            figures.latency,
-            named(figures.words),
+            number, session_id, figures.counters, seconds, figures.latency, named(figures.words)
         )
+
+    @property
+    def operations(self) -> int:
+        return _operations(self.counters)
+
+    @property
+    def errors(self) -> int:
+        return self.counters.errors
+
+    def as_json(self) -> dict[str, Any]:
+        """filled: WRITEs before it began, which are part of nothing else."""
+        counters = self.counters
+        return {
+            "session": self.number,
+            "id": self.id.hex(),
+            "operations": self.operations,
+            "reads": counters.reads,
+            "writes": counters.writes,
+            "bytes": _bytes(counters),
+            "bytes_read": counters.read_bytes,
+            "bytes_written": counters.written_bytes,
+            "filled": counters.fills,
+            "bytes_filled": counters.filled_bytes,
+            "operations_per_s": round(self.operations_per_s, 1),
+            "latency_us": percentiles_us(self.latency),
+            "errors": self.errors,
+            **({"first_error": self.words} if self.words else {}),
+        }
 
     @property
     def operations_per_s(self) -> float:
@@ -178,15 +203,5 @@ class Result:
             "not_begun": self.late,
             "refused": list(self.refused),
             "lost": list(self.lost),
-            "sessions": [
-                {
-                    "session": one.number,
-                    "operations": one.operations,
-                    "operations_per_s": round(one.operations_per_s, 1),
-                    "latency_us": percentiles_us(one.latency),
-                    "errors": one.errors,
-                    **({"first_error": one.words} if one.words else {}),
-                }
-                for one in self.sessions
-            ],
+            "sessions": [one.as_json() for one in self.sessions],
         }

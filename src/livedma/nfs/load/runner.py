@@ -63,6 +63,7 @@ class _State:
 
     files: list[File] = field(default_factory=list)
     sessions: list[tuple[int, bytes]] = field(default_factory=list)  # connection, id
+    ids: dict[int, bytes] = field(default_factory=dict)  # by their numbers in the load
     refused: list[str] = field(default_factory=list)
 
 
@@ -159,16 +160,17 @@ class Runner:
         state.files.append(file)
         stateid = Encoder()
         file.stateid.encode(stateid)
-        self._load.add_session(
+        added = self._load.add_session(
             link,
             session_id=handed.session_id,
             sequences=[slot.sequence - 1 for slot in handed.slots],
             handle=file.handle,
             stateid=bytes(stateid),
             credential=self._credential_bytes,
-            seed=secrets.randbits(64),
+            seed=plan.session_seed(number),
             file_bytes=plan.file_bytes,
         )
+        state.ids[added] = handed.session_id
 
     async def _try_add(self, client: Client, number: int) -> None:
         try:
@@ -252,7 +254,8 @@ class Runner:
             seconds=max((end_ns - last.began_ns) * 1e-9, 1e-9),
             counters=last.counters,
             sessions=tuple(
-                SessionResult.of(i, self._load.session(i), end_ns) for i in range(last.sessions)
+                SessionResult.of(number, session_id, self._load.session(number), end_ns)
+                for number, session_id in sorted(self._state.ids.items())
             ),
             statuses={_status_name(*key): count for key, count in last.statuses.items()},
             cpu_s=cpu_s,
