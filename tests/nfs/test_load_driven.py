@@ -34,15 +34,8 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def driver(export: Path) -> Iterator[Driver]:
     command = ["livedma", "load", SERVER, "--sessions=6", "--size=4096", "--driven", "--json"]
-    with subprocess.Popen(
-        [*command, "--seconds=60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            found = Driver(process)
-            found.wait_ready()
-            yield found
-        finally:
-            process.kill()
+    with Driver([*command, "--seconds=60"]) as found:
+        yield found
 
 
 def test_sessions_are_added_to_those_that_run(driver: Driver, export: Path) -> None:

@@ -1,4 +1,4 @@
-"""A load that is driven: `livedma load --driven` in a process of its own, and orders to it."""
+"""A load that is driven: `livedma load --driven`, orders to it, and what came of each."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ import json
 import queue
 import subprocess
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from livedma.errors import LabError
+from livedma.lab.performers import Process
 
 __all__ = ["Driver"]
 
-_END_S = 30.0
+_READY_S = 60.0
+_END_S = 60.0
 
 
-class Driver:
-    """Speaks to a load whose standard input and output are pipes. Does not end it by itself."""
+class Driver(Process):
+    """Is there as soon as the load is connected. Raises LabError when it fails."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, command: Sequence[str]) -> None:
+        super().__init__(command, "the load", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="load's answers", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name=self.name, daemon=True)
+        self._reader.start()
+        try:
+            self._next(_READY_S)
+        except BaseException:
+            self.close()
+            raise
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -29,18 +38,14 @@ class Driver:
             self._lines.put(line)
         self._lines.put(None)
 
-    def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Until it is connected."""
-        self._next(timeout_s)
-
     def ask(self, order: str, timeout_s: float = 60.0) -> dict[str, Any]:
-        """What came of an order. Raises LabError."""
+        """What came of an order."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{order}\n")
             self._process.stdin.flush()
         except OSError:
-            raise LabError(f"the load has ended before {order!r}{self._why()}") from None
+            raise LabError(f"the load had ended before {order!r}") from None
         found = self._next(timeout_s)
         if "error" in found:
             raise LabError(f"{order!r}: {found['error']}")
@@ -50,19 +55,23 @@ class Driver:
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
-            raise LabError(f"the load says nothing for {timeout_s:g} s") from None
+            raise LabError(f"the load said nothing for {timeout_s:g} s") from None
         if line is None:
-            raise LabError(f"the load has ended{self._why()}")
+            raise LabError(f"the load has ended with {self._process.wait(_END_S)}")
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def _why(self) -> str:
-        return f" with {code}" if (code := self._process.poll()) is not None else ""
-
     def finish(self) -> dict[str, Any]:
-        """Ends the orders; the total."""
+        """Ends the orders, and with them the load: its total."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         total = self._next(_END_S)
         self._process.wait(_END_S)
         return total
+
+    def close(self) -> None:
+        super().close()
+        self._reader.join(_END_S)
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()

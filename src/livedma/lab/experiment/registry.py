@@ -6,10 +6,11 @@ from livedma.lab.experiment.design import Experiment
 from livedma.lab.experiment.pages import Pages
 from livedma.lab.experiment.paging import Paging
 from livedma.lab.experiment.pool import Pools
+from livedma.lab.experiment.ramp import Ramp
 
 __all__ = ["EXPERIMENTS", "by_name"]
 
-EXPERIMENTS: tuple[Experiment, ...] = (Pools(), Paging(), Pages())
+EXPERIMENTS: tuple[Experiment, ...] = (Pools(), Paging(), Pages(), Ramp())
 
 
 def by_name(name: str) -> Experiment:
