@@ -40,15 +40,22 @@ class Driver(Process):
 
     def ask(self, order: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """What came of an order."""
+        self.order(order)
+        return self.answer(timeout_s)
+
+    def order(self, order: str) -> None:
+        """Without waiting; `answer` is the next."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{order}\n")
             self._process.stdin.flush()
         except OSError:
             raise LabError(f"the load had ended before {order!r}") from None
+
+    def answer(self, timeout_s: float) -> dict[str, Any]:
         found = self._next(timeout_s)
         if "error" in found:
-            raise LabError(f"{order!r}: {found['error']}")
+            raise LabError(f"the load says: {found['error']}")
         return found
 
     def _next(self, timeout_s: float) -> dict[str, Any]:

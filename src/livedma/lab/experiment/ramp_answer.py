@@ -155,7 +155,7 @@ def _knee(main: Runs) -> Iterator[str]:
             speed, late = (here.median(m, sessions=more) for m in ("bytes_per_s", "p99_us"))
             yield (
                 f"Under static, bandwidth follows the sessions up to {less}; with {more} it is "
-                f"{quantity(speed, 'bytes_per_s')} ({_range(gain)} as much), p99 "
+                f"{quantity(speed, 'bytes_per_s')}, {_range(gain)} of that, with a p99 of "
                 f"{quantity(late, 'us')}."
             )
             return
