@@ -105,7 +105,9 @@ class TestAnswer:
 
     def test_where_static_ends(self) -> None:
         (said,) = [one for one in answer(runs()) if one.startswith("Under static")]
-        assert "follows the sessions up to 32; with 64 it is 187 MB/s, 1x (1x to 1x) of that" in said
+        assert (
+            "follows the sessions up to 32; with 64 it is 187 MB/s, 1x (1x to 1x) of that" in said
+        )
 
     def test_without_static_there_is_nothing_to_compare_with(self) -> None:
         assert answer(runs(("extend",))) == ["Too little was measured for an answer."]

@@ -117,6 +117,12 @@ def register(commands: Any) -> None:
         default=0.0,
         help="make each access to data take so long, say 5ms: a slow disk, for the lab",
     )
+    add(
+        "--store-width",
+        metavar="N",
+        type=units.positive,
+        help="and let no more than N of them be under way: a disk that can be saturated",
+    )
     parser.set_defaults(run=run, wrong_use=parser.error)
 
 
@@ -172,6 +178,7 @@ def _config(args: argparse.Namespace) -> Config:
         anonymous_gid=args.anonymous[1],
         slots=args.slots,
         store_delay_s=args.store_delay,
+        store_width=args.store_width or 0,
     )
 
 

@@ -85,6 +85,15 @@ class Server(Process):
             time.sleep(_LOOK_S)
         raise LabError(f"the server did not answer in {_START_S:g} s")
 
+    def ask(self, do: str, **parameters: object) -> Any:
+        """Through its control socket; LabError with its last words if it has ended."""
+        try:
+            return self.control.ask(do, **parameters)
+        except ControlError:
+            if self.is_running:
+                raise
+            raise LabError(f"the server has ended: {_last_words(self.log)}") from None
+
     @property
     def log(self) -> str:
         """What it has said so far."""

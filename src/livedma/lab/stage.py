@@ -25,7 +25,7 @@ from livedma.errors import LabError
 from livedma.lab.driver import Driver
 from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.performers import Load, Server
-from livedma.lab.wire import Rule, wired_hosts
+from livedma.lab.wire import Rule, wire_name, wired_hosts
 
 __all__ = ["Stage"]
 
@@ -56,7 +56,9 @@ class Stage:
         self._hosts: tuple[Host, Host] | None = None
         self.refusal: str | None = None  #: why the hosts are no namespaces, if they were asked for
         self._server_cores, self._load_cores = _halves(sorted(os.sched_getaffinity(0)))
+        self._server_number = 0
         with contextlib.ExitStack() as stack:
+            keeper = stack.enter_context(_Keeper())
             if isolated or rules or (isolated is None and os.geteuid() == 0):
                 try:
                     self._hosts = stack.enter_context(_hosts(rules))
@@ -65,15 +67,18 @@ class Stage:
                     if isolated or rules:
                         raise LabError(self.refusal) from None
             if self._hosts is not None:
+                for host in self._hosts:
+                    keeper.remember("ip", "netns", "delete", host.name)
+                if rules:
+                    keeper.remember("ip", "netns", "delete", wire_name())
                 self.server_address, self.client_address = (host.ipv4 for host in self._hosts)
             else:
                 self.server_address, self.client_address = _loopback_addresses()
             self.directory = _directory(on_disk)
+            keeper.remember("rm", "-rf", str(self.directory))
             stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
             self.export = self.directory / "export"
             self.export.mkdir()
-            self._server_number = 0
-            stack.enter_context(self._kept())
             self._stack = stack.pop_all()
 
     @property
@@ -113,24 +118,6 @@ class Stage:
         command += [sys.executable, "-m", "livedma.cli", *argv]
         return self._hosts[host].command(*command) if self._hosts is not None else command
 
-    @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
-        """A process that clears the stage when this one is gone, whatever it was killed by."""
-        lines = ["read -r _", f"rm -rf {shlex.quote(str(self.directory))}"]
-        lines += [f"ip netns delete {host.name}" for host in self._hosts or ()]
-        with subprocess.Popen(
-            ["sh", "-c", "; ".join(lines)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as keeper:
-            try:
-                yield
-            finally:
-                keeper.kill()
-                keeper.wait(_KEEPER_END_S)
-
     def close(self) -> None:
         """Ends what runs and removes everything."""
         self._stack.close()
@@ -140,6 +127,32 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Keeper:
+    """A process that clears up when this one is gone, whatever it was killed by."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            ["sh", "-c", 'while read -r line; do todo="$line; $todo"; done; eval "$todo"'],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+            bufsize=1,
+        )
+
+    def remember(self, *command: str) -> None:
+        """To be done, the last first; when all is well it was done already, and harms nobody."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(shlex.join(command) + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=_KEEPER_END_S)
 
 
 def _halves(cores: list[int]) -> tuple[str, str]:

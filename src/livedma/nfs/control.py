@@ -9,11 +9,13 @@ Requests on one connection are answered in their order. Only the server's own us
 from __future__ import annotations
 
 import contextlib
+import errno
 import inspect
 import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +27,8 @@ __all__ = ["Control", "ControlError", "ControlServer"]
 LINE_MOST = 1 << 16
 CONNECTIONS_MOST = 32
 _PATIENCE_S = 30.0
+_AGAIN_S = 0.1
+_FOR_A_WHILE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 Method = Callable[..., object]
 
@@ -38,7 +42,7 @@ class ControlServer:
 
     def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
         self.path = path
-        self._methods = methods
+        self._methods = dict(methods)
         self._places = threading.BoundedSemaphore(CONNECTIONS_MOST)
         self._lock = threading.Lock()
         self._peers: set[socket.socket] = set()
@@ -47,12 +51,19 @@ class ControlServer:
         self._thread = threading.Thread(target=self._accept, name="control", daemon=True)
         self._thread.start()
 
+    def add(self, methods: Mapping[str, Method]) -> None:
+        """More of them, from now on."""
+        self._methods = {**self._methods, **methods}
+
     def _accept(self) -> None:
         while True:
             try:
                 peer, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno not in _FOR_A_WHILE:
+                    return
+                time.sleep(_AGAIN_S)
+                continue
             if not self._places.acquire(blocking=False):
                 with peer, contextlib.suppress(OSError):
                     peer.sendall(_line({"error": f"{CONNECTIONS_MOST} are connected already"}))

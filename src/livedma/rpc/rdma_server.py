@@ -109,7 +109,6 @@ class RdmaConnection:
             inline_bytes=options.inline_bytes,
             buffer_bytes=options.buffer_bytes,
             credits_begin=options.credits,
-            credits_max=options.credits_max,
         )
 
     def accept(self, request: cm.Request) -> None:
@@ -175,8 +174,37 @@ class RdmaConnection:
             raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
         endpoint = self.endpoint
         if endpoint is not None:
-            self.memory.make_ready_for(value)
-            endpoint.credits = value
+            if value > endpoint.credits:
+                self.memory.make_ready_for(value)
+                endpoint.credits = value
+            else:
+                endpoint.credits = value
+                self.memory.make_ready_for(value)
+
+    @property
+    def credits_max(self) -> int:
+        """What credits may be raised to."""
+        return self._server.options.credits_max
+
+    @property
+    def server(self) -> str:
+        """The address at which it came."""
+        return self._server.device.address
+
+    @property
+    def qpns(self) -> tuple[int, int]:
+        """Numbers of its queue pairs: the server's, the peer's; 0 as long as it is not there."""
+        endpoint, connection = self.endpoint, self._cm
+        return (
+            0 if endpoint is None else endpoint.qp.number,
+            0 if connection is None else connection.remote_qpn,
+        )
+
+    def moved(self, read_bytes: int, written_bytes: int) -> None:
+        """A call that Python answers has read or written so much of files."""
+        endpoint = self.endpoint
+        if endpoint is not None:
+            endpoint.moved(read_bytes, written_bytes)
 
     def statistics(self) -> dict[str, Any]:
         """What the endpoint counts: credits, calls, bytes, errors by kind; waits are (count, sum,

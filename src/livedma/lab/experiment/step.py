@@ -183,9 +183,7 @@ class _Watch:
 
 def _by_hand(trial: Trial) -> Iterator[tuple[Point, Measures]]:
     trial.have_sessions(_SHORT)
-    (number,) = (
-        one["number"] for one in trial.control.ask("connections") if one["kind"] == "rdma"
-    )
+    (number,) = (one["number"] for one in trial.control.ask("connections") if one["kind"] == "rdma")
     neighbour = trial.stage.drive("--sessions=4", "--depth=4", "--size=4096", "--seconds=600")
     neighbour.ask("sessions 4")
     time.sleep(_REST_S)

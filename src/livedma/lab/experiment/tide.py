@@ -90,7 +90,9 @@ class Tides(Experiment):
 
     def points(self, form: Form) -> list[Point]:
         self.tide = _QUICK if form == "quick" else _FULL
-        return [{"policy": policy} for policy in ("extend", "static")[: 1 if form == "quick" else 2]]
+        return [
+            {"policy": policy} for policy in ("extend", "static")[: 1 if form == "quick" else 2]
+        ]
 
     def run(self, point: Point) -> Measures:
         return self.rows(point)[-1][1]

@@ -1,0 +1,80 @@
+"""Maps the next part of the same window: no new connection, nothing moves.
+
+More memory helps only if calls may come for it, so credits, with their Receives, and slots grow
+with it. Where one of those is the limit, it grows alone.
+"""
+
+from __future__ import annotations
+
+from livedma.control.limits import Diagnosis, Limit
+from livedma.control.plan import (
+    Action,
+    Demand,
+    Extend,
+    NoRoom,
+    Plan,
+    Room,
+    SetCredits,
+    SetSlots,
+)
+from livedma.control.sizing import credits_for, relaxed, short_of_slots, step_bytes
+from livedma.control.words import size
+from livedma.monitor.snapshot import Connection, Inside, Snapshot
+
+__all__ = ["ExtendPolicy", "plan_credits", "plan_slots"]
+
+
+class ExtendPolicy:
+    name = "extend"
+    may_refuse = True
+
+    def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        connection = snapshot.connection(diagnosis.connection)
+        if connection is None or connection.inside is None:
+            return None
+        match diagnosis.limit:
+            case Limit.MEMORY:
+                return _plan_memory(connection.number, connection.inside, snapshot, room)
+            case Limit.CREDITS:
+                return plan_credits(connection, connection.inside)
+            case Limit.SLOTS:
+                return plan_slots(snapshot, connection.number)
+        return None
+
+    def relax(self, connection: Connection, demand: Demand) -> Plan | None:
+        return relaxed(connection, demand)
+
+
+def _plan_memory(number: int, inside: Inside, snapshot: Snapshot, room: Room) -> Plan | NoRoom:
+    length = step_bytes(inside, room)
+    if not length:
+        return _no_room(inside, room)
+    wanted = credits_for(inside.buffers + length // inside.buffer_bytes, inside)
+    slots = short_of_slots(snapshot, number)
+    reason = f"map {size(length)} more, credits {inside.credits} -> {wanted}"
+    if slots:
+        reason += f", more slots for {len(slots)} sessions"
+    return Plan((Extend(number, length, wanted, slots),), reason)
+
+
+def _no_room(inside: Inside, room: Room) -> NoRoom:
+    if room.budget_bytes is not None and room.budget_bytes < inside.room_bytes:
+        return NoRoom(f"{size(max(room.budget_bytes, 0))} are left of this host's DMA memory")
+    return NoRoom(f"all of its window of {size(inside.window_bytes)} is mapped")
+
+
+def plan_credits(connection: Connection, inside: Inside) -> Plan | None:
+    """Twice as many, as far as the peer has asked for them."""
+    wanted = min(2 * inside.credits, inside.credits_max)
+    if connection.credits_asked:
+        wanted = min(wanted, connection.credits_asked)
+    if wanted <= inside.credits:
+        return None
+    reason = f"credits {inside.credits} -> {wanted}"
+    return Plan((SetCredits(connection.number, wanted),), reason)
+
+
+def plan_slots(snapshot: Snapshot, connection: int) -> Plan | None:
+    short = short_of_slots(snapshot, connection)
+    actions: tuple[Action, ...] = tuple(SetSlots(one, slots) for one, slots in short.items())
+    return Plan(actions, f"twice the slots for {len(short)} sessions") if short else None

@@ -1,0 +1,116 @@
+"""Carries out actions on a live server, each as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from livedma.control.plan import Action, Extend, Migrate, SetCredits, SetSlots, Shrink, Spread
+from livedma.control.words import size
+from livedma.errors import LivedmaError
+
+if TYPE_CHECKING:
+    from livedma.nfs.service import NfsService
+    from livedma.nfs.sessions import Session
+    from livedma.rpc.rdma_server import RdmaConnection
+
+__all__ = ["Hands", "Outcome", "ServiceHands"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """text: what was done, in figures. undo: what takes it back; nothing, if that is impossible."""
+
+    text: str
+    undo: tuple[Action, ...] = field(default=())
+
+
+class Hands(Protocol):
+    """May raise anything: then nothing has changed."""
+
+    def carry_out(self, action: Action) -> Outcome: ...
+
+    def refuse_sessions(self, is_refused: bool) -> None: ...
+
+
+class ServiceHands:
+    """Those of a server in this process."""
+
+    def __init__(self, service: NfsService) -> None:
+        self._service = service
+
+    def carry_out(self, action: Action) -> Outcome:
+        match action:
+            case Extend():
+                return self._extend(action)
+            case Shrink():
+                return self._shrink(action)
+            case SetCredits():
+                return self._set_credits(action)
+            case SetSlots():
+                return self._set_slots(action)
+            case Spread() | Migrate():
+                raise LivedmaError("this server cannot ask its clients for another connection")
+
+    def refuse_sessions(self, is_refused: bool) -> None:
+        self._service.server.sessions.refuse = lambda: is_refused
+
+    def _extend(self, action: Extend) -> Outcome:
+        """Credits first: their Receives take a part of the window, too, and it may be its last."""
+        connection = self._connection(action.connection)
+        before, mapped = connection.credits, connection.memory.window.linked
+        connection.credits = max(before, action.credits)
+        try:
+            added = connection.memory.extend(action.bytes)
+        except BaseException:
+            connection.credits = before
+            raise
+        undo: list[Action] = [Shrink(action.connection, added, before)]
+        for session, slots in action.slots.items():
+            with contextlib.suppress(LivedmaError):  # it has ended meanwhile
+                undo += self._set_slots(SetSlots(session, slots)).undo
+        text = (
+            f"mapped {size(mapped)} -> {size(connection.memory.window.linked)}, "
+            f"{connection.memory.buffers} buffers, {connection.credits} credits"
+        )
+        return Outcome(text, tuple(undo))
+
+    def _shrink(self, action: Shrink) -> Outcome:
+        connection = self._connection(action.connection)
+        before = connection.credits
+        connection.credits = min(before, action.credits)
+        try:
+            length = connection.memory.shrink(action.bytes)
+        except BaseException:
+            connection.credits = before
+            raise
+        text = f"{size(length)} go as they become free, {connection.credits} credits"
+        return Outcome(text, (Extend(action.connection, length, before),))
+
+    def _set_credits(self, action: SetCredits) -> Outcome:
+        connection = self._connection(action.connection)
+        before = connection.credits
+        connection.credits = action.credits
+        undo = SetCredits(action.connection, before)
+        return Outcome(f"{action.credits} credits", (undo,))
+
+    def _set_slots(self, action: SetSlots) -> Outcome:
+        session = self._session(action.session)
+        before = session.slots.target
+        wanted = min(action.slots, self._service.server.config.slots_most)
+        session.set_slots(wanted)
+        return Outcome(f"{wanted} slots", (SetSlots(action.session, before),))
+
+    def _connection(self, number: int) -> RdmaConnection:
+        for server in self._service.rdma:
+            for connection in server.connections:
+                if connection.number == number and connection.endpoint is not None:
+                    return connection
+        raise LivedmaError(f"connection {number} has ended")
+
+    def _session(self, name: str) -> Session:
+        for session in self._service.server.sessions.all():
+            if session.id.hex() == name:
+                return session
+        raise LivedmaError(f"session {name} has ended")

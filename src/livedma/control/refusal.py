@@ -1,0 +1,52 @@
+"""Whether new sessions are refused: while there is no memory for those that are there."""
+
+from __future__ import annotations
+
+from livedma.monitor.snapshot import Connection
+
+__all__ = ["Refusal", "waiting_share"]
+
+_BEGIN_SHARE, _END_SHARE = 0.5, 0.25  # of latency that is waiting
+_BEGIN_S, _END_S = 0.5, 2.0  # for so long
+_FULL = 0.97  # some are always on their way
+
+
+def waiting_share(connection: Connection) -> float:
+    """Of the time that calls take, how much is waiting for a buffer or for a credit.
+
+    Who has all its credits in use has more to ask for: the rest of what it asked for waits at the
+    client, where the server does not see it.
+    """
+    inside, latency = connection.inside, connection.latency
+    if inside is None:
+        return 0.0
+    here = inside.memory_waits.sum_ns / latency.sum_ns if latency.sum_ns else 0.0
+    granted, asked = connection.credits_granted, connection.credits_asked
+    is_full = granted > 0 and connection.in_flight >= _FULL * granted
+    there = 1 - granted / asked if is_full and asked > granted else 0.0
+    return min(here + (1 - here) * there, 1.0)
+
+
+class Refusal:
+    """A switch with hysteresis, in time and in how bad it has to be."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._since_s: float | None = None  # that it should be otherwise
+
+    def see(self, at_s: float, share: float | None) -> bool:
+        """share: the largest of those connections that can have no more memory; None: all can.
+
+        Whether it has changed.
+        """
+        threshold = _END_SHARE if self.is_on else _BEGIN_SHARE
+        should_be_on = share is not None and share >= threshold
+        if should_be_on == self.is_on:
+            self._since_s = None
+            return False
+        if self._since_s is None:
+            self._since_s = at_s
+        if at_s - self._since_s < (_END_S if self.is_on else _BEGIN_S):
+            return False
+        self.is_on, self._since_s = should_be_on, None
+        return True

@@ -1,0 +1,69 @@
+"""Whether something that is given more to do at a time does more, or only takes longer for each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["Saturation"]
+
+_STEPS = 2  # of numbers at a time, to a power of two
+_MIXED = 0.3  # of the newest observation
+_SEEN_OFTEN = 3
+_FEWER = 1.6  # times as many now as then
+_AS_MUCH = 0.85  # of what it does now
+
+
+@dataclass(slots=True)
+class _Seen:
+    at_a_time: float
+    per_s: float
+    times: int = 1
+
+
+class Saturation:
+    """Remembers how much was done with how many at a time; like is compared with like (`kind`).
+
+    What takes a constant time does twice as much with twice as many at a time. What has done the
+    same with fewer is saturated: all more does is wait in it.
+    """
+
+    _KINDS_MOST = 32
+
+    def __init__(self) -> None:
+        self._seen: dict[object, dict[int, _Seen]] = {}
+
+    def observe(self, kind: object, at_a_time: float, per_s: float) -> None:
+        if at_a_time <= 0 or per_s <= 0:
+            return
+        if kind not in self._seen and len(self._seen) >= self._KINDS_MOST:
+            del self._seen[next(iter(self._seen))]
+        table = self._seen.setdefault(kind, {})
+        step = round(_STEPS * math.log2(at_a_time))
+        seen = table.get(step)
+        if seen is None:
+            table[step] = _Seen(at_a_time, per_s)
+            return
+        seen.at_a_time += _MIXED * (at_a_time - seen.at_a_time)
+        seen.per_s += _MIXED * (per_s - seen.per_s)
+        seen.times += 1
+
+    def did_as_much_with(self, kind: object, at_a_time: float, per_s: float) -> float | None:
+        """The least number at a time that was enough for what is done now; None: it needs all."""
+        enough = [
+            seen.at_a_time
+            for seen in self._seen.get(kind, {}).values()
+            if seen.times >= _SEEN_OFTEN
+            and seen.at_a_time * _FEWER <= at_a_time
+            and seen.per_s >= _AS_MUCH * per_s
+        ]
+        return min(enough, default=None)
+
+    def has_grown(self, kind: object, at_a_time: float, per_s: float) -> bool:
+        """Whether fewer at a time were seen, and did less in proportion."""
+        fewer = [
+            seen
+            for seen in self._seen.get(kind, {}).values()
+            if seen.times >= _SEEN_OFTEN and seen.at_a_time * _FEWER <= at_a_time
+        ]
+        return bool(fewer) and self.did_as_much_with(kind, at_a_time, per_s) is None

@@ -1,0 +1,86 @@
+"""How much memory and how many credits a connection should have: the arithmetic of policies."""
+
+from __future__ import annotations
+
+from livedma.control.plan import Action, Demand, Plan, Room, SetCredits, Shrink
+from livedma.control.words import size
+from livedma.monitor.snapshot import Connection, Inside, Snapshot
+
+__all__ = ["bytes_per_credit", "credits_for", "relaxed", "short_of_slots", "step_bytes"]
+
+_MARGIN_PART = 8  # one credit in so many is on its way, or for a call that needs no buffer
+_MARGIN_LEAST = 8
+_SPARE_PART = 4  # so much more than was needed stays when memory is taken back
+
+
+def credits_for(buffers: int, inside: Inside) -> int:
+    """So many that buffers run out before credits do; never fewer than there are."""
+    wanted = buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST)
+    return max(inside.credits, min(wanted, inside.credits_max))
+
+
+def bytes_per_credit(inside: Inside) -> int:
+    """For the Receive and the reply behind a credit: what is mapped and not for data."""
+    others = inside.mapped_bytes - inside.buffers * inside.buffer_bytes
+    return max(others, 0) // max(inside.credits, 1)
+
+
+def step_bytes(inside: Inside, room: Room) -> int:
+    """For data, in whole buffers: as much as was there at first, or what is left with the credits
+    that it takes. 0: nothing is left.
+    """
+    per_buffer = inside.buffer_bytes
+    wanted = max(inside.first_bytes // per_buffer, 1)
+    left = inside.room_bytes if room.budget_bytes is None else room.budget_bytes
+    left = max(min(inside.room_bytes, left), 0)
+    each = bytes_per_credit(inside)
+    buffers = min(wanted, left // per_buffer)
+    while buffers > 0:
+        more_credits = credits_for(inside.buffers + buffers, inside) - inside.credits
+        if buffers * per_buffer + more_credits * each <= left:
+            break
+        buffers -= 1
+    return buffers * per_buffer
+
+
+def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
+    """Twice the slots for those sessions of a connection that used all that they have."""
+    return {
+        one.id: 2 * one.inside.slots_target
+        for one in snapshot.sessions
+        if connection in one.connections
+        and one.inside is not None
+        and one.inside.slots_used_most >= one.inside.slots_target > 0
+    }
+
+
+def relaxed(connection: Connection, demand: Demand) -> Plan | None:
+    """Takes back what was not needed, down to what was there at first."""
+    inside = connection.inside
+    if inside is None:
+        return None
+    spared = _spared_buffers(inside, demand)
+    buffers = inside.buffers - spared
+    fewest = max(buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST), demand.first_credits)
+    wanted = min(fewest, inside.credits)
+    action: Action
+    if spared:
+        length = spared * inside.buffer_bytes
+        action = Shrink(connection.number, length, wanted)
+        said = f"give {size(length)} back"
+    elif wanted < inside.credits and demand.calls <= wanted * 3 // 4:
+        action = SetCredits(connection.number, wanted)
+        said = f"credits {inside.credits} -> {wanted}"
+    else:
+        return None
+    return Plan((action,), f"{said}: {demand.buffers} of {inside.buffers} buffers were needed")
+
+
+def _spared_buffers(inside: Inside, demand: Demand) -> int:
+    """Worth the trouble only by half of a step, or if all that was added can go."""
+    first = inside.first_bytes - demand.first_credits * bytes_per_credit(inside)
+    added = inside.buffers - max(first // inside.buffer_bytes, 1)
+    needed = demand.buffers + max(demand.buffers // _SPARE_PART, _MARGIN_LEAST)
+    spared = min(inside.buffers - needed, added)
+    half_a_step = inside.first_bytes // inside.buffer_bytes // 2
+    return spared if spared > 0 and (spared >= half_a_step or spared == added) else 0
