@@ -1,4 +1,4 @@
-"""How quickly memory comes when it is short, and what the step costs those who did not ask for it."""
+"""How soon memory comes when it is short, and what the step costs those who did not ask for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Steps(Experiment):
     limits = (
         "The neighbour's longest request also grows by whatever this machine does meanwhile: that "
         "is why each step has a time without one beside it, and the difference is what counts.",
-        "Memory is mapped by a software device; what a kernel's or a NIC's tables take is not here.",
+        "Memory is mapped by a software device: what a kernel or a NIC takes for its tables is not "
+        "here.",
     )
     point_limit_s = 120.0
 
@@ -79,6 +80,7 @@ class Steps(Experiment):
     def rows(self, point: Point) -> list[tuple[Point, Measures]]:
         by_hand = point["by"] == HAND
         with Trial(_SITUATION, "static" if by_hand else "extend", sessions=_SHORT) as trial:
+            found: list[tuple[Point, Measures]]
             found = list(_by_hand(trial)) if by_hand else [({"step": 0}, _by_controller(trial))]
             trial.finish()
         return found
@@ -129,11 +131,11 @@ def _by_controller(trial: Trial) -> Measures:
     time.sleep(_REST_S * 2)
     trial.events()
     before = trial.state()
-    threads = _Watch(trial, before.buffers)
+    watch = _Watch(trial, before.buffers)
     trial.load.order(f"sessions {_SHORT}")
-    threads.watch(_ACT_LIMIT_S)
+    watch.until_used(_ACT_LIMIT_S)
     trial.load.answer(60.0)
-    return threads.measures()
+    return watch.measures()
 
 
 class _Watch:
@@ -144,7 +146,7 @@ class _Watch:
         self._waiting_s: float | None = None
         self._used_s: float | None = None
 
-    def watch(self, limit_s: float) -> None:
+    def until_used(self, limit_s: float) -> None:
         end_s = time.monotonic() + limit_s
         while time.monotonic() < end_s:
             self._look()

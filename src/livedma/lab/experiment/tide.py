@@ -203,7 +203,8 @@ def _told(policy: str, rows: list[Row]) -> str:
         f"Under {policy}, memory went from {quantity(first, 'bytes')} to "
         f"{quantity(max(mapped), 'bytes')} and ended at {times(mapped[-1] / first)} of what it was "
         f"{'(back)' if is_back else '(NOT back)'}: {amount(last['extensions'], 'extension')}, "
-        f"{last['shrinks']} times given back, {last['undos']} undone in {rows[-1].point['at_s']} s; "
+        f"{last['shrinks']} times given back, {last['undos']} undone, in "
+        f"{rows[-1].point['at_s']} s; "
         f"it turned {turns} times, the tide {tides} times ({'calm' if is_calm else 'NOT calm'}); "
         f"{amount(int(sum(series('errors'))), 'error')}."
     )
