@@ -53,6 +53,7 @@ class Pipe:
     window_bytes: int = 16 * MIB
     first_bytes: int = 4 * MIB
     slots: int = 1024
+    slots_asked: int = 1024
     credits_max: int = 1024
 
     @property
@@ -168,7 +169,7 @@ class Plant:
             0,
             connection.latency,
             connection.in_flight,
-            InsideSession(pipe.slots, pipe.slots, connection.in_flight, 0, 0),
+            InsideSession(pipe.slots, pipe.slots, connection.in_flight, 0, 0, pipe.slots_asked),
         )
 
     def carry_out(self, action: Action) -> Outcome:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage_model import Model
 
@@ -39,6 +39,7 @@ class Situation:
     store_spread: float
     store_width: int
     way_s: float
+    wire_s: float
     client_s: float
     loss: float
     retry_s: float
@@ -54,6 +55,7 @@ class Situation:
             credits_=self.credits, buffers=self.buffers, sends=self.sends, size=self.size
         )
         link.way.seconds, link.way.loss, link.way.retry_s = self.way_s, self.loss, self.retry_s
+        link.way.wire_s = self.wire_s
         link.client_s = self.client_s
         link.asked = self.sessions * self.depth
         for number in range(self.sessions):
@@ -62,6 +64,29 @@ class Situation:
                 lambda: link.add_session(self.depth, self.slots, self.asked) and None,
             )
         return model
+
+    def relieved_of(self, limit: Limit) -> Situation:
+        """The same with half as much again of what is a limit, or of what the client wants."""
+        more = 1.5
+        changes: dict[Limit, dict[str, float]] = {
+            Limit.NOTHING: {"sessions": math.ceil(more * self.sessions)},
+            Limit.MEMORY: {"buffers": math.ceil(more * self.buffers)},
+            Limit.CREDITS: {"credits": math.ceil(more * self.credits)},
+            Limit.SLOTS: {"slots": math.ceil(more * self.slots)},
+            Limit.SEND_QUEUE: {"sends": math.ceil(more * self.sends)},
+            Limit.STORAGE: {"store_width": math.ceil(more * self.store_width)},
+            Limit.CPU: {"cpu_s": self.cpu_s / more},
+            Limit.NETWORK: {"loss": self.loss / more},
+            Limit.PEER: {"client_s": self.client_s / more},
+        }
+        return replace(self, **changes[limit])  # type: ignore[arg-type]
+
+    def operations_per_s(self) -> float:
+        """When all sessions are there."""
+        settled = [one for one in self.snapshots() if self.is_settled(one)]
+        return sum(one.connections[0].operations for one in settled) / (
+            sum(one.interval_s for one in settled)
+        )
 
     def snapshots(self, source: Source = "server") -> Iterator[Snapshot]:
         model = self.model(source)
@@ -90,8 +115,11 @@ def situation(truth: Limit, seed: int) -> Situation:
     whole_s = hold_s + way_s + cpu_s / 2
     buffers = round(per_s * margin(Limit.MEMORY) * hold_s)
     credits_ = round(per_s * margin(Limit.CREDITS) * whole_s)
-    retry_s = longest_s * chance.uniform(0.2, 1)
-    rare = chance.choice((0.0, 0.0, 1e-4))
+    retry_s = chance.uniform(3, 10) / per_s
+    loss = chance.choice((0.0, 0.0, 1e-4))
+    wire_s = cpu_s * chance.uniform(0.1, 0.5)
+    if truth is Limit.NETWORK:
+        loss = (1 / per_s - wire_s) / retry_s
     depth = chance.choice((1, 2, 3, 4, 8, 16))
     slots = asked = depth if chance.random() < 0.7 else 64  # as the kernel's client asks
     wanted = per_s * margin(Limit.NOTHING) * whole_s
@@ -106,6 +134,9 @@ def situation(truth: Limit, seed: int) -> Situation:
     elif truth is Limit.SLOTS:
         depth, slots, asked = max(2 * depth, 4), depth, max(2 * depth, 4)
         wanted = per_s * whole_s * depth / slots
+    elif truth is Limit.PEER:
+        credits_ = max(credits_, round(1.2 * buffers + 1.5 * per_s * (whole_s - hold_s)))
+        wanted = max(wanted, 1.2 * credits_)  # with less, nothing runs out
     elif truth is Limit.NOTHING:
         wanted = min(wanted * chance.uniform(0.02, 1), 0.8 * credits_, 0.8 * buffers)
         depth = min(depth, math.ceil(wanted))
@@ -125,8 +156,9 @@ def situation(truth: Limit, seed: int) -> Situation:
         store_spread=chance.choice((0.0, 0.1, 0.5, 1.0)),
         store_width=max(1, round(per_s * store_s)) if truth is Limit.STORAGE else 0,
         way_s=way_s,
+        wire_s=wire_s,
         client_s=client_s,
-        loss=1 / (per_s * retry_s) if truth is Limit.NETWORK else rare,
+        loss=loss,
         retry_s=retry_s,
         size=chance.choice((4096, 65536, 65536, 262144)),
     )

@@ -102,28 +102,31 @@ class Room:
 
 
 class Way:
-    """The wire. What is lost holds up all that comes behind it until it was sent again."""
+    """The wire: a message at a time, then so long until it is there. One that is lost stops those
+    behind it until it was sent again.
+    """
 
     def __init__(self, agenda: Agenda, chance: random.Random) -> None:
-        self.agenda, self._chance = agenda, chance
+        self._agenda, self._chance = agenda, chance
+        self._wire = Station(agenda, 1)
         self.seconds = 0.0
-        self.loss = 0.0  #: of what passes
+        self.wire_s = 0.0
+        self.loss = 0.0  #: part of the messages
         self.retry_s = 0.0
         self.sent_again = 0
         self._on_it = 0
-        self._held_until = 0.0
 
     def pass_(self, done: Done) -> None:
         self._on_it += 1
+        seconds = self.wire_s
         if self.loss and self._chance.random() < self.loss:
-            self._held_until = max(self._held_until, self.agenda.now + self.retry_s)
+            seconds += self.retry_s
             self.sent_again += min(self._on_it, 16)
-        self.agenda.after(self.seconds, lambda: self._arrive(done))
+        self._wire.submit(
+            seconds, lambda _: self._agenda.after(self.seconds, lambda: self._end(done))
+        )
 
-    def _arrive(self, done: Done) -> None:
-        if self._held_until > self.agenda.now:
-            self.agenda.after(self._held_until - self.agenda.now, lambda: self._arrive(done))
-            return
+    def _end(self, done: Done) -> None:
         self._on_it -= 1
         done()
 

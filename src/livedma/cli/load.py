@@ -76,6 +76,12 @@ def register(commands: Any) -> None:
         default=True,
         help="compare what is read with what was written (yes)",
     )
+    add(
+        "--follow",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="rdma: open connections and move sessions there if the server asks for it (yes)",
+    )
     add("--seed", type=_seed, metavar="N", help="the same places and data each time (random)")
     add("-I", "--source", metavar="ADDR", help="rdma: from this address of this host")
     add(
@@ -152,6 +158,7 @@ def run(args: argparse.Namespace) -> int:
             verify=args.verify,
             directory=args.dir,
             seed=args.seed,
+            follow=args.follow,
         )
     except PlanError as error:
         args.wrong_use(str(error))

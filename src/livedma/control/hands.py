@@ -62,7 +62,8 @@ class ServiceHands:
         before, mapped = connection.credits, connection.memory.window.linked
         connection.credits = max(before, action.credits)
         try:
-            added = connection.memory.extend(action.bytes)
+            # Receives come in shards: what they left may be less than was planned with.
+            added = connection.memory.extend(min(action.bytes, connection.memory.room or 1))
         except BaseException:
             connection.credits = before
             raise

@@ -136,13 +136,6 @@ def _send_queue(figures: Figures, _: Stages) -> Finding | None:
     )
 
 
-def _way_flat(figures: Figures, stages: Stages) -> Finding | None:
-    if figures.moving < max(_STORE_LEAST, _ON_THE_WAY * figures.memory.taken):
-        return None
-    enough = stages.way.did_as_much_with(kind_of(figures), figures.moving, figures.operations_per_s)
-    return None if enough is None else _slow_peer(figures)
-
-
 def _slow_peer(figures: Figures) -> Finding:
     return Finding(
         Limit.PEER,
@@ -218,7 +211,6 @@ _CHECKS: tuple[Callable[[Figures, Stages], Finding | None], ...] = (
     _store_flat,
     _network,
     _send_queue,
-    _way_flat,
     _memory,
     _credits,
     _slots,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from livedma.control.events import Events
@@ -41,7 +42,10 @@ class Outside(Protocol):
 
 
 class Observer:
-    """open_outside: makes the monitor and attaches it; None: the server alone is asked."""
+    """open_outside: makes the monitor and attaches it; None: the server alone is asked.
+
+    budget_bytes: of all connections, for those who read snapshots.
+    """
 
     def __init__(
         self,
@@ -49,8 +53,11 @@ class Observer:
         open_outside: Callable[[], Outside] | None,
         events: Events,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        budget_bytes: int | None = None,
     ) -> None:
         self._inside = inside
+        self._budget_bytes = budget_bytes
         self._open_outside = open_outside
         self._events = events
         self._clock = clock
@@ -63,6 +70,9 @@ class Observer:
 
     def observe(self) -> Snapshot | None:
         inside = self._inside.snapshot()
+        if self._budget_bytes is not None:
+            host = replace(inside.host, budget_bytes=self._budget_bytes)
+            inside = replace(inside, host=host)
         outside = self._look_outside(inside)
         ret = inside if outside is None else merged(inside, outside)
         self._tell_source(ret)

@@ -4,7 +4,7 @@ Orders are lines, and each is answered by one line once it was done:
 
     sessions N [R]   so many run: those that are missing begin, R a second or all at once, each
                      when it has written its file
-    interval         the figures since the interval before
+    interval         the figures since the interval before; of connections: since it began
 
 The run ends with the orders, or when its time is up.
 """
@@ -67,7 +67,7 @@ class Driven(Runner):
         match order:
             case ["interval"]:
                 before, interval = self._cut(before, total)
-                self._answer(interval.as_json())
+                self._answer({**interval.as_json(), **self._so_far()})
             case ["sessions", *numbers] if (
                 all(map(str.isdecimal, numbers)) and 0 < len(numbers) < 3
             ):
@@ -86,6 +86,17 @@ class Driven(Runner):
         self._latency = Latency()
         total.merge(after.latency)
         return after, Interval.between(before, after)
+
+    def _so_far(self) -> dict[str, Any]:
+        """Of connections and what moved between them, since the run began."""
+        figures = (self._load.session(number) for number in self._places.sessions)
+        pauses_us = [one.pause_ns / 1000 for one in figures if one.moves]
+        return {
+            "connections": self._places.opened,
+            "lost": len(self._lost()),
+            "moved": len(pauses_us),
+            "pause_us": max(pauses_us, default=None),
+        }
 
     async def _have(self, client: Client, number: int, rate: int = 0) -> None:
         if not self._asked <= number <= self.plan.sessions:
