@@ -149,9 +149,9 @@ class Controller:
         if not self._means.policy.may_refuse:
             return
         lacking = [
-            (waiting_share(connection), connection.number, case.lack.reason)
-            for connection in snapshot.connections
-            if (case := self._cases.get(connection.number)) is not None and case.lack is not None
+            (waiting_share(case.lately()), number, case.lack.reason)
+            for number, case in self._cases.items()
+            if case.lack is not None
         ]
         share, number, reason = max(lacking, default=(None, 0, ""))
         if not self._refusal.see(snapshot.at_s, share):

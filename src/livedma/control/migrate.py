@@ -26,7 +26,7 @@ class MigratePolicy:
             case Limit.MEMORY:
                 return _plan_memory(connection, connection.inside, room)
             case Limit.CREDITS:
-                return plan_credits(connection, connection.inside)
+                return plan_credits(connection, connection.inside, room)
             case Limit.SLOTS:
                 return plan_slots(snapshot, connection.number)
         return None

@@ -11,6 +11,7 @@ from livedma.monitor.snapshot import Connection, Inside, InsideSession, Session,
 __all__ = [
     "bytes_per_credit",
     "credits_for",
+    "credits_in",
     "relaxed",
     "short_of_slots",
     "slots_of",
@@ -50,6 +51,18 @@ def bytes_per_credit(inside: Inside) -> int:
     return max(others, 0) // max(inside.credits, 1)
 
 
+def left_bytes(inside: Inside, room: Room) -> int:
+    """Of the window and of the budget."""
+    if room.budget_bytes is None:
+        return inside.room_bytes
+    return max(min(inside.room_bytes, room.budget_bytes), 0)
+
+
+def credits_in(inside: Inside, room: Room) -> int:
+    """More credits for whose Receives there is room."""
+    return left_bytes(inside, room) // max(bytes_per_credit(inside), 1)
+
+
 def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
     """For data, in whole buffers: as much as was there at first, or what can be used, or what is
     left with the credits that it takes. 0: too little is left to be noticed.
@@ -58,8 +71,7 @@ def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
     step = max(inside.first_bytes // per_buffer, 1)
     useful = useful_buffers(connection, inside)
     wanted = step if useful is None else min(step, useful - inside.buffers)
-    left = inside.room_bytes if room.budget_bytes is None else room.budget_bytes
-    left = max(min(inside.room_bytes, left), 0)
+    left = left_bytes(inside, room)
     each = bytes_per_credit(inside)
     buffers = min(wanted, left // per_buffer)
     while buffers > 0:
