@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from livedma.control.evidence import evidence_of, ms
+from livedma.control.evidence import evidence_of, took
 from livedma.control.figures import Figures, History
 from livedma.control.judgement import Finding, Stages, judge
 from livedma.control.limits import Diagnosis, Limit, Objectives
@@ -136,10 +136,12 @@ def _against(objectives: Objectives, found: Finding, figures: Figures) -> Findin
         # Calls that wait at the client for a credit or a slot are slower than can be seen here.
         hidden = found.limit in (Limit.CREDITS, Limit.SLOTS) or figures.has_all_credits_used
         return replace(found, slows=found.slows and hidden)
-    missed = f"99 % of the calls take up to {ms(figures.p99_s)}, not {ms(wanted_ns / 1e9)}"
+    missed = f"99 % of the calls take up to {took(figures.p99_s)}, not {took(wanted_ns / 1e9)}"
     if found.limit is not Limit.NOTHING:
         return replace(found, slows=True, sentence=f"{found.sentence}; {missed}")
     if 2 * figures.store.inside >= figures.in_progress > 0:
-        sentence = f"an access takes {ms(figures.store.time_s)} in the store, and waits for nothing"
+        sentence = (
+            f"an access takes {took(figures.store.time_s)} in the store, and waits for nothing"
+        )
         return Finding(Limit.STORAGE, True, f"{sentence}; {missed}")
     return Finding(Limit.NOTHING, True, f"{missed}, though nothing has run out")

@@ -18,6 +18,7 @@ __all__ = ["Figures", "History", "Memory", "Store"]
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
 _KEPT = 64
+_OFTEN = 0.2  # of the accesses found no buffer at first
 _ALL, _MANY = 0.9, 0.6  # of the credits
 _SHORT_OF_SLOTS = 0.6  # of its slots in use all the time
 
@@ -43,7 +44,7 @@ class Memory:
     waiting: float  #: calls that wait for one, on average
     wait_s: float  #: of those who waited
     taken: float
-    is_starved: bool  #: all are taken and some are wanted: now, and most of the time
+    is_starved: bool  #: often all are taken, and some are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +214,14 @@ def _memory(seen: list[Inside], span_s: float) -> Memory:
     if not seen:
         return Memory(0.0, 0.0, 0.0, False)
     waited_s = sum(one.memory_waits.sum_ns for one in seen) / 1e9
+    waited = sum(one.memory_waits.count for one in seen)
+    accesses = sum(one.storage.count for one in seen)
     starved = [one.buffers_taken >= one.buffers and one.buffers_wanted > 0 for one in seen]
     return Memory(
         waiting=max(waited_s / span_s, _mean([one.buffers_wanted for one in seen])),
-        wait_s=waited_s / max(1, sum(one.memory_waits.count for one in seen)),
+        wait_s=waited_s / max(1, waited),
         taken=_mean([one.buffers_taken for one in seen]),
-        is_starved=starved[-1] and 2 * sum(starved) > len(starved),
+        is_starved=waited > _OFTEN * accesses or 2 * sum(starved) > len(starved),
     )
 
 

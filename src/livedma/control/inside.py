@@ -133,6 +133,7 @@ class _SessionLook:
                 slots_used_most=most,
                 memory_waited_ns=waited_ns,
                 storage_ns=storage_ns,
+                slots_asked=session.slots_asked,
             ),
         )
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from livedma.control.evidence import ms, rest
+from livedma.control.evidence import rest, took
 from livedma.control.figures import Figures
 from livedma.control.limits import Limit
 from livedma.control.saturation import Saturation
@@ -19,8 +19,7 @@ from livedma.control.saturation import Saturation
 __all__ = ["Finding", "Stages", "judge"]
 
 _CPU_FULL = 0.9
-_QUEUED = 0.12  # part of the accesses in the store that has not begun
-_QUEUED_SLOWS = 0.2
+_QUEUED = 0.3  # part of the accesses in the store; threads that wait for a CPU make some of it
 _QUEUED_LEAST = 0.5
 _SENT_AGAIN = 0.05  # packets, for each call
 _STALLED = 0.4
@@ -53,7 +52,7 @@ class Stages:
         if figures.operations_per_s * figures.span_s < _OBSERVED_LEAST:
             return
         kind, store = kind_of(figures), figures.store
-        self.store.observe(kind, store.served, store.accesses_per_s)
+        self.store.observe(kind, store.inside, store.accesses_per_s)
         self.way.observe(kind, figures.moving, figures.operations_per_s)
         self.whole.observe(kind, figures.in_progress, figures.operations_per_s)
 
@@ -93,23 +92,23 @@ def _store_queue(figures: Figures, _: Stages) -> Finding | None:
     part = store.queued / store.inside
     return Finding(
         Limit.STORAGE,
-        part >= _QUEUED_SLOWS,
-        f"accesses wait {part:.0%} of their {ms(store.time_s)} in the store for their turn: "
+        True,
+        f"accesses wait {part:.0%} of their {took(store.time_s)} in the store for their turn: "
         f"it does {store.served:.0f} at a time, and {store.queued:.0f} more are there",
     )
 
 
 def _store_flat(figures: Figures, stages: Stages) -> Finding | None:
     store = figures.store
-    if store.served < _STORE_LEAST:
+    if store.inside < _STORE_LEAST:
         return None
-    enough = stages.store.did_as_much_with(kind_of(figures), store.served, store.accesses_per_s)
+    enough = stages.store.did_as_much_with(kind_of(figures), store.inside, store.accesses_per_s)
     if enough is None:
         return None
     return Finding(
         Limit.STORAGE,
         True,
-        f"{store.served:.0f} accesses at a time take {ms(store.time_s)} each in the store, "
+        f"{store.inside:.0f} accesses at a time take {took(store.time_s)} each in the store, "
         f"which did as much with {enough:.0f}: it is full",
     )
 
@@ -159,7 +158,7 @@ def _memory(figures: Figures, stages: Stages) -> Finding | None:
     return Finding(
         Limit.MEMORY,
         part >= _WAITING_SLOWS or figures.has_all_credits_used,
-        f"requests wait {ms(memory.wait_s)} for DMA memory ({rest(figures)}): all "
+        f"requests wait {took(memory.wait_s)} for DMA memory ({rest(figures)}): all "
         f"{inside.buffers} buffers are taken, {memory.waiting:.0f} more are wanted",
     )
 
@@ -188,7 +187,7 @@ def _unseen(figures: Figures, stages: Stages) -> Finding | None:
     return Finding(
         Limit.NOTHING,
         True,
-        f"{figures.in_progress:.0f} calls at a time take {ms(figures.latency_s)} each, and "
+        f"{figures.in_progress:.0f} calls at a time take {took(figures.latency_s)} each, and "
         f"{enough:.0f} at a time did as much: what they wait for only the server itself would know",
     )
 
@@ -223,5 +222,5 @@ def _nothing(figures: Figures) -> str:
         return "nothing is asked of it"
     return (
         f"it does all that is asked of it: {figures.operations_per_s:,.0f} operations/s "
-        f"in {ms(figures.latency_s)} ({rest(figures)})"
+        f"in {took(figures.latency_s)} ({rest(figures)})"
     )
