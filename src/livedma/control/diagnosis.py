@@ -97,8 +97,8 @@ class _Case:
         objectives: Objectives,
     ) -> Diagnosis:
         figures = self._history.add(connection, sessions, snapshot)
-        found = _against(objectives, judge(figures, self._stages), figures)
         self._stages.observe(figures)
+        found = _against(objectives, judge(figures, self._stages), figures)
         if figures.operations_per_s:
             self._least_latency_s = min(self._least_latency_s, figures.latency_s)
             self._best_bytes_per_s = max(self._best_bytes_per_s, figures.bytes_per_s)

@@ -17,6 +17,7 @@ __all__ = ["Figures", "History", "Memory", "Store"]
 
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
+_QUEUE_S = 1.0
 _KEPT = 64
 _OFTEN = 0.2  # of the accesses found no buffer at first
 _ALL, _MANY = 0.9, 0.6  # of the credits
@@ -29,12 +30,9 @@ class Store:
 
     accesses_per_s: float
     inside: float  #: accesses in it, on average
-    queued: float  #: of those: not begun
     time_s: float  #: of an access, its time in the queue included
-
-    @property
-    def served(self) -> float:
-        return self.inside - self.queued
+    queued: float  #: of those that are in it: not begun
+    queued_part: float  #: the same over a second, since threads wait for a CPU now and then
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,19 @@ class History:
         if self._samples and _levers(self._samples[-1].connection) != _levers(connection):
             self._samples.clear()  # what was seen with less, or more, says nothing of now
         self._samples.append(_sample(connection, sessions, snapshot))
-        return _figures(self._newest())
+        return _figures(self._newest(), self._queued_part())
+
+    def _queued_part(self) -> float:
+        queued = stored = 0
+        span_s = 0.0
+        for sample in reversed(self._samples):
+            inside = sample.connection.inside
+            if inside is None or span_s >= _QUEUE_S:
+                break
+            span_s += sample.interval_s
+            queued += inside.storage_queue.sum_ns
+            stored += inside.storage.sum_ns
+        return queued / stored if stored else 0.0
 
     def _newest(self) -> list[_Sample]:
         """As many of the last ones as are needed for an average, the newest last."""
@@ -170,7 +180,7 @@ def _is_short(session: Session, executing: float) -> bool:
     return max(executing, session.in_flight) >= _SHORT_OF_SLOTS * inside.slots
 
 
-def _figures(samples: list[_Sample]) -> Figures:
+def _figures(samples: list[_Sample], queued_part: float) -> Figures:
     seen = [sample.connection for sample in samples]
     last = seen[-1]
     span_s = sum(sample.interval_s for sample in samples)
@@ -193,20 +203,21 @@ def _figures(samples: list[_Sample]) -> Figures:
         cpu_busy=_mean(busy) if busy else None,
         slots_short=_mean([sample.slots_short for sample in samples]),
         sessions_short=samples[-1].sessions_short,
-        store=_store(inside, span_s),
+        store=_store(inside, span_s, queued_part),
         memory=_memory(inside, span_s),
         send_stalled=sum(one.send_waits.sum_ns for one in inside) / 1e9 / span_s,
     )
 
 
-def _store(seen: list[Inside], span_s: float) -> Store:
+def _store(seen: list[Inside], span_s: float, queued_part: float) -> Store:
     accesses = sum(one.storage.count for one in seen)
     time_s = sum(one.storage.sum_ns for one in seen) / 1e9
     return Store(
         accesses_per_s=accesses / span_s,
         inside=time_s / span_s,
-        queued=sum(one.storage_queue.sum_ns for one in seen) / 1e9 / span_s,
         time_s=time_s / accesses if accesses else 0.0,
+        queued=sum(one.storage_queue.sum_ns for one in seen) / 1e9 / span_s,
+        queued_part=queued_part,
     )
 
 

@@ -87,14 +87,17 @@ def _cpu(figures: Figures, _: Stages) -> Finding | None:
 
 def _store_queue(figures: Figures, _: Stages) -> Finding | None:
     store = figures.store
-    if store.queued < _QUEUED_LEAST or store.queued < _QUEUED * store.inside:
+    part = store.queued_part
+    if figures.memory.is_starved and store.inside:  # no time to lose: this must not pass for memory
+        part = max(part, store.queued / store.inside)
+    if store.queued < _QUEUED_LEAST or part < _QUEUED:
         return None
-    part = store.queued / store.inside
     return Finding(
         Limit.STORAGE,
         True,
         f"accesses wait {part:.0%} of their {took(store.time_s)} in the store for their turn: "
-        f"it does {store.served:.0f} at a time, and {store.queued:.0f} more are there",
+        f"it does {store.inside - store.queued:.0f} at a time, and {store.queued:.0f} more are "
+        "there",
     )
 
 
@@ -102,7 +105,7 @@ def _store_flat(figures: Figures, stages: Stages) -> Finding | None:
     store = figures.store
     if store.inside < _STORE_LEAST:
         return None
-    enough = stages.store.did_as_much_with(kind_of(figures), store.inside, store.accesses_per_s)
+    enough = stages.store.did_as_much_with(kind_of(figures), store.inside)
     if enough is None:
         return None
     return Finding(
@@ -151,7 +154,7 @@ def _memory(figures: Figures, stages: Stages) -> Finding | None:
     if memory.waiting < max(_QUEUED_LEAST, _WAITING_PART * inside.buffers):
         return None
     if figures.moving >= _ON_THE_WAY * memory.taken and not stages.way.has_grown(
-        kind_of(figures), figures.moving, figures.operations_per_s
+        kind_of(figures), figures.moving
     ):
         return _slow_peer(figures)
     part = memory.waiting / max(figures.in_progress, memory.waiting)
@@ -179,9 +182,7 @@ def _unseen(figures: Figures, stages: Stages) -> Finding | None:
     """From outside: more calls at a time, and no more done."""
     if figures.knows_inside or figures.in_progress < _STORE_LEAST:
         return None
-    enough = stages.whole.did_as_much_with(
-        kind_of(figures), figures.in_progress, figures.operations_per_s
-    )
+    enough = stages.whole.did_as_much_with(kind_of(figures), figures.in_progress)
     if enough is None:
         return None
     return Finding(
