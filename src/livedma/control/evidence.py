@@ -46,7 +46,8 @@ def rest(figures: Figures) -> str:
         parts.append(f"storage {took(figures.store.time_s)}")
     if figures.cpu_busy is not None:
         parts.append(f"CPU {figures.cpu_busy:.0%}")
-    parts.append(f"{figures.in_progress:.0f} of {figures.connection.credits_granted} credits")
+    granted = figures.connection.credits_granted
+    parts.append(f"{min(granted, figures.in_progress):.0f} of {granted} credits")
     return ", ".join(parts)
 
 

@@ -7,6 +7,7 @@ buffers, credits and slots.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ __all__ = ["Figures", "History", "Memory", "Store"]
 
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
-_QUEUE_S = 1.0
+_LATELY_S = 0.95  # ten snapshots in a second, or nine
 _KEPT = 64
 _OFTEN = 0.2  # of the accesses found no buffer at first
 _ALL, _MANY = 0.9, 0.6  # of the credits
@@ -32,7 +33,14 @@ class Store:
     inside: float  #: accesses in it, on average
     time_s: float  #: of an access, its time in the queue included
     queued: float  #: of those that are in it: not begun
-    queued_part: float  #: the same over a second, since threads wait for a CPU now and then
+
+    @property
+    def served(self) -> float:
+        return self.inside - self.queued
+
+    @property
+    def queued_part(self) -> float:
+        return self.queued / self.inside if self.inside else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,19 @@ class Figures:
         """Buffers that are taken and not in the store: their data is on its way."""
         return max(0.0, self.memory.taken - self.store.inside)
 
+    @property
+    def is_moving_most(self) -> bool:
+        """Of its buffers."""
+        return 2 * self.moving >= self.memory.taken > 0
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """Loads of one kind can be compared: of about one size, and most are reads, or most not."""
+        size = self.bytes_per_s / self.operations_per_s if self.operations_per_s else 0.0
+        return round(math.log2(size + 1)), self.connection.read_bytes >= (
+            self.connection.written_bytes
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
@@ -114,30 +135,20 @@ class History:
 
     def add(
         self, connection: Connection, sessions: Iterable[Session], snapshot: Snapshot
-    ) -> Figures:
+    ) -> tuple[Figures, Figures]:
+        """Of now, and of the last second, which the bad moments of a host do not change much."""
         if self._samples and _levers(self._samples[-1].connection) != _levers(connection):
             self._samples.clear()  # what was seen with less, or more, says nothing of now
         self._samples.append(_sample(connection, sessions, snapshot))
-        return _figures(self._newest(), self._queued_part())
+        return _figures(self._newest(0.0)), _figures(self._newest(_LATELY_S))
 
-    def _queued_part(self) -> float:
-        queued = stored = 0
-        span_s = 0.0
-        for sample in reversed(self._samples):
-            inside = sample.connection.inside
-            if inside is None or span_s >= _QUEUE_S:
-                break
-            span_s += sample.interval_s
-            queued += inside.storage_queue.sum_ns
-            stored += inside.storage.sum_ns
-        return queued / stored if stored else 0.0
-
-    def _newest(self) -> list[_Sample]:
-        """As many of the last ones as are needed for an average, the newest last."""
+    def _newest(self, least_s: float) -> list[_Sample]:
+        """As many of the last ones as make an average, the newest last."""
         found: list[_Sample] = []
         operations, span_s = 0, 0.0
         for sample in reversed(self._samples):
-            if found and (operations >= _ENOUGH or span_s + sample.interval_s > _LONGEST_S):
+            is_enough = operations >= _ENOUGH and span_s >= least_s
+            if found and (is_enough or span_s + sample.interval_s > _LONGEST_S):
                 break
             found.append(sample)
             operations += sample.connection.operations
@@ -180,7 +191,7 @@ def _is_short(session: Session, executing: float) -> bool:
     return max(executing, session.in_flight) >= _SHORT_OF_SLOTS * inside.slots
 
 
-def _figures(samples: list[_Sample], queued_part: float) -> Figures:
+def _figures(samples: list[_Sample]) -> Figures:
     seen = [sample.connection for sample in samples]
     last = seen[-1]
     span_s = sum(sample.interval_s for sample in samples)
@@ -203,13 +214,13 @@ def _figures(samples: list[_Sample], queued_part: float) -> Figures:
         cpu_busy=_mean(busy) if busy else None,
         slots_short=_mean([sample.slots_short for sample in samples]),
         sessions_short=samples[-1].sessions_short,
-        store=_store(inside, span_s, queued_part),
+        store=_store(inside, span_s),
         memory=_memory(inside, span_s),
         send_stalled=sum(one.send_waits.sum_ns for one in inside) / 1e9 / span_s,
     )
 
 
-def _store(seen: list[Inside], span_s: float, queued_part: float) -> Store:
+def _store(seen: list[Inside], span_s: float) -> Store:
     accesses = sum(one.storage.count for one in seen)
     time_s = sum(one.storage.sum_ns for one in seen) / 1e9
     return Store(
@@ -217,7 +228,6 @@ def _store(seen: list[Inside], span_s: float, queued_part: float) -> Store:
         inside=time_s / span_s,
         time_s=time_s / accesses if accesses else 0.0,
         queued=sum(one.storage_queue.sum_ns for one in seen) / 1e9 / span_s,
-        queued_part=queued_part,
     )
 
 
