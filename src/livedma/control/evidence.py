@@ -19,6 +19,7 @@ def evidence_of(figures: Figures) -> dict[str, float]:
         "in_progress_calls": figures.in_progress,
         "granted_credits": connection.credits_granted,
         "sent_again_per_call": figures.sent_again,
+        "stalled_part": figures.stalled,
         "short_of_slots_sessions": figures.sessions_short,
     }
     if figures.cpu_busy is not None:

@@ -18,7 +18,7 @@ __all__ = ["Figures", "History", "Memory", "Store"]
 
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
-_LATELY_S = 0.95  # ten snapshots in a second, or nine
+_LATELY_S = 1.8
 _KEPT = 64
 _OFTEN = 0.2  # of the accesses found no buffer at first
 _ALL, _MANY = 0.9, 0.6  # of the credits
@@ -66,7 +66,8 @@ class Figures:
     in_progress: float
     credits_used: float  #: of those granted: 0 to 1
     slots_used: int  #: of all sessions, by the most that each has used at a time
-    sent_again: float  #: packets, or refused ones, for each call
+    sent_again: float  #: how often something was, or was refused, for each call
+    stalled: float  #: part of the time that nothing was done, with calls or data under way
     cpu_busy: float | None
     slots_short: float  #: part of the calls in progress that are of sessions short of slots
     sessions_short: int
@@ -136,7 +137,7 @@ class History:
     def add(
         self, connection: Connection, sessions: Iterable[Session], snapshot: Snapshot
     ) -> tuple[Figures, Figures]:
-        """Of now, and of the last second, which the bad moments of a host do not change much."""
+        """Of now, and of the last two seconds, which a host's bad moments do not change much."""
         if self._samples and _levers(self._samples[-1].connection) != _levers(connection):
             self._samples.clear()  # what was seen with less, or more, says nothing of now
         self._samples.append(_sample(connection, sessions, snapshot))
@@ -211,6 +212,7 @@ def _figures(samples: list[_Sample]) -> Figures:
         credits_used=min(1.0, in_progress / max(1, last.credits_granted)),
         slots_used=max(sample.slots_used for sample in samples),
         sent_again=sum(one.retransmissions + one.naks for one in seen) / max(1, operations),
+        stalled=sum(one.interval_s for one in samples if _is_stalled(one.connection)) / span_s,
         cpu_busy=_mean(busy) if busy else None,
         slots_short=_mean([sample.slots_short for sample in samples]),
         sessions_short=samples[-1].sessions_short,
@@ -218,6 +220,11 @@ def _figures(samples: list[_Sample]) -> Figures:
         memory=_memory(inside, span_s),
         send_stalled=sum(one.send_waits.sum_ns for one in inside) / 1e9 / span_s,
     )
+
+
+def _is_stalled(connection: Connection) -> bool:
+    is_waiting = connection.in_flight or (connection.inside and connection.inside.buffers_taken)
+    return not connection.operations and bool(is_waiting)
 
 
 def _store(seen: list[Inside], span_s: float) -> Store:

@@ -21,7 +21,8 @@ _CPU_FULL = 0.9
 _QUEUED = 0.3  # part of the accesses in a store that is full
 _QUEUED_LEAST = 0.5
 _SERVED_LEAST = 0.5  # by a store that is full, however narrow it is
-_SENT_AGAIN = 0.05  # packets, for each call
+_SENT_AGAIN = 0.05  # for each call
+_STILL = 0.2  # part of the time
 _STALLED = 0.4
 _WAITING_PART = 0.02  # of the buffers there are, wanted by others
 _WAITING_SLOWS = 0.1  # part of a call's time
@@ -57,7 +58,7 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that a finding is made of: a snapshot or a few, the last second, what was before."""
+    """All that a finding is made of: a snapshot or a few, the last two seconds, what was before."""
 
     now: Figures
     lately: Figures
@@ -137,13 +138,20 @@ def _store_flat(seen: Seen) -> Finding | None:
 
 
 def _network(seen: Seen) -> Finding | None:
-    again = seen.lately.sent_again
-    if again < _SENT_AGAIN:
+    """Little is sent again for much that is lost: after the last packets of a train, the sender
+    waits for its timer, and nothing moves meanwhile.
+    """
+    lately = seen.lately
+    if lately.sent_again < _SENT_AGAIN and not (lately.sent_again and lately.stalled >= _STILL):
         return None
     if seen.now.memory.is_starved and not seen.now.is_moving_most:
         return None  # buffers are held by the store, not by packets on their way
+    still = f", and nothing moves {lately.stalled:.0%} of the time" if lately.stalled else ""
     return Finding(
-        Limit.NETWORK, True, f"{100 * again:.0f} packets are sent again or refused for 100 calls"
+        Limit.NETWORK,
+        True,
+        f"packets get lost: for 100 calls, something is sent again or refused "
+        f"{100 * lately.sent_again:.1f} times{still}",
     )
 
 
@@ -223,7 +231,7 @@ def _unseen(seen: Seen) -> Finding | None:
 
 
 Check = Callable[[Seen], Finding | None]
-_DOWNSTREAM: tuple[Check, ...] = (_cpu, _store_queue, _store_flat, _network, _send_queue)
+_DOWNSTREAM: tuple[Check, ...] = (_cpu, _store_queue, _network, _store_flat, _send_queue)
 _RUN_OUT: tuple[Check, ...] = (_memory, _credits, _slots, _unseen)
 
 
