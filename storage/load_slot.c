@@ -202,7 +202,8 @@ void load_slot_replied(struct load_slot *slot, const uint8_t *message, uint32_t 
 	finish_failed(slot, now_ns);
 }
 
-void load_slot_lost(struct load_slot *slot, int error, uint64_t now_ns)
+void load_slot_lost(struct load_slot *slot, const struct load_link *link, int error,
+		    uint64_t now_ns)
 {
 	struct load_session *session = slot->session;
 
@@ -210,6 +211,12 @@ void load_slot_lost(struct load_slot *slot, int error, uint64_t now_ns)
 		leave_block(slot, 0);
 		load_session_end(session);
 		load_slot_idle(slot);
+		return;
+	}
+	if (link->error) { /* the session goes on; with the same sequence, so that it is executed once */
+		session->figures.counters.repeats++;
+		session->load->counters.repeats++;
+		load_link_queue(session->link, slot);
 		return;
 	}
 	load_session_error(session,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.control.plant import BUFFER, MIB, Deceived, Pipe, Plant, Truth, kinds, only
+from tests.control.plant import MIB, Deceived, Pipe, Plant, Truth, kinds, only
 
 from livedma.control import policies
 from livedma.control.controller import Controller
@@ -98,6 +98,22 @@ def test_where_slots_are_the_limit_they_are_raised(policy: str) -> None:
     run(controller, 10)
     assert [type(one) for one in plant.done] == [SetSlots, SetSlots]
     assert plant.pipe.slots == 32
+
+
+def test_who_asked_for_few_slots_gets_no_more() -> None:
+    plant = Plant([Pipe(wanted=30, slots=8, slots_asked=8)])
+    controller = control(plant)
+    run(controller, 5)
+    assert not plant.done
+    assert kinds(controller.events) == ["degraded", "why"]
+
+
+def test_slots_grow_with_memory_if_they_would_be_the_next_limit() -> None:
+    plant = Plant([Pipe(wanted=100, slots=64, slots_asked=100)])
+    controller = control(plant, truth=Deceived)
+    run(controller, 1)
+    (action,) = plant.done
+    assert isinstance(action, Extend) and list(action.slots.values()) == [100]
 
 
 def test_static_tells_and_does_nothing() -> None:
@@ -212,5 +228,5 @@ def test_credits_grow_with_buffers_up_to_the_end_of_the_window() -> None:
     run(controller, 30)
     pipe = plant.pipe
     assert pipe.buffers < pipe.credits
-    assert pipe.room_bytes < 2 * BUFFER
+    assert pipe.room_bytes < MIB
     assert pipe.mapped_bytes <= pipe.window_bytes

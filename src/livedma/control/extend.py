@@ -17,7 +17,7 @@ from livedma.control.plan import (
     SetCredits,
     SetSlots,
 )
-from livedma.control.sizing import credits_for, relaxed, short_of_slots, step_bytes
+from livedma.control.sizing import credits_for, relaxed, short_of_slots, slots_of, step_bytes
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 
@@ -50,7 +50,7 @@ def _plan_memory(number: int, inside: Inside, snapshot: Snapshot, room: Room) ->
     if not length:
         return _no_room(inside, room)
     wanted = credits_for(inside.buffers + length // inside.buffer_bytes, inside)
-    slots = short_of_slots(snapshot, number)
+    slots = short_of_slots(snapshot, number) if slots_of(snapshot, number) < wanted else {}
     reason = f"map {size(length)} more, credits {inside.credits} -> {wanted}"
     if slots:
         reason += f", more slots for {len(slots)} sessions"
@@ -60,7 +60,9 @@ def _plan_memory(number: int, inside: Inside, snapshot: Snapshot, room: Room) ->
 def _no_room(inside: Inside, room: Room) -> NoRoom:
     if room.budget_bytes is not None and room.budget_bytes < inside.room_bytes:
         return NoRoom(f"{size(max(room.budget_bytes, 0))} are left of this host's DMA memory")
-    return NoRoom(f"all of its window of {size(inside.window_bytes)} is mapped")
+    return NoRoom(
+        f"{size(inside.room_bytes)} are left of its window of {size(inside.window_bytes)}"
+    )
 
 
 def plan_credits(connection: Connection, inside: Inside) -> Plan | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from livedma.control.events import Events
 from livedma.control.faults import described
-from livedma.control.merge import merged
+from livedma.control.merge import key_of, merged
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["Inside", "Observer", "Outside"]
@@ -33,7 +34,7 @@ class Outside(Protocol):
     @property
     def is_attached(self) -> bool: ...
 
-    def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> None: ...
+    def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> bool: ...
 
     def snapshot(self) -> Snapshot: ...
 
@@ -41,7 +42,10 @@ class Outside(Protocol):
 
 
 class Observer:
-    """open_outside: makes the monitor and attaches it; None: the server alone is asked."""
+    """open_outside: makes the monitor and attaches it; None: the server alone is asked.
+
+    budget_bytes: of all connections, for those who read snapshots.
+    """
 
     def __init__(
         self,
@@ -49,8 +53,11 @@ class Observer:
         open_outside: Callable[[], Outside] | None,
         events: Events,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        budget_bytes: int | None = None,
     ) -> None:
         self._inside = inside
+        self._budget_bytes = budget_bytes
         self._open_outside = open_outside
         self._events = events
         self._clock = clock
@@ -63,6 +70,9 @@ class Observer:
 
     def observe(self) -> Snapshot | None:
         inside = self._inside.snapshot()
+        if self._budget_bytes is not None:
+            host = replace(inside.host, budget_bytes=self._budget_bytes)
+            inside = replace(inside, host=host)
         outside = self._look_outside(inside)
         ret = inside if outside is None else merged(inside, outside)
         self._tell_source(ret)
@@ -120,9 +130,9 @@ class Observer:
     def _teach(self, inside: Snapshot, seen: Snapshot) -> None:
         """Connections that were made before the monitor came."""
         assert self._outside is not None
-        known = {(one.server_qpn, one.client_qpn) for one in seen.connections}
+        known = {key_of(one) for one in seen.connections}
         for one in inside.connections:
-            if (one.server_qpn, one.client_qpn) not in known:
+            if one.client_qpn and key_of(one) not in known:
                 self._outside.learn(one.server, one.server_qpn, one.client, one.client_qpn)
 
     def _tell_source(self, snapshot: Snapshot) -> None:

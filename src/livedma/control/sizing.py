@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from livedma.control.plan import Action, Demand, Plan, Room, SetCredits, Shrink
 from livedma.control.words import size
-from livedma.monitor.snapshot import Connection, Inside, Snapshot
+from livedma.monitor.snapshot import Connection, Inside, InsideSession, Session, Snapshot
 
-__all__ = ["bytes_per_credit", "credits_for", "relaxed", "short_of_slots", "step_bytes"]
+__all__ = ["bytes_per_credit", "credits_for", "relaxed", "short_of_slots", "slots_of", "step_bytes"]
 
 _MARGIN_PART = 8  # one credit in so many is on its way, or for a call that needs no buffer
 _MARGIN_LEAST = 8
+_NOTICEABLE_PART = 8  # of a step: what is less could not be told from noise afterwards
 _SPARE_PART = 4  # so much more than was needed stays when memory is taken back
 
 
@@ -27,7 +30,7 @@ def bytes_per_credit(inside: Inside) -> int:
 
 def step_bytes(inside: Inside, room: Room) -> int:
     """For data, in whole buffers: as much as was there at first, or what is left with the credits
-    that it takes. 0: nothing is left.
+    that it takes. 0: too little is left to be noticed.
     """
     per_buffer = inside.buffer_bytes
     wanted = max(inside.first_bytes // per_buffer, 1)
@@ -40,18 +43,29 @@ def step_bytes(inside: Inside, room: Room) -> int:
         if buffers * per_buffer + more_credits * each <= left:
             break
         buffers -= 1
-    return buffers * per_buffer
+    return buffers * per_buffer if buffers >= max(wanted // _NOTICEABLE_PART, 1) else 0
 
 
 def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
-    """Twice the slots for those sessions of a connection that used all that they have."""
+    """Twice the slots for those sessions of a connection that used all that they have, as far as
+    their clients have asked for them.
+    """
     return {
-        one.id: 2 * one.inside.slots_target
-        for one in snapshot.sessions
-        if connection in one.connections
-        and one.inside is not None
-        and one.inside.slots_used_most >= one.inside.slots_target > 0
+        one.id: min(2 * inside.slots_target, inside.slots_asked or 0)
+        for one, inside in _sessions(snapshot, connection)
+        if inside.slots_used_most >= inside.slots_target < (inside.slots_asked or 0)
     }
+
+
+def slots_of(snapshot: Snapshot, connection: int) -> int:
+    """Of all its sessions together."""
+    return sum(inside.slots_target for _, inside in _sessions(snapshot, connection))
+
+
+def _sessions(snapshot: Snapshot, connection: int) -> Iterator[tuple[Session, InsideSession]]:
+    for one in snapshot.sessions:
+        if connection in one.connections and one.inside is not None:
+            yield one, one.inside
 
 
 def relaxed(connection: Connection, demand: Demand) -> Plan | None:

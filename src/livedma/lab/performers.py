@@ -15,21 +15,24 @@ from typing import Any, Self
 from livedma.errors import LabError
 from livedma.nfs.control import Control, ControlError
 
-__all__ = ["Load", "Server"]
+__all__ = ["Load", "Process", "Server"]
 
 _START_S = 60.0
 _LOOK_S = 0.02
 _END_S = 20.0
 
 
-class _Process:
+class Process:
     """Ends, killed if need be, when it is closed. Ctrl-C on the terminal does not reach it."""
 
     def __init__(self, command: Sequence[str], name: str, **streams: Any) -> None:
         self.name = name
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, start_new_session=True, text=True, **streams
+                command,
+                start_new_session=True,
+                text=True,
+                **{"stdin": subprocess.DEVNULL, **streams},
             )
         except OSError as error:
             raise LabError(f"{name} cannot be started: {error}") from None
@@ -58,7 +61,7 @@ class _Process:
         self.close()
 
 
-class Server(_Process):
+class Server(Process):
     """`livedma serve`, once it is there. Raises LabError with its own words if it does not come."""
 
     def __init__(self, command: Sequence[str], *, control: Path, log: Path) -> None:
@@ -101,7 +104,7 @@ class Server(_Process):
         super().close()
 
 
-class Load(_Process):
+class Load(Process):
     """`livedma load --json`. Each interval is a dict as that prints it."""
 
     def __init__(self, command: Sequence[str]) -> None:

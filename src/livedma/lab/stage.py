@@ -17,12 +17,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
 from livedma.errors import LabError
+from livedma.lab.driver import Driver
 from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.performers import Load, Server
+from livedma.lab.wire import Rule, wire_name, wired_hosts
 
 __all__ = ["Stage"]
 
@@ -37,30 +40,41 @@ _KEEPER_END_S = 10.0
 class Stage:
     """Two hosts. isolated: in namespaces of their own; None: if this process may make them.
 
+    rules: what the wire between them does to packets; such a wire needs namespaces, and is slower.
+    on_disk: the export is in a directory of this machine's disk.
+
     Processes that it starts end with the thread that starts them. A context manager.
     """
 
-    def __init__(self, *, isolated: bool | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        isolated: bool | None = None,
+        rules: Sequence[Rule] = (),
+        on_disk: bool = False,
+    ) -> None:
         self._hosts: tuple[Host, Host] | None = None
         self.refusal: str | None = None  #: why the hosts are no namespaces, if they were asked for
         self._server_cores, self._load_cores = _halves(sorted(os.sched_getaffinity(0)))
         self._server_number = 0
         with contextlib.ExitStack() as stack:
             keeper = stack.enter_context(_Keeper())
-            if isolated or (isolated is None and os.geteuid() == 0):
+            if isolated or rules or (isolated is None and os.geteuid() == 0):
                 try:
-                    self._hosts = stack.enter_context(two_hosts(_MTU))
+                    self._hosts = stack.enter_context(_hosts(rules))
                 except OSError as error:
                     self.refusal = f"namespaces cannot be made here: {error.strerror or error}"
-                    if isolated:
+                    if isolated or rules:
                         raise LabError(self.refusal) from None
             if self._hosts is not None:
                 for host in self._hosts:
                     keeper.remember("ip", "netns", "delete", host.name)
+                if rules:
+                    keeper.remember("ip", "netns", "delete", wire_name())
                 self.server_address, self.client_address = (host.ipv4 for host in self._hosts)
             else:
                 self.server_address, self.client_address = _loopback_addresses()
-            self.directory = _directory()
+            self.directory = _directory(on_disk)
             keeper.remember("rm", "-rf", str(self.directory))
             stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
             self.export = self.directory / "export"
@@ -91,6 +105,12 @@ class Stage:
         """`livedma load` from the second host against the first."""
         argv = ["load", self.server_address, "--source", self.client_address, "--json"]
         return self._stack.enter_context(Load(self._command(1, self._load_cores, *argv, *options)))
+
+    def drive(self, *options: str) -> Driver:
+        """`livedma load` from the second host, which does what it is told."""
+        argv = ["load", self.server_address, "--source", self.client_address, "--json", "--driven"]
+        command = self._command(1, self._load_cores, *argv, *options)
+        return self._stack.enter_context(Driver(command))
 
     def _command(self, host: int, cores: str, *argv: str) -> list[str]:
         """livedma with these arguments, on a host; the kernel ends it if this process is gone."""
@@ -142,8 +162,20 @@ def _halves(cores: list[int]) -> tuple[str, str]:
     return ",".join(map(str, first)), ",".join(map(str, second))
 
 
-def _directory() -> Path:
-    """In memory if there is room: what is to be measured is not this machine's disk."""
+@contextlib.contextmanager
+def _hosts(rules: Sequence[Rule]) -> Iterator[tuple[Host, Host]]:
+    with contextlib.ExitStack() as stack:
+        if rules:
+            near, far, _ = stack.enter_context(wired_hosts(*rules, mtu=_MTU))
+            yield near, far
+        else:
+            yield stack.enter_context(two_hosts(_MTU))
+
+
+def _directory(on_disk: bool) -> Path:
+    """In memory if there is room: as a rule, what is to be measured is not this machine's disk."""
+    if on_disk:
+        return Path(tempfile.mkdtemp(prefix="livedma-stage-", dir="/var/tmp"))
     base = None
     with contextlib.suppress(OSError):
         if os.access(_TMPFS, os.W_OK) and shutil.disk_usage(_TMPFS).free >= _TMPFS_FREE_LEAST:

@@ -41,6 +41,9 @@ class Levers:
             self.extend,
             self.shrink,
             self.refuse_sessions,
+            self.spread,
+            self.migrate,
+            self.guidance,
             self.cut,
         )
         return {method.__name__: method for method in offered}
@@ -138,6 +141,28 @@ class Levers:
         self._service.server.sessions.refuse = lambda: refuse
         return {"refuse": refuse}
 
+    def spread(self, connection: int) -> dict[str, Any]:
+        """Asks a connection's client to open another one, for new sessions."""
+        self._service.guidance.spread(connection)
+        return self.guidance(connection)
+
+    def migrate(self, connection: int, bytes: int, credits: int) -> dict[str, Any]:  # noqa: A002
+        """Asks it to move all sessions to another one, with so much memory and so many credits."""
+        guidance = self._service.guidance
+        guidance.migrate(connection, mapped_bytes=_positive(bytes), credits=_positive(credits))
+        return self.guidance(connection)
+
+    def guidance(self, connection: int) -> dict[str, Any]:
+        """Whether a connection's client asks what is wanted of it, and what became of the last
+        wish.
+        """
+        guidance = self._service.guidance
+        state = guidance.state(connection)
+        return {
+            "follows": guidance.follows(connection),
+            "state": None if state is None else state.as_json(),
+        }
+
     def cut(self, connection: int) -> None:
         """Ends a connection; its sessions may go on by another one."""
         for server in self._service.tcp:
@@ -168,7 +193,7 @@ class Levers:
 
 def _positive(value: int) -> int:
     if not isinstance(value, int) or value <= 0:
-        raise ValueError("bytes are a positive number")
+        raise ValueError(f"{value!r} is no positive number")
     return value
 
 

@@ -13,6 +13,8 @@ from livedma._native.accelerator import Accelerator
 from livedma.errors import LivedmaError
 from livedma.nfs.config import Config
 from livedma.nfs.control import ControlServer
+from livedma.nfs.guidance import Guidance
+from livedma.nfs.guided_program import GuidedProgram
 from livedma.nfs.levers import Levers
 from livedma.nfs.persist import Persist, default_directory
 from livedma.nfs.program import NfsProgram
@@ -60,7 +62,8 @@ class NfsService:
         self.control: ControlServer | None = None
         with ExitStack() as stack:
             self.server = self._make_server(stack)
-            self._program = NfsProgram(self.server)
+            self.guidance = Guidance(self)
+            self._program = GuidedProgram(NfsProgram(self.server), self.guidance)
             self.server.start()
             stack.callback(self.server.stop)
             if wishes.tcp_port is not None:
@@ -111,6 +114,7 @@ class NfsService:
             )
         )
         rdma.set_native_program(self.accelerator.capsule)
+        rdma.expect = self.guidance.expect
         return rdma
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
 from livedma.rpc.pool_keeper import PoolKeeper
 from livedma.rpc.rdma_memory import ConnectionMemory
 from livedma.rpc.rdma_private import Inline, PrivateData, agree
+from livedma.rpc.rdma_terms import Expected, Terms
 from livedma.rpc.service import Network, Program, is_allowed
 
 __all__ = ["Options", "RdmaConnection", "RdmaServer"]
@@ -72,6 +73,12 @@ class Options:
         return _ring(self.credits_max)
 
     @property
+    def terms(self) -> Terms:
+        """What a connection gets, unless it was asked for."""
+        mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
+        return Terms(self.window_bytes, mapped_bytes, self.credits)
+
+    @property
     def completions(self) -> int:
         """That one connection may have at a time."""
         return self.max_send + self.max_recv
@@ -86,9 +93,10 @@ class RdmaConnection:
 
     kind: Literal["rdma"] = "rdma"
 
-    def __init__(self, server: RdmaServer, request: cm.Request) -> None:
+    def __init__(self, server: RdmaServer, request: cm.Request, terms: Terms) -> None:
         """Makes all it needs; NoRoomError and its like if that cannot be had."""
-        options = server.options
+        self.options = options = server.options
+        self.terms = terms
         self.number = next(_numbers)
         self.peer = request.peer
         self._own = PrivateData(
@@ -104,11 +112,11 @@ class RdmaConnection:
         self._pd = server.device.protection_domain()
         self.memory = ConnectionMemory(
             self._pd,
-            window_bytes=options.window_bytes,
-            mapped_bytes=_mapped_bytes(options),
+            window_bytes=terms.window_bytes,
+            mapped_bytes=terms.mapped_bytes,
             inline_bytes=options.inline_bytes,
             buffer_bytes=options.buffer_bytes,
-            credits_begin=options.credits,
+            credits_begin=terms.credits,
         )
 
     def accept(self, request: cm.Request) -> None:
@@ -140,7 +148,7 @@ class RdmaConnection:
             self.memory.receive_pool,
             self.memory.data_pool,
             number=self.number,
-            credits=options.credits,
+            credits=self.terms.credits,
             credits_max=options.credits_max,
             completions=options.completions,
             send_inline=self.inline.send_bytes,
@@ -263,6 +271,8 @@ class RdmaServer:
         self.port = port
         self.options = options or Options()
         self.refused = 0  # connections for which there was no memory, or no place
+        #: who is expected from an address; everybody else gets what `options` say
+        self.expect: Callable[[str], Expected | None] = lambda _: None
         self._program = program
         self._allow = tuple(allow)
         self._lock = threading.Condition()
@@ -330,30 +340,42 @@ class RdmaServer:
                 request.reject()
 
     def _accept(self, request: cm.Request) -> None:
+        expected = None
         try:
-            connection = self._admit(request)
-        except (NotAllowedError, *_NO_MEMORY):
+            if not is_allowed(request.peer, self._allow):
+                raise NotAllowedError(f"{request.peer} may not connect")
+            expected = self.expect(request.peer)
+            connection = self._admit(request, expected)
+        except (NotAllowedError, *_NO_MEMORY) as error:
             self.refused += 1
+            if expected is not None:
+                expected.refused(str(error) or "there is no memory")
             request.reject()
             return
+        if expected is not None:  # before its peer can say so
+            expected.came(connection)
+        why = ""
         try:
             connection.accept(request)
-        except (LivedmaError, OSError, ValueError, TimeoutError):
+        except (LivedmaError, OSError, ValueError, TimeoutError) as error:
             connection.close()  # the peer has not confirmed, or is gone
+            why = str(error) or "it was not confirmed"
         except BaseException:
             connection.close()
+            why = "it failed"
             _report()
+        if expected is not None and why:
+            expected.refused(why)
         if connection.endpoint is None:
             self._finish(connection)
         if self._is_closing:
             connection.close()
         self._finish(connection)
 
-    def _admit(self, request: cm.Request) -> RdmaConnection:
-        if not is_allowed(request.peer, self._allow):
-            raise NotAllowedError(f"{request.peer} may not connect")
+    def _admit(self, request: cm.Request, expected: Expected | None) -> RdmaConnection:
         self._make_room()
-        connection = RdmaConnection(self, request)
+        terms = None if expected is None else expected.terms
+        connection = RdmaConnection(self, request, terms or self.options.terms)
         with self._lock:
             self._connections[connection.number] = connection
         self._keeper.add(connection.memory.receive_pool)
@@ -433,12 +455,6 @@ class RdmaServer:
 def _ring(least: int) -> int:
     """Rings have as many places as a power of two."""
     return 1 << (least - 1).bit_length()
-
-
-def _mapped_bytes(options: Options) -> int:
-    if options.mapped_bytes is not None:
-        return options.mapped_bytes
-    return options.window_bytes // 4
 
 
 def _thread(name: str, target: Callable[[], None]) -> threading.Thread:

@@ -27,6 +27,7 @@ class Plan:
 
     ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
     seed: of the files' data and of where sessions read and write; None: another one each time.
+    follow: do what the server wants of connections, over RDMA.
     """
 
     sessions: int = 1
@@ -43,6 +44,7 @@ class Plan:
     verify: bool = True
     directory: str = "/"
     seed: int | None = None
+    follow: bool = True
 
     def __post_init__(self) -> None:
         if self.size % _WORD:

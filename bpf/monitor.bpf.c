@@ -1,0 +1,573 @@
+/* Follows RPC-over-RDMA: calls and their replies, per connection and per session, at tc ingress and egress.
+ *
+ * Which way a packet goes is told by the connection that it belongs to, not by the hook: the interface may be the
+ * server's, a client's or one between them. Packets are only looked at. A packet may be a train of segments (GSO, GRO),
+ * each with a BTH of its own. */
+#include <linux/bpf.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "monitor_connections.h"
+#include "monitor_message.h"
+#include "monitor_tables.h"
+#include "roce.h"
+
+#define LOOPBACK 1 /* the index of lo, in each network namespace */
+#define TCX_NEXT -1
+#define BTH_AETH_BYTES 16 /* or the BTH and an ICRC: no packet has less */
+#define READ_REQUEST_BYTES 28
+#define ICRC_BYTES 4
+#define DETH_BYTES 8
+#define PSN_KNOWN (1u << 24)
+#define SEGMENTS_OF_TRAIN 1024
+
+/* RC (IBA 9.2.1); UD SEND ONLY. */
+enum {
+	RC_SEND_FIRST = 0x00,
+	RC_SEND_ONLY = 0x04,
+	RC_SEND_ONLY_IMM = 0x05,
+	RC_WRITE_MIDDLE = 0x07,
+	RC_READ_REQUEST = 0x0c,
+	RC_READ_RESPONSE_FIRST = 0x0d,
+	RC_READ_RESPONSE_MIDDLE = 0x0e,
+	RC_READ_RESPONSE_ONLY = 0x10,
+	RC_ACK = 0x11,
+	RC_ATOMIC_ACK = 0x12,
+	RC_SEND_ONLY_INV = 0x17,
+	RC_LAST_CODE = 0x1f,
+	UD_SEND_ONLY = 0x64,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ldma_monitor_session);
+} sessions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_sessions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64[2]);
+	__type(value, __u32);
+} sessions_by_id SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LDMA_MONITOR_SETS);
+	__type(key, __u32);
+	__type(value, struct ldma_monitor_calls);
+} calls SEC(".maps");
+
+/* A packet, segment by segment. */
+struct walk {
+	struct ldma_monitor_key key; /* of the queue pair that was looked up last */
+	struct ldma_monitor_place place;
+	__u64 now_ns;               /* 0: nobody has asked yet */
+	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
+	__u32 next;                 /* segment to look at */
+	__u32 ip_version;
+	__u32 is_egress;
+};
+
+static __always_inline __u64 now_of(struct walk *walk)
+{
+	if (!walk->now_ns)
+		walk->now_ns = bpf_ktime_get_ns();
+	return walk->now_ns;
+}
+
+static __always_inline struct ldma_monitor_calls *set_of(__u32 connection, __u32 xid)
+{
+	__u32 hash = xid + bpf_ntohl(xid);
+	__u32 key = connection * LDMA_MONITOR_SETS + (hash & (LDMA_MONITOR_SETS - 1));
+
+	return bpf_map_lookup_elem(&calls, &key);
+}
+
+/* Where the call with this XID is kept; LDMA_MONITOR_CALLS: nowhere. */
+static __always_inline __u32 find_call(const struct ldma_monitor_calls *set, __u32 xid)
+{
+	__u32 i;
+
+	for (i = 0; i < LDMA_MONITOR_CALLS; i++) {
+		if (set->xid[i] == xid && set->state[i] != LDMA_MONITOR_EMPTY)
+			break;
+	}
+	return i;
+}
+
+static __always_inline bool is_open(__u32 state)
+{
+	return state == LDMA_MONITOR_OPEN || state == LDMA_MONITOR_LATE;
+}
+
+/* A place for a call: one that is not in use, those used longest ago first; if all are, one is lost. */
+static __always_inline __u32 place_call(struct ldma_monitor_calls *set)
+{
+	__u32 first = set->next;
+
+	for (__u32 i = 0; i < LDMA_MONITOR_CALLS; i++) {
+		__u32 at = (first + i) % LDMA_MONITOR_CALLS;
+
+		if (!is_open(set->state[at])) {
+			set->next = at + 1;
+			return at;
+		}
+	}
+	__sync_fetch_and_add(&losses.calls, 1);
+	set->next = first + 1;
+	return first % LDMA_MONITOR_CALLS;
+}
+
+/* In the order of the program: user space reads a call only while it is open. */
+static __always_inline void set_state(struct ldma_monitor_calls *set, __u32 at, __u32 state)
+{
+	asm volatile("" ::: "memory");
+	set->state[at] = state;
+	asm volatile("" ::: "memory");
+}
+
+__noinline int open_call(struct walk *walk, const struct rpcrdma *header,
+			 const struct seen_call *seen, __u32 is_again)
+{
+	struct ldma_monitor_calls *set;
+	struct ldma_monitor_call *call;
+	__u32 at, *session = NULL;
+
+	if (!walk || !header || !seen)
+		return 0;
+	set = set_of(walk->place.connection, header->xid);
+	if (!set)
+		return 0;
+	at = find_call(set, header->xid);
+	if (at < LDMA_MONITOR_CALLS && (is_again || is_open(set->state[at])))
+		return 0;
+	if (at == LDMA_MONITOR_CALLS)
+		at = place_call(set);
+	at %= LDMA_MONITOR_CALLS;
+	call = &set->call[at];
+	set_state(set, at, LDMA_MONITOR_EMPTY);
+	if (seen->has_id)
+		session = bpf_map_lookup_elem(&sessions_by_id, seen->id);
+	call->start_ns = now_of(walk);
+	call->session = session ? *session : LDMA_MONITOR_NONE;
+	call->bytes = seen->kind == LDMA_MONITOR_WRITE ? seen->bytes : header->read_bytes;
+	call->kind = seen->kind;
+	call->tag_bytes = (seen->tag_bytes + 3) & ~3u;
+	call->has_id = seen->has_id;
+	__builtin_memcpy(call->id, seen->id, 16);
+	set->xid[at] = header->xid;
+	set_state(set, at, LDMA_MONITOR_OPEN);
+	return 0;
+}
+
+struct session_id {
+	__u64 halves[2];
+};
+
+/* The session of that id, which has a place from now on if there is one. */
+__noinline __u32 session_of(const struct session_id *id)
+{
+	struct ldma_monitor_session *session;
+	__u32 index, *known;
+	__u64 key[2];
+
+	if (!id)
+		return LDMA_MONITOR_NONE;
+	key[0] = id->halves[0];
+	key[1] = id->halves[1];
+	known = bpf_map_lookup_elem(&sessions_by_id, key);
+	if (known)
+		return *known;
+	if (bpf_map_pop_elem(&free_sessions, &index))
+		goto lost;
+	session = bpf_map_lookup_elem(&sessions, &index);
+	if (!session)
+		goto lost;
+	__builtin_memcpy(session->id, key, 16);
+	session->last_ns = bpf_ktime_get_ns();
+	if (index >= sessions_high)
+		sessions_high = index + 1;
+	if (!bpf_map_update_elem(&sessions_by_id, key, &index, BPF_NOEXIST))
+		return index;
+	/* Another CPU was faster. */
+	session->last_ns = 0;
+	bpf_map_push_elem(&free_sessions, &index, 0);
+	known = bpf_map_lookup_elem(&sessions_by_id, key);
+	if (known)
+		return *known;
+lost:
+	__sync_fetch_and_add(&losses.sessions, 1);
+	return LDMA_MONITOR_NONE;
+}
+
+static __always_inline void add_time(struct ldma_monitor_times *times, __u64 ns, __u32 step)
+{
+	__sync_fetch_and_add(&times->sum_ns, ns);
+	if (ns > times->max_ns)
+		times->max_ns = ns;
+	if (step < LDMA_MONITOR_STEPS)
+		__sync_fetch_and_add(&times->steps[step], 1);
+}
+
+static __always_inline void count_session(__u32 index, __u32 connection, __u64 now_ns, __u64 ns,
+					  __u32 step, __u32 read, __u32 written)
+{
+	struct ldma_monitor_session *session = bpf_map_lookup_elem(&sessions, &index);
+	__u64 bit = 1ull << (connection % 64);
+	__u64 *used;
+
+	if (!session)
+		return;
+	used = &session->connections[connection / 64 % (LDMA_MONITOR_CONNECTIONS / 64)];
+	if (!(*used & bit))
+		__sync_fetch_and_or(used, bit);
+	session->last_ns = now_ns;
+	if (read)
+		__sync_fetch_and_add(&session->read_bytes, read);
+	if (written)
+		__sync_fetch_and_add(&session->written_bytes, written);
+	add_time(&session->times, ns, step);
+}
+
+/* Whether the SEQUENCE of a call worked, whose reply came by a chunk: only then there is so much of it. */
+static __always_inline bool has_worked_unseen(const struct ldma_monitor_call *call,
+					      const struct rpcrdma *header)
+{
+	return header->proc == RPCRDMA_NOMSG && call->has_id &&
+	       header->reply_bytes >= SEQUENCE_REPLY_BYTES + call->tag_bytes;
+}
+
+/* Counts an answered call, of which the table may have the next one already: hence the copy. */
+__noinline int count_call(struct walk *walk, const struct ldma_monitor_call *call,
+			  const struct rpcrdma *header, const struct seen_reply *seen)
+{
+	struct ldma_monitor_connection *connection;
+	__u32 read = 0, written = 0, index, step;
+	struct session_id id;
+	__u64 now_ns, ns;
+
+	if (!walk || !call || !header || !seen)
+		return 0;
+	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
+	if (!connection)
+		return 0;
+	now_ns = now_of(walk);
+	ns = now_ns - call->start_ns;
+	/* Times are taken on several CPUs. */
+	if ((__s64)ns <= 0)
+		ns = 1;
+	step = ldma_monitor_step(ns);
+	if (seen->kind == LDMA_MONITOR_READ) {
+		read = seen->bytes;
+	} else if (seen->kind == LDMA_MONITOR_WRITE) {
+		written = seen->bytes;
+	} else if (!seen->has_failed && header->proc != RPCRDMA_ERROR) {
+		/* Its results were not seen, or are others: what was moved by chunks. */
+		read = header->write_bytes;
+		written = call->bytes;
+	}
+	if (read)
+		__sync_fetch_and_add(&connection->read_bytes, read);
+	if (written)
+		__sync_fetch_and_add(&connection->written_bytes, written);
+	connection->last_ns = now_ns;
+	add_time(&connection->times, ns, step);
+	if (!seen->has_id && !has_worked_unseen(call, header))
+		return 0;
+	index = call->session;
+	if (index == LDMA_MONITOR_NONE) {
+		__builtin_memcpy(&id, seen->has_id ? (const void *)seen->id : call->id, 16);
+		index = session_of(&id);
+	}
+	if (index != LDMA_MONITOR_NONE)
+		count_session(index, walk->place.connection, now_ns, ns, step, read, written);
+	return 0;
+}
+
+__noinline int on_answer(struct walk *walk, const struct rpcrdma *header, int body, __u32 length,
+			 __u32 is_again)
+{
+	struct ldma_monitor_connection *connection;
+	struct seen_reply seen = {0};
+	struct ldma_monitor_call call;
+	struct ldma_monitor_calls *set;
+	__u32 at, state;
+
+	if (!walk || !header)
+		return 0;
+	set = set_of(walk->place.connection, header->xid);
+	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
+	if (!set || !connection)
+		return 0;
+	at = find_call(set, header->xid);
+	if (at >= LDMA_MONITOR_CALLS) {
+		/* A call of the server's own (a callback) is none of ours. */
+		if (!is_again && (!body || read_reply(body, length, false, &seen)))
+			__sync_fetch_and_add(&losses.replies, 1);
+		return 0;
+	}
+	state = set->state[at];
+	if (!is_open(state))
+		return 0;
+	call = set->call[at];
+	if (body && !read_reply(body, length, call.kind != LDMA_MONITOR_FOREIGN, &seen))
+		return 0;
+	if (__sync_val_compare_and_swap(&set->state[at], state, LDMA_MONITOR_ANSWERED) != state)
+		return 0;
+	connection->credits_granted = header->credits;
+	return count_call(walk, &call, header, &seen);
+}
+
+/* A SEND's first packet: its payload is from `at` to `end`. */
+__noinline int on_message(struct __sk_buff *skb, struct walk *walk, __u32 at, __u32 end,
+			  __u32 is_again)
+{
+	struct ldma_monitor_connection *connection;
+	struct seen_call seen = {.kind = LDMA_MONITOR_OTHER};
+	__u32 length = end - at;
+	__u8 *bytes = message_bytes();
+	struct rpcrdma header;
+	int body;
+
+	if (!walk || !bytes)
+		return 0;
+	if (end < at + 16)
+		goto unreadable;
+	if (length > MESSAGE_BYTES)
+		length = MESSAGE_BYTES;
+	if (!length || bpf_skb_load_bytes(skb, at, bytes, length))
+		return 0;
+	body = read_header(length, &header);
+	if (body < 0)
+		goto unreadable;
+	if (walk->place.way == LDMA_MONITOR_TO_CLIENT) {
+		if (header.proc != RPCRDMA_DONE)
+			on_answer(walk, &header, body, length, is_again);
+		return 0;
+	}
+	if (header.proc > RPCRDMA_NOMSG || (body && !read_call(body, length, &seen)))
+		return 0;
+	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
+	if (connection)
+		connection->credits_asked = header.credits;
+	return open_call(walk, &header, &seen, is_again);
+unreadable:
+	if (!is_again)
+		__sync_fetch_and_add(&losses.unreadable, 1);
+	return 0;
+}
+
+__noinline int on_cm(struct __sk_buff *skb, struct walk *walk, __u32 at)
+{
+	__u8 *bytes = message_bytes();
+
+	/* On lo, packets pass twice. */
+	if (!walk || !bytes || (skb->ifindex == LOOPBACK && walk->is_egress))
+		return 0;
+	if (!bpf_skb_load_bytes(skb, at, bytes, CM_BYTES))
+		on_mad(bytes, &walk->key, walk->ip_version);
+	return 0;
+}
+
+/* Whether the queue pair is one of a connection's, and this hook is where its packets count. */
+static __always_inline bool find_place(struct __sk_buff *skb, struct walk *walk, __u32 qpn)
+{
+	struct ldma_monitor_place *place;
+
+	if (walk->key.qpn != qpn) {
+		walk->key.qpn = qpn;
+		place = bpf_map_lookup_elem(&places, &walk->key);
+		walk->place.connection = place ? place->connection : LDMA_MONITOR_NONE;
+		walk->place.way = place ? place->way : 0;
+	}
+	if (walk->place.connection == LDMA_MONITOR_NONE)
+		return false;
+	/* On lo, a call counts when it arrives and a reply when it leaves, as on any interface of the server's. */
+	return skb->ifindex != LOOPBACK ||
+	       walk->is_egress == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
+}
+
+/* The PSNs from psn to psn + count - 1 went that way; how many of them had been seen before. */
+static __always_inline __u32 see_psn(struct ldma_monitor_connection *connection, __u32 way,
+				     __u32 psn, __u32 count)
+{
+	__u32 *highest = &connection->psn[way % LDMA_MONITOR_WAYS];
+	__u32 last = (psn + count - 1) & 0xffffff, known = *highest;
+	__s32 ahead, again;
+
+	if (!known) {
+		*highest = last | PSN_KNOWN;
+		return 0;
+	}
+	ahead = (__s32)((last - known) << 8) >> 8;
+	if (ahead > 0)
+		*highest = last | PSN_KNOWN;
+	again = (__s32)count - ahead;
+	return again <= 0 ? 0 : again > (__s32)count ? count : (__u32)again;
+}
+
+static __always_inline __u32 packets_of_read(struct __sk_buff *skb, __u32 at, __u32 mtu_bytes)
+{
+	__be32 length;
+
+	if (!mtu_bytes || bpf_skb_load_bytes(skb, at + READ_REQUEST_BYTES - 4, &length, 4))
+		return 1;
+	length = bpf_ntohl(length);
+	return length > mtu_bytes && length < 1u << 31 ? (length + mtu_bytes - 1) / mtu_bytes : 1;
+}
+
+static __always_inline __u32 psn_of(const __u8 *bth)
+{
+	return bpf_ntohl(*(const __be32 *)(bth + 8)) & 0xffffff;
+}
+
+static __always_inline __u32 qpn_of(const __u8 *bth)
+{
+	return bpf_ntohl(*(const __be32 *)(bth + 4)) & 0xffffff;
+}
+
+/* Whether that segment belongs to the same stretch of a message: of the same kind, and as far ahead as it should be.
+ * All between are like it, since what begins or ends a message has another size or another kind. */
+static __always_inline bool is_stretch(struct __sk_buff *skb, const struct walk *walk,
+				       const __u8 *bth, __u32 index, __u32 ahead)
+{
+	__u32 at = walk->payload + index * walk->size;
+	__u8 other[ROCE_BTH_BYTES];
+
+	if (bpf_skb_load_bytes(skb, at, other, sizeof(other)))
+		return false;
+	return other[0] == bth[0] && qpn_of(other) == qpn_of(bth) &&
+	       psn_of(other) == ((psn_of(bth) + ahead) & 0xffffff);
+}
+
+/* How many segments from this one on are the middle of one message. The last of a train may be its end or a SEND. */
+static __always_inline __u32 stretch(struct __sk_buff *skb, const struct walk *walk,
+				     const __u8 *bth)
+{
+	__u32 rest = walk->count - walk->next;
+
+	if (rest < 4 || (bth[0] != RC_WRITE_MIDDLE && bth[0] != RC_READ_RESPONSE_MIDDLE))
+		return 1;
+	if (is_stretch(skb, walk, bth, walk->count - 1, rest - 1))
+		return rest;
+	if (is_stretch(skb, walk, bth, walk->count - 2, rest - 2))
+		return rest - 1;
+	return 1;
+}
+
+/* The segment that is next. */
+__noinline int on_segment(struct __sk_buff *skb, struct walk *walk)
+{
+	struct ldma_monitor_connection *connection;
+	__u32 at, end, count, again, psn;
+	__u8 bth[BTH_AETH_BYTES];
+
+	if (!walk)
+		return 0;
+	at = walk->payload + walk->next * walk->size;
+	end = at + walk->size;
+	if (end > skb->len)
+		end = skb->len;
+	if (bpf_skb_load_bytes(skb, at, bth, sizeof(bth))) {
+		walk->next++;
+		return 0;
+	}
+	count = stretch(skb, walk, bth);
+	walk->next += count;
+	if (bth[0] == UD_SEND_ONLY && qpn_of(bth) == 1)
+		return on_cm(skb, walk, at + ROCE_BTH_BYTES + DETH_BYTES);
+	if (bth[0] > RC_LAST_CODE || !find_place(skb, walk, qpn_of(bth)))
+		return 0;
+	if (bth[0] >= RC_READ_RESPONSE_FIRST && bth[0] <= RC_READ_RESPONSE_ONLY)
+		return 0;
+	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
+	if (!connection || bth[0] == RC_ATOMIC_ACK)
+		return 0;
+	if (bth[0] == RC_ACK) {
+		/* AETH (IBA 9.7.5.2.1) */
+		if ((bth[12] & 0x60) == 0x20)
+			__sync_fetch_and_add(&connection->rnr_naks, 1);
+		else if ((bth[12] & 0x60) == 0x60)
+			__sync_fetch_and_add(&connection->naks, 1);
+		return 0;
+	}
+	psn = count;
+	if (bth[0] == RC_READ_REQUEST)
+		psn = packets_of_read(skb, at, connection->mtu_bytes);
+	again = see_psn(connection, walk->place.way, psn_of(bth), psn);
+	if (again)
+		__sync_fetch_and_add(&connection->retransmissions, again < count ? again : count);
+	if (bth[0] == RC_SEND_FIRST || bth[0] == RC_SEND_ONLY)
+		on_message(skb, walk, at + ROCE_BTH_BYTES, end - ICRC_BYTES, again);
+	else if (bth[0] == RC_SEND_ONLY_IMM || bth[0] == RC_SEND_ONLY_INV)
+		on_message(skb, walk, at + ROCE_BTH_BYTES + 4, end - ICRC_BYTES, again);
+	return 0;
+}
+
+struct train {
+	struct __sk_buff *skb;
+	struct walk walk;
+};
+
+static long each_segment(__u32 index, void *data)
+{
+	struct train *train = data;
+
+	(void)index;
+	if (train->walk.next >= train->walk.count)
+		return 1;
+	on_segment(train->skb, &train->walk);
+	return 0;
+}
+
+static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
+{
+	struct train train = {.skb = skb};
+	struct walk *walk = &train.walk;
+	struct roce roce;
+
+	if (!roce_parse_skb(skb, &roce) || roce.version != 2 || !roce.has_bth)
+		return TCX_NEXT;
+	__builtin_memcpy(walk->key.from, &roce.src, 16);
+	__builtin_memcpy(walk->key.to, &roce.dst, 16);
+	walk->place.connection = LDMA_MONITOR_NONE;
+	walk->ip_version = roce.ip_version;
+	walk->is_egress = is_egress;
+	walk->payload = roce.bth_offset;
+	walk->count = 1;
+	if (skb->gso_size) {
+		walk->size = skb->gso_size;
+		walk->count = (skb->len - walk->payload + walk->size - 1) / walk->size;
+		bpf_loop(SEGMENTS_OF_TRAIN, each_segment, &train, 0);
+		return TCX_NEXT;
+	}
+	/* What the IP header says: Ethernet pads short frames. */
+	walk->size = roce.l3_offset + roce.ip_bytes - walk->payload;
+	on_segment(skb, walk);
+	return TCX_NEXT;
+}
+
+SEC("tc")
+int monitor_ingress(struct __sk_buff *skb)
+{
+	return monitor(skb, false);
+}
+
+SEC("tc")
+int monitor_egress(struct __sk_buff *skb)
+{
+	return monitor(skb, true);
+}
+
+char LICENSE[] SEC("license") = "GPL";
