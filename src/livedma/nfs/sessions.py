@@ -92,6 +92,7 @@ class Session:
         self.back = back
         self.slots_asked = asked.fore.requests
         self.back_channel = BackChannel(self.id, asked.minor, asked.security)
+        self.slots_asked = asked.fore.requests  #: what the client wanted, and may not have got
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
         self.slots.request_max = fore.request_bytes
         self.slots.response_max = fore.response_bytes
