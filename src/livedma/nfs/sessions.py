@@ -90,6 +90,7 @@ class Session:
         self.back = back
         self.back_channel = BackChannel(self.id, asked.minor, asked.security)
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
+        self.slots_asked = asked.fore.requests  # by the client, who may have got fewer
         self.slots.request_max = fore.request_bytes
         self.slots.response_max = fore.response_bytes
         self.connections: dict[int, Connection] = {}
