@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 from tests.control.serving import CLIENT, PORT, SERVER, TCP_PORT, Load, serving, wait_until
+from tests.rpc.rdma_peer import Peer
 
 from livedma._native.nfs import SessionLook
 from livedma.control.inside import InsideSource
@@ -18,11 +19,13 @@ from livedma.monitor.snapshot import Connection, Inside, Snapshot, Times
 from livedma.monitor.snapshot import Session as SessionSeen
 from livedma.nfs import Client
 from livedma.nfs.load import Plan
+from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
 from livedma.nfs.service import NfsService
 from livedma.nfs.sessions import Session
 from livedma.rdma import Device
 from livedma.rpc import rdma_client, tcp_client
 from livedma.rpc.client import Transport
+from livedma.rpc.message import Call, encode_call
 from livedma.rpc.rdma_server import Options
 
 pytestmark = pytest.mark.slow
@@ -241,6 +244,31 @@ def test_a_store_that_is_too_narrow(tmp_path: Path) -> None:
         mine = inside(snapshot.connections[0])
         assert mine.buffers_wanted == mine.memory_waits.count == 0
         assert mine.storage.sum_ns >= mine.storage_queue.sum_ns + mine.storage.count * 2 * MS
+
+
+def test_a_client_that_keeps_no_rules(tmp_path: Path) -> None:
+    """It sends more than it was granted, and what nobody can answer."""
+    with (
+        serving(tmp_path, Options(credits=1)) as service,
+        Device(CLIENT) as device,
+        Peer(device, SERVER, port=PORT) as peer,
+    ):
+        source = InsideSource(service)
+        null = encode_call(Call(0, NFS_PROGRAM, NFS_VERSION, 0))[4:]
+        for xid in [peer.call(null, credits=7) for _ in range(24)]:
+            peer.reply(xid)
+        peer.call(b"no call", credits=9)
+        seen: list[Connection] = []
+        wait_until(
+            lambda: (
+                seen.extend(source.snapshot().connections) or sum(one.unanswered for one in seen)
+            )
+        )
+        assert sum(one.unanswered for one in seen) == 1
+        assert sum(one.operations for one in seen) == sum(one.latency.count for one in seen) == 24
+        assert sum(one.rnr_naks for one in seen) > 0
+        assert (seen[-1].credits_asked, seen[-1].credits_granted) == (9, 1)
+        assert seen[-1].sessions == 0
 
 
 def test_an_idle_thread_is_not_busy(service: NfsService) -> None:
