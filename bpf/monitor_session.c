@@ -299,6 +299,7 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 	__atomic_store_n(&connection->began_ns, connection->last_ns, __ATOMIC_RELEASE);
 	for (place.way = 0; !err && place.way < LDMA_MONITOR_WAYS; place.way++)
 		err = bpf_map_update_elem(places, &keys[place.way], &place, BPF_ANY);
+	__atomic_add_fetch(&monitor->bpf->data->generation, 1, __ATOMIC_SEQ_CST);
 	if (err) {
 		monitor_forget_places(monitor, place.connection);
 		monitor_free_connection(monitor, place.connection);
@@ -320,6 +321,7 @@ void monitor_forget_places(struct monitor *monitor, uint32_t index)
 		if (!bpf_map_lookup_elem(places, &keys[i], &place) && place.connection == index)
 			bpf_map_delete_elem(places, &keys[i]);
 	}
+	__atomic_add_fetch(&monitor->bpf->data->generation, 1, __ATOMIC_SEQ_CST);
 }
 
 void monitor_free_connection(struct monitor *monitor, uint32_t index)
