@@ -77,7 +77,6 @@ struct walk {
 	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
 	__u32 next;                 /* segment to look at */
 	__u32 ip_version;
-	__u32 is_egress;
 	__u32 has_bth; /* of the segment that is next */
 	__u8 bth[BTH_AETH_BYTES];
 };
@@ -371,12 +370,17 @@ unreadable:
 	return 0;
 }
 
+/* On lo, where each packet passes both hooks: whether this is egress. */
+static __always_inline bool is_leaving(const struct __sk_buff *skb)
+{
+	return !skb->ingress_ifindex;
+}
+
 __noinline int on_cm(struct __sk_buff *skb, struct walk *walk, __u32 at)
 {
 	__u8 *bytes = message_bytes();
 
-	/* On lo, packets pass twice. */
-	if (!walk || !bytes || (skb->ifindex == LOOPBACK && walk->is_egress))
+	if (!walk || !bytes || (skb->ifindex == LOOPBACK && is_leaving(skb)))
 		return 0;
 	if (!bpf_skb_load_bytes(skb, at, bytes, CM_BYTES))
 		on_mad(bytes, &walk->key, walk->ip_version);
@@ -435,7 +439,7 @@ static __always_inline bool find_place(struct __sk_buff *skb, struct walk *walk,
 		return false;
 	/* On lo, a call counts when it arrives and a reply when it leaves, as on any interface of the server's. */
 	return skb->ifindex != LOOPBACK ||
-	       walk->is_egress == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
+	       is_leaving(skb) == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
 }
 
 /* The PSNs from psn to psn + count - 1 went that way; how many of them had been seen before. */
@@ -619,14 +623,15 @@ static __always_inline bool begin(struct __sk_buff *skb, struct walk *walk)
 	return begin_at_any(skb, walk);
 }
 
-static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
+/* At ingress and egress. */
+SEC("tc")
+int monitor(struct __sk_buff *skb)
 {
 	struct train train = {.skb = skb};
 	struct walk *walk = &train.walk;
 
 	if (!begin(skb, walk))
 		return TCX_NEXT;
-	walk->is_egress = is_egress;
 	walk->count = 1;
 	if (skb->gso_size) {
 		walk->size = skb->gso_size;
@@ -636,18 +641,6 @@ static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
 	}
 	on_segment(skb, walk);
 	return TCX_NEXT;
-}
-
-SEC("tc")
-int monitor_ingress(struct __sk_buff *skb)
-{
-	return monitor(skb, false);
-}
-
-SEC("tc")
-int monitor_egress(struct __sk_buff *skb)
-{
-	return monitor(skb, true);
 }
 
 char LICENSE[] SEC("license") = "GPL";
