@@ -66,7 +66,9 @@ def test_figures_are_those_of_the_interval(monitor: Monitor, talk: Talk) -> None
     assert first.number == third.number
 
 
-@pytest.mark.parametrize("opcode", ["RC_SEND_ONLY", "RC_SEND_ONLY_WITH_INVALIDATE", "RC_SEND_ONLY_WITH_IMMEDIATE"])
+@pytest.mark.parametrize(
+    "opcode", ["RC_SEND_ONLY", "RC_SEND_ONLY_WITH_INVALIDATE", "RC_SEND_ONLY_WITH_IMMEDIATE"]
+)
 def test_an_inline_read(monitor: Monitor, talk: Talk, opcode: str) -> None:
     extra = {"ieth": {"rkey": 5}} if opcode.endswith("INVALIDATE") else {}
     talk.call(header(7) + call(7, read(1000)))

@@ -1,4 +1,4 @@
-"""What the kernel's NFS client and server said to each other, shown to the monitor packet by packet.
+"""What the kernel's NFS client and server said, shown to the monitor packet by packet.
 
 What they did is told by the decoder, which has no code in common with the BPF programs.
 """
