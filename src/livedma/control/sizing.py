@@ -15,6 +15,7 @@ __all__ = [
     "relaxed",
     "short_of_slots",
     "slots_of",
+    "slots_used",
     "step_bytes",
     "useful_buffers",
 ]
@@ -97,6 +98,11 @@ def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
 def slots_of(snapshot: Snapshot, connection: int) -> int:
     """Of all its sessions together."""
     return sum(inside.slots_target for _, inside in _sessions(snapshot, connection))
+
+
+def slots_used(snapshot: Snapshot, connection: int) -> int:
+    """The most of each session together: more than there are credits, if these do not suffice."""
+    return sum(inside.slots_used_most for _, inside in _sessions(snapshot, connection))
 
 
 def _sessions(snapshot: Snapshot, connection: int) -> Iterator[tuple[Session, InsideSession]]:
