@@ -83,7 +83,7 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 int monitor_look(struct monitor *monitor, struct monitor_view *ret);
 
 /* Shows a frame to the programs, as if it passed lo: for captures and tests. segment_bytes: it is a train of segments of
- * that size behind its UDP header; 0: it is none. */
+ * that size behind its UDP header, and short enough for the kernel (3 KiB will do); 0: it is none. */
 int monitor_feed(struct monitor *monitor, const uint8_t *frame, uint32_t length,
 		 uint32_t segment_bytes);
 

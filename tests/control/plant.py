@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from livedma.control.events import Event, Events
-from livedma.control.hands import Outcome
+from livedma.control.hands import Outcome, Progress
 from livedma.control.limits import Diagnosis, Limit
 from livedma.control.plan import (
     Action,
@@ -79,6 +79,8 @@ class Plant:
     refuses: bool = False
     done: list[Action] = field(default_factory=list)
     failing: Callable[[Action], None] = lambda _: None
+    follow: Callable[[Spread | Migrate], Progress] = lambda _: Progress("asked")
+    given_up: list[Action] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -202,10 +204,17 @@ class Plant:
             case SetSlots():
                 before, self.pipe.slots = self.pipe.slots, action.slots
                 return Outcome("set", (SetSlots(action.session, before),))
-            case Spread():
+            case Spread() | Migrate():
                 return Outcome("asked")
-            case Migrate():
-                return Outcome("asked")
+
+    def progress(self, action: Action) -> Progress | None:
+        """A client does what it is asked for when `follow` says so."""
+        if not isinstance(action, Spread | Migrate):
+            return None
+        return self.follow(action)
+
+    def give_up(self, action: Action) -> None:
+        self.given_up.append(action)
 
     def refuse_sessions(self, is_refused: bool) -> None:
         self.refuses = is_refused

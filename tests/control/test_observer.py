@@ -35,8 +35,9 @@ class Wire:
         self.learned: list[tuple[str, int, str, int]] = []
         self.knows_all = True
 
-    def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> None:
+    def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> bool:
         self.learned.append((server, server_qpn, client, client_qpn))
+        return True
 
     def snapshot(self) -> Snapshot:
         if self.error is not None:

@@ -150,6 +150,12 @@ def _add_controller(parser: argparse.ArgumentParser) -> None:
         type=units.duration,
         help="a connection whose p99 is longer is degraded, say 10ms (only waiting counts)",
     )
+    add(
+        "--monitor",
+        choices=("auto", "server"),
+        default="auto",
+        help="watch the wire by BPF where that is allowed, or ask the server alone (auto)",
+    )
 
 
 def _port(text: str) -> int | None:
@@ -240,6 +246,7 @@ def _steering(args: argparse.Namespace) -> Steering:
         policy=args.policy,
         dry_run=args.dry_run,
         budget_bytes=args.budget,
+        monitor=args.monitor,
         objectives=Objectives(None if p99_s is None else round(p99_s * 1e9)),
     )
 

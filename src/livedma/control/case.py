@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from livedma.control.attempt import Attempt, NotDone, as_json, carry_out, take_back
@@ -12,9 +12,9 @@ from livedma.control.demand import DemandWatch
 from livedma.control.effect import Figures, Seen, judge
 from livedma.control.events import Events, Kind
 from livedma.control.faults import Faults, described
-from livedma.control.hands import Hands
+from livedma.control.hands import Hands, Progress
 from livedma.control.limits import Diagnosis, Limit
-from livedma.control.plan import NoRoom, Plan, Policy, Room
+from livedma.control.plan import Migrate, NoRoom, Plan, Policy, Room
 from livedma.control.words import duration, rate
 from livedma.errors import BudgetError, LimitError, NoRoomError
 from livedma.monitor.snapshot import Snapshot
@@ -27,7 +27,9 @@ SETTLE_S = 0.3  # after it was done: figures from then on count
 BEFORE_S = 1.0  # before it was done: figures since then count
 CALM_S = 1.0  # without trouble: it has recovered
 BARRED_S, BARRED_MOST_S = 60.0, 600.0  # what did not help is not tried again for so long
-COOL_S, COOL_MOST_S = 5.0, 60.0  # after a failure
+COOL_S, COOL_MOST_S = 5.0, 300.0  # after a failure
+PUZZLED_S = 0.5  # nothing explains it: perhaps something will
+MOVE_S = 30.0  # for a client to open a connection, and to move
 DRY_S = 10.0  # between two things that would be done
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError)
 
@@ -42,6 +44,7 @@ class Means:
     faults: Faults
     room: Callable[[], Room]
     is_dry: bool = False
+    heirs: dict[int, Attempt] = field(default_factory=dict)  # connections to which sessions moved
 
 
 class Case:
@@ -55,8 +58,11 @@ class Case:
         self._means = means
         self._history: deque[Seen] = deque(maxlen=64)
         self._watch = DemandWatch()
-        self._attempt: Attempt | None = None
+        self._attempt: Attempt | None = None  # to be judged
+        self._move: Attempt | None = None  # that its client was asked for
+        self._successor: int | None = None  # where its client's new sessions go
         self._is_degraded = False
+        self._puzzled_since_s: float | None = None
         self._calm_since_s: float | None = None
         self._explained: set[tuple[Limit, str]] = set()
         self._not_before_s = 0.0
@@ -69,14 +75,19 @@ class Case:
     def see(self, seen: Seen, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
         self._history.append(seen)
         self._watch.see(seen.at_s, seen.connection)
-        if self._attempt is not None:
+        if self._attempt is None:
+            self._attempt = self._means.heirs.pop(self._number, None)
+        if self._move is not None:
+            self._follow_move(self._move, seen.at_s)
+        elif self._attempt is not None:
             self._verify(self._attempt, seen.at_s)
         elif diagnosis.is_degraded:
             self._calm_since_s = None
             self._degraded(diagnosis, snapshot)
         else:
             self._calm(seen.at_s)
-        if self._attempt is None and not (diagnosis.is_degraded and _is_short(diagnosis.limit)):
+        is_settled = self._move is None and self._attempt is None
+        if is_settled and not (diagnosis.is_degraded and _is_short(diagnosis.limit)):
             self._relax(seen)
 
     def policy_changed(self) -> None:
@@ -87,18 +98,24 @@ class Case:
         self._dry_said = ""
 
     def gone(self) -> None:
-        """The connection has ended."""
-        if self._attempt is not None:
+        """The connection has ended: perhaps because its sessions have moved."""
+        if self._move is not None:
+            self._follow_move(self._move, self._history[-1].at_s)
+        elif self._attempt is not None:
             self._tell("check", "it has ended before it could be judged")
 
     def _degraded(self, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
         at_s = diagnosis.at_s
+        if self._is_puzzling(diagnosis):
+            return
         if not self._is_degraded:
             self._is_degraded = True
             self._tell("degraded", self._state(), data=dict(diagnosis.evidence))
         barred_until_s, _ = self._barred.get(diagnosis.limit, (0.0, 0.0))
         if at_s < max(self._not_before_s, barred_until_s):
             return
+        if self._successor is not None and snapshot.connection(self._successor) is not None:
+            return  # what its client adds is there, and has a case of its own
         plan, is_broken = self._ask(
             at_s, lambda policy: policy.plan(diagnosis, snapshot, self._means.room())
         )
@@ -108,6 +125,15 @@ class Case:
         self._explain(diagnosis, plan)
         if isinstance(plan, Plan):
             self._act(plan, diagnosis)
+
+    def _is_puzzling(self, diagnosis: Diagnosis) -> bool:
+        """It is slow, and nothing limits it: perhaps the snapshots just begin to show what does."""
+        if diagnosis.limit is not Limit.NOTHING:
+            self._puzzled_since_s = None
+            return False
+        if self._puzzled_since_s is None:
+            self._puzzled_since_s = diagnosis.at_s
+        return diagnosis.at_s - self._puzzled_since_s < PUZZLED_S
 
     def _ask(self, at_s: float, question: Callable[[Policy], _T]) -> tuple[_T | None, bool]:
         """What the policy says; and whether it failed, which is named and survived."""
@@ -154,7 +180,11 @@ class Case:
             return
         self._cool_s = COOL_S
         self._watch.wanted_more(at_s)
-        self._attempt = Attempt(at_s, diagnosis.limit, plan, before, undo)
+        attempt = Attempt(at_s, diagnosis.limit, plan, before, undo)
+        if means.hands.progress(plan.actions[0]) is None:
+            self._attempt = attempt
+        else:
+            self._move = attempt
         self._tell("done", f"in {took_ms:.1f} ms: {text}", data={"took_ms": took_ms})
 
     def _failed(self, error: NotDone, at_s: float) -> None:
@@ -163,6 +193,26 @@ class Case:
         if isinstance(error.__cause__, _NO_MEMORY):
             self.lack = NoRoom(str(error.__cause__))
         self._tell("failed", str(error))
+
+    def _follow_move(self, move: Attempt, at_s: float) -> None:
+        """Clients move when they like, or not at all; then they stay, and nothing is lost."""
+        hands, action = self._means.hands, move.plan.actions[0]
+        progress = hands.progress(action) or Progress("", is_over=True)
+        failed = progress.failed
+        if not progress.is_over:
+            if at_s - move.at_s < MOVE_S:
+                return
+            hands.give_up(action)
+            failed = f"its client has not done it within {MOVE_S:.0f} s"
+        self._move = None
+        if failed:
+            self._failed(NotDone(f"{failed}; all is as it was"), at_s)
+            return
+        self._successor = progress.successor
+        self._not_before_s = at_s + COOL_S
+        self._tell("check", progress.text, data={"successor": progress.successor})
+        if progress.successor is not None and isinstance(action, Migrate):
+            self._means.heirs[progress.successor] = replace(move, at_s=at_s)
 
     def _verify(self, attempt: Attempt, at_s: float) -> None:
         """What seems of no use gets a second look: a busy host is noisy."""

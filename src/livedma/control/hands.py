@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from livedma.nfs.sessions import Session
     from livedma.rpc.rdma_server import RdmaConnection
 
-__all__ = ["Hands", "Outcome", "ServiceHands"]
+__all__ = ["Hands", "Outcome", "Progress", "ServiceHands"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,28 @@ class Outcome:
     undo: tuple[Action, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of what a client was asked for. successor: the number of its other connection, once that is
+    there. failed: why it stays as it is; nothing else has changed then.
+    """
+
+    text: str
+    is_over: bool = False
+    failed: str = ""
+    successor: int | None = None
+
+
 class Hands(Protocol):
     """May raise anything: then nothing has changed."""
 
     def carry_out(self, action: Action) -> Outcome: ...
+
+    def progress(self, action: Action) -> Progress | None:
+        """None: it was done when it was carried out."""
+
+    def give_up(self, action: Action) -> None:
+        """Nothing is asked of the client any more."""
 
     def refuse_sessions(self, is_refused: bool) -> None: ...
 
@@ -50,11 +68,43 @@ class ServiceHands:
                 return self._set_credits(action)
             case SetSlots():
                 return self._set_slots(action)
-            case Spread() | Migrate():
-                raise LivedmaError("this server cannot ask its clients for another connection")
+            case Spread():
+                self._check_follows(action.connection)
+                self._service.guidance.spread(action.connection)
+                return Outcome("its client was asked for another connection")
+            case Migrate():
+                self._check_follows(action.connection)
+                self._service.guidance.migrate(
+                    action.connection, mapped_bytes=action.bytes, credits=action.credits
+                )
+                return Outcome("its client was asked to move")
+
+    def progress(self, action: Action) -> Progress | None:
+        if not isinstance(action, Spread | Migrate):
+            return None
+        state = self._service.guidance.state(action.connection)
+        if state is None:
+            return Progress("", is_over=True, failed="nothing is asked of its client any more")
+        if state.phase in ("refused", "lost"):
+            return Progress("", is_over=True, failed=state.words or state.phase)
+        if state.wish == "spread":
+            text = f"new sessions go to connection {state.successor}"
+        else:
+            text = (
+                f"{state.moved} of {state.sessions} sessions moved to connection {state.successor}"
+            )
+        return Progress(text, state.is_over, "", state.successor)
+
+    def give_up(self, action: Action) -> None:
+        if isinstance(action, Spread | Migrate):
+            self._service.guidance.clear(action.connection)
 
     def refuse_sessions(self, is_refused: bool) -> None:
         self._service.server.sessions.refuse = lambda: is_refused
+
+    def _check_follows(self, connection: int) -> None:
+        if not self._service.guidance.follows(connection):
+            raise LivedmaError("its client does not ask where its sessions should go")
 
     def _extend(self, action: Extend) -> Outcome:
         """Credits first: their Receives take a part of the window, too, and it may be its last."""

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import replace
+from functools import lru_cache
 
 from livedma.monitor.snapshot import Connection, Session, Snapshot
 
-__all__ = ["merged"]
+__all__ = ["key_of", "merged"]
 
 
 def merged(inside: Snapshot, outside: Snapshot) -> Snapshot:
     """Operations, bytes, latencies and what went wrong on the way: from the wire, where it has
-    seen the connection (its queue pairs tell which) or the session. All else: the server's.
+    seen the connection (its ends tell which) or the session. All else: the server's.
     """
-    wire = {(one.server_qpn, one.client_qpn): one for one in outside.connections}
+    wire = {key_of(one): one for one in outside.connections}
     wire_sessions = {one.id: one for one in outside.sessions}
     return replace(
         inside,
         source="bpf+server",
-        connections=tuple(
-            _connection(one, wire.get((one.server_qpn, one.client_qpn)))
-            for one in inside.connections
-        ),
+        connections=tuple(_connection(one, wire.get(key_of(one))) for one in inside.connections),
         sessions=tuple(_session(one, wire_sessions.get(one.id)) for one in inside.sessions),
         losses=outside.losses,
     )
+
+
+def key_of(connection: Connection) -> tuple[str, int, str, int]:
+    """Its ends, which both know."""
+    return (
+        _address(connection.server),
+        connection.server_qpn,
+        _address(connection.client),
+        connection.client_qpn,
+    )
+
+
+@lru_cache(256)
+def _address(text: str) -> str:
+    """As everybody writes it."""
+    return str(ipaddress.ip_address(text.partition("%")[0]))
 
 
 def _connection(own: Connection, seen: Connection | None) -> Connection:

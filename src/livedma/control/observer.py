@@ -13,7 +13,7 @@ from typing import Protocol
 
 from livedma.control.events import Events
 from livedma.control.faults import described
-from livedma.control.merge import merged
+from livedma.control.merge import key_of, merged
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["Inside", "Observer", "Outside"]
@@ -34,7 +34,7 @@ class Outside(Protocol):
     @property
     def is_attached(self) -> bool: ...
 
-    def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> None: ...
+    def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> bool: ...
 
     def snapshot(self) -> Snapshot: ...
 
@@ -130,9 +130,9 @@ class Observer:
     def _teach(self, inside: Snapshot, seen: Snapshot) -> None:
         """Connections that were made before the monitor came."""
         assert self._outside is not None
-        known = {(one.server_qpn, one.client_qpn) for one in seen.connections}
+        known = {key_of(one) for one in seen.connections}
         for one in inside.connections:
-            if (one.server_qpn, one.client_qpn) not in known:
+            if one.client_qpn and key_of(one) not in known:
                 self._outside.learn(one.server, one.server_qpn, one.client, one.client_qpn)
 
     def _tell_source(self, snapshot: Snapshot) -> None:

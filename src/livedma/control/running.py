@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
 from livedma.control import budget
 from livedma.control.controller import Controller
@@ -16,26 +18,36 @@ from livedma.control.limits import Objectives
 from livedma.control.methods import Methods
 from livedma.control.observer import Observer
 from livedma.control.policies import DEFAULT, by_name
+from livedma.monitor.monitor import Monitor
 from livedma.nfs.service import NfsService
+from livedma.rdma.interface import interface_of
 
 __all__ = ["Options", "controlled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """budget_bytes: DMA memory of all connections; None: what the system allows."""
+    """budget_bytes: DMA memory of all connections; None: what the system allows. monitor: "auto"
+    watches the wire by BPF where that is allowed.
+    """
 
     policy: str = DEFAULT
     dry_run: bool = False
     budget_bytes: int | None = None
     objectives: Objectives = field(default_factory=Objectives)
+    monitor: Literal["auto", "server"] = "auto"
 
 
 @contextmanager
 def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
     """Watches and steers it, and answers on its control socket."""
     events = Events()
-    observer = Observer(InsideSource(service), None, events, budget_bytes=options.budget_bytes)
+    observer = Observer(
+        InsideSource(service),
+        partial(_watch, service) if options.monitor == "auto" else None,
+        events,
+        budget_bytes=options.budget_bytes,
+    )
     controller = Controller(
         observer,
         lambda: Diagnostician(options.objectives),
@@ -53,3 +65,9 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
             yield controller
     finally:
         observer.close()
+
+
+def _watch(service: NfsService) -> Monitor:
+    """BPF on the interfaces that have the server's addresses."""
+    interfaces = {interface_of(rdma.device.address).name for rdma in service.rdma}
+    return Monitor(sorted(interfaces), sorted({rdma.port for rdma in service.rdma}))
