@@ -119,8 +119,8 @@ def test_a_lossy_wire_leaves_nothing_in_the_tables(
             result, watched = run(nfsd, plan, *both, when_filled=lambda: wire.set_rules(*rules))
             wire.set_rules()
             for account, measured in zip(both, watched.measured, strict=True):
-                assert [one.in_flight for one in measured.connections] == [0]
                 check_work(result, account)
+                assert [one.in_flight for one in measured.connections] == [0]
                 wait_until(lambda of=account: is_empty(of.look()))  # type: ignore[misc]
                 assert (account.losses, account.unanswered) == (Losses(), 0)
         assert all(account.retransmissions for account in both)
