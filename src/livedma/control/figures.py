@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from livedma.monitor.snapshot import Connection, Inside, Session, Snapshot
 
-__all__ = ["Figures", "History", "Memory", "Store"]
+__all__ = ["Figures", "History", "Memory", "Store", "is_short_of_slots"]
 
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
@@ -169,7 +169,7 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
         executing = session.latency.sum_ns / 1e9 / snapshot.interval_s
         calls += executing
         used += 0 if session.inside is None else session.inside.slots_used_most
-        if _is_short(session, executing):
+        if is_short_of_slots(session, snapshot.interval_s):
             count += 1
             short += executing
     return _Sample(
@@ -182,13 +182,14 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
     )
 
 
-def _is_short(session: Session, executing: float) -> bool:
+def is_short_of_slots(session: Session, interval_s: float) -> bool:
     """All its slots are in use, most of the time, and it wants more than these."""
     inside = session.inside
     if inside is None or inside.slots_used_most < inside.slots:
         return False
     if inside.slots_asked is not None and inside.slots_asked <= inside.slots:
         return False
+    executing = session.latency.sum_ns / 1e9 / interval_s
     return max(executing, session.in_flight) >= _SHORT_OF_SLOTS * inside.slots
 
 
