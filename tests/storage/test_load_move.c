@@ -12,7 +12,7 @@
 #include "load_server.h"
 
 #define SLOTS 4
-#define ROUNDS 30
+#define ROUNDS 32
 #define STEPS 40 /* operations between what happens */
 #define SEQUENCE_AT 72
 #define SEQUENCE_STATUS_AT 40 /* in a reply */
@@ -159,14 +159,17 @@ static uint32_t move(struct ldma_load *load, uint32_t old, uint32_t round)
 	uint32_t new = open_connection(load);
 
 	assert(ldma_load_close_link(load, old) == -EBUSY);
+	assert(!ldma_load_pair(load, old, new));
 	advance(load);
-	assert(!ldma_load_move_session(load, 0, new));
-	assert(!ldma_load_move_session(load, 0, new)); /* it is there already */
-	if (round % 3 == 0) {
+	if (round % 4 < 3) {
+		assert(!ldma_load_move_session(load, 0, new));
+		assert(!ldma_load_move_session(load, 0, new)); /* it is there already */
+	}
+	if (round % 4 == 0) {
 		while (ldma_load_close_link(load, old))
 			nap();
 		assert(ldma_load_link_error(load, old) == -ESHUTDOWN);
-	} else if (round % 3 == 1) {
+	} else if (round % 4 != 2) {
 		cut(old);
 		wait_for_error(load, old);
 	} else {
@@ -228,6 +231,8 @@ static void test(uint8_t rw, uint64_t interval_ns)
 	assert(ldma_load_move_session(load, 1, link) == -EINVAL);
 	assert(ldma_load_move_session(load, 0, link + 1) == -EINVAL);
 	assert(ldma_load_close_link(load, link + 1) == -EINVAL);
+	assert(ldma_load_pair(load, link, link) == -EINVAL);
+	assert(ldma_load_pair(load, link, link + 1) == -EINVAL);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		link = move(load, link, i);
 		if (i % 7 == 0)
@@ -241,7 +246,7 @@ static void test(uint8_t rw, uint64_t interval_ns)
 	ldma_load_end(load);
 	pthread_join(thread, NULL);
 	assert(!ldma_load_session_figures(load, 0, &found));
-	assert(found.moves == ROUNDS && found.pause_ns && found.gap_ns);
+	assert(found.moves == ROUNDS / 4 * 3 && found.pause_ns && found.gap_ns);
 	assert(!figures.counters.wrong && figures.counters.repeats);
 	close_all(ROUNDS + 1);
 	/* Each once: also those whose reply was lost with a connection. */

@@ -92,6 +92,7 @@ class Follower:
         moved = 0
         session, connections = self._client.through, self._places.connections
         has_client = connections[old] in session.connections  # by which files are opened
+        self._load.pair(old, new)
         try:
             if has_client:
                 await session.bind(connections[new])
