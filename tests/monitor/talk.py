@@ -123,9 +123,7 @@ class Talk:
     def cm(self, by_client: bool, attribute: str, **fields: Any) -> None:
         src, dst = (self.client, self.server) if by_client else (self.server, self.client)
         mad = cm.encode({"attribute": attribute, **fields})
-        self.show(
-            encode("UD_SEND_ONLY", src=src, dst=dst, dest_qp=1, psn=0, payload=mad)
-        )
+        self.show(encode("UD_SEND_ONLY", src=src, dst=dst, dest_qp=1, psn=0, payload=mad))
 
     def ask(self, port: int = 20049, **fields: Any) -> None:
         self.cm(
