@@ -66,6 +66,7 @@ class Tides(Experiment):
         Column("undos", "undone", "count"),
         Column("decisions", "lines logged", "lines"),
     )
+    brief = ()
     method = (
         f"One connection. Sessions go up from {_LOW} to {_HIGH} and down again, in a triangle: "
         "those that are too many finish what they have under way and rest; later they go on. "
