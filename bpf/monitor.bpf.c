@@ -21,6 +21,7 @@
 #define DETH_BYTES 8
 #define PSN_KNOWN (1u << 24)
 #define SEGMENTS_OF_TRAIN 1024
+#define RECENT 64
 
 /* RC (IBA 9.2.1); UD SEND ONLY. */
 enum {
@@ -76,7 +77,8 @@ struct walk {
 	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
 	__u32 next;                 /* segment to look at */
 	__u32 ip_version;
-	__u32 is_egress;
+	__u32 has_bth; /* of the segment that is next */
+	__u8 bth[BTH_AETH_BYTES];
 };
 
 static __always_inline __u64 now_of(struct walk *walk)
@@ -368,34 +370,76 @@ unreadable:
 	return 0;
 }
 
+/* On lo, where each packet passes both hooks: whether this is egress. */
+static __always_inline bool is_leaving(const struct __sk_buff *skb)
+{
+	return !skb->ingress_ifindex;
+}
+
 __noinline int on_cm(struct __sk_buff *skb, struct walk *walk, __u32 at)
 {
 	__u8 *bytes = message_bytes();
 
-	/* On lo, packets pass twice. */
-	if (!walk || !bytes || (skb->ifindex == LOOPBACK && walk->is_egress))
+	if (!walk || !bytes || (skb->ifindex == LOOPBACK && is_leaving(skb)))
 		return 0;
 	if (!bpf_skb_load_bytes(skb, at, bytes, CM_BYTES))
 		on_mad(bytes, &walk->key, walk->ip_version);
 	return 0;
 }
 
+/* What was found lately, for each CPU: looking into the map takes longer than comparing. */
+struct recent {
+	struct ldma_monitor_key key;
+	__u32 generation;
+	struct ldma_monitor_place place;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RECENT);
+	__type(key, __u32);
+	__type(value, struct recent);
+} recents SEC(".maps");
+
+static __always_inline bool is_same(const struct ldma_monitor_key *one,
+				    const struct ldma_monitor_key *other)
+{
+	const __u64 *a = (const __u64 *)one, *b = (const __u64 *)other;
+
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3] &&
+	       one->qpn == other->qpn;
+}
+
+static __always_inline void look_up(struct walk *walk)
+{
+	__u32 at = walk->key.qpn % RECENT, now = generation;
+	struct recent *recent = bpf_map_lookup_elem(&recents, &at);
+	struct ldma_monitor_place *place;
+
+	if (!recent)
+		return;
+	if (recent->generation != now || !is_same(&recent->key, &walk->key)) {
+		place = bpf_map_lookup_elem(&places, &walk->key);
+		recent->key = walk->key;
+		recent->generation = now;
+		recent->place.connection = place ? place->connection : LDMA_MONITOR_NONE;
+		recent->place.way = place ? place->way : 0;
+	}
+	walk->place = recent->place;
+}
+
 /* Whether the queue pair is one of a connection's, and this hook is where its packets count. */
 static __always_inline bool find_place(struct __sk_buff *skb, struct walk *walk, __u32 qpn)
 {
-	struct ldma_monitor_place *place;
-
 	if (walk->key.qpn != qpn) {
 		walk->key.qpn = qpn;
-		place = bpf_map_lookup_elem(&places, &walk->key);
-		walk->place.connection = place ? place->connection : LDMA_MONITOR_NONE;
-		walk->place.way = place ? place->way : 0;
+		look_up(walk);
 	}
 	if (walk->place.connection == LDMA_MONITOR_NONE)
 		return false;
 	/* On lo, a call counts when it arrives and a reply when it leaves, as on any interface of the server's. */
 	return skb->ifindex != LOOPBACK ||
-	       walk->is_egress == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
+	       is_leaving(skb) == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
 }
 
 /* The PSNs from psn to psn + count - 1 went that way; how many of them had been seen before. */
@@ -471,18 +515,20 @@ __noinline int on_segment(struct __sk_buff *skb, struct walk *walk)
 {
 	struct ldma_monitor_connection *connection;
 	__u32 at, end, count, again, psn;
-	__u8 bth[BTH_AETH_BYTES];
+	const __u8 *bth;
 
 	if (!walk)
 		return 0;
+	bth = walk->bth;
 	at = walk->payload + walk->next * walk->size;
 	end = at + walk->size;
 	if (end > skb->len)
 		end = skb->len;
-	if (bpf_skb_load_bytes(skb, at, bth, sizeof(bth))) {
+	if (!walk->has_bth && bpf_skb_load_bytes(skb, at, walk->bth, sizeof(walk->bth))) {
 		walk->next++;
 		return 0;
 	}
+	walk->has_bth = 0;
 	count = stretch(skb, walk, bth);
 	walk->next += count;
 	if (bth[0] == UD_SEND_ONLY && qpn_of(bth) == 1)
@@ -531,20 +577,61 @@ static long each_segment(__u32 index, void *data)
 	return 0;
 }
 
-static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
+/* What nearly all packets are: Ethernet, IPv4 without options, UDP, all in one piece. */
+struct plain {
+	struct ethhdr ethernet;
+	struct iphdr ip;
+	struct udphdr udp;
+	__u8 bth[BTH_AETH_BYTES];
+} __attribute__((packed));
+
+__noinline int begin_at_any(struct __sk_buff *skb, struct walk *walk)
+{
+	struct roce roce;
+
+	if (!walk || !roce_parse_skb(skb, &roce) || roce.version != 2 || !roce.has_bth)
+		return 0;
+	__builtin_memcpy(walk->key.from, &roce.src, 16);
+	__builtin_memcpy(walk->key.to, &roce.dst, 16);
+	walk->ip_version = roce.ip_version;
+	walk->payload = roce.bth_offset;
+	walk->size = roce.l3_offset + roce.ip_bytes - roce.bth_offset;
+	return 1;
+}
+
+/* Whether the packet is RoCEv2: then the walk begins at its first segment. */
+static __always_inline bool begin(struct __sk_buff *skb, struct walk *walk)
+{
+	const struct plain *plain = (void *)(long)skb->data;
+
+	walk->place.connection = LDMA_MONITOR_NONE;
+	if ((void *)(plain + 1) <= (void *)(long)skb->data_end &&
+	    plain->ethernet.h_proto == bpf_htons(ETH_P_IP) && plain->ip.ihl == 5 &&
+	    plain->ip.protocol == IPPROTO_UDP && !(plain->ip.frag_off & bpf_htons(0x1fff))) {
+		if (plain->udp.dest != bpf_htons(ROCE_PORT))
+			return false;
+		*(__be32 *)walk->key.from = plain->ip.saddr;
+		*(__be32 *)walk->key.to = plain->ip.daddr;
+		walk->ip_version = 4;
+		walk->payload = offsetof(struct plain, bth);
+		/* What the IP header says: Ethernet pads short frames. */
+		walk->size = bpf_ntohs(plain->ip.tot_len) - sizeof(plain->ip) - sizeof(plain->udp);
+		__builtin_memcpy(walk->bth, plain->bth, sizeof(walk->bth));
+		walk->has_bth = 1;
+		return true;
+	}
+	return begin_at_any(skb, walk);
+}
+
+/* At ingress and egress. */
+SEC("tc")
+int monitor(struct __sk_buff *skb)
 {
 	struct train train = {.skb = skb};
 	struct walk *walk = &train.walk;
-	struct roce roce;
 
-	if (!roce_parse_skb(skb, &roce) || roce.version != 2 || !roce.has_bth)
+	if (!begin(skb, walk))
 		return TCX_NEXT;
-	__builtin_memcpy(walk->key.from, &roce.src, 16);
-	__builtin_memcpy(walk->key.to, &roce.dst, 16);
-	walk->place.connection = LDMA_MONITOR_NONE;
-	walk->ip_version = roce.ip_version;
-	walk->is_egress = is_egress;
-	walk->payload = roce.bth_offset;
 	walk->count = 1;
 	if (skb->gso_size) {
 		walk->size = skb->gso_size;
@@ -552,22 +639,8 @@ static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
 		bpf_loop(SEGMENTS_OF_TRAIN, each_segment, &train, 0);
 		return TCX_NEXT;
 	}
-	/* What the IP header says: Ethernet pads short frames. */
-	walk->size = roce.l3_offset + roce.ip_bytes - walk->payload;
 	on_segment(skb, walk);
 	return TCX_NEXT;
-}
-
-SEC("tc")
-int monitor_ingress(struct __sk_buff *skb)
-{
-	return monitor(skb, false);
-}
-
-SEC("tc")
-int monitor_egress(struct __sk_buff *skb)
-{
-	return monitor(skb, true);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -22,7 +22,8 @@ const volatile __u16 ports[LDMA_MONITOR_PORTS];
 const volatile __u32 port_count;
 
 struct ldma_monitor_losses losses;
-__u32 sessions_high; /* places of sessions that were ever used are below */
+__u32 generation = 1; /* changes whenever `places` has changed */
+__u32 sessions_high;  /* places of sessions that were ever used are below */
 
 /* A request to connect, and what came of it. */
 struct request_key {
@@ -105,6 +106,7 @@ static __always_inline void end_place(const __u8 *from, const __u8 *to, __u32 qp
 	place = bpf_map_lookup_elem(&places, &key);
 	if (place && place->connection == index)
 		bpf_map_delete_elem(&places, &key);
+	__sync_fetch_and_add(&generation, 1);
 }
 
 static __always_inline void begin_place(const __u8 *from, const __u8 *to, __u32 qpn, __u32 index,
@@ -116,6 +118,7 @@ static __always_inline void begin_place(const __u8 *from, const __u8 *to, __u32 
 	__builtin_memcpy(key.from, from, 16);
 	__builtin_memcpy(key.to, to, 16);
 	bpf_map_update_elem(&places, &key, &place, BPF_ANY);
+	__sync_fetch_and_add(&generation, 1);
 }
 
 static __noinline int on_request(const __u8 *cm, const struct ldma_monitor_key *path)

@@ -119,7 +119,7 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 	look_at_times(&connection->times, before, &row->times);
 }
 
-/* Of those without a sign of life the one that was used longest ago goes when there is no other place. */
+/* Where all places are taken, the connection that was idle for longest goes, if that is long enough. */
 static void make_room(struct monitor *monitor, uint32_t used, uint64_t now_ns)
 {
 	struct ldma_monitor_connection *oldest = NULL;
@@ -131,6 +131,8 @@ static void make_room(struct monitor *monitor, uint32_t used, uint64_t now_ns)
 
 		if (load64(&one->ended_ns) || monitor->known_connections[i].is_leaving)
 			return; /* it will be given back by itself */
+		if (monitor->connection_rows[monitor->known_connections[i].row].in_flight)
+			continue;
 		if (!oldest || load64(&one->last_ns) < load64(&oldest->last_ns))
 			oldest = one;
 	}

@@ -16,7 +16,7 @@ from storage_model import Model
 from livedma.control.limits import Limit
 from livedma.monitor.snapshot import Snapshot, Source
 
-_MARGINS = (1.35, 4.0)  # of what is not the limit
+_MARGINS = (1.5, 4.0)  # of what is not the limit
 _INTERVAL_S = 0.1
 _SETTLED_S = 0.5
 

@@ -289,6 +289,11 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _default_control() -> Path:
+def control_directory() -> Path:
+    """Where servers of this user have their control sockets, unless they are told otherwise."""
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "/tmp"))
-    return base / "livedma" / f"serve-{os.getpid()}"
+    return base / "livedma"
+
+
+def _default_control() -> Path:
+    return control_directory() / f"serve-{os.getpid()}"

@@ -17,7 +17,7 @@ from livedma.control.limits import Diagnosis, Limit
 from livedma.control.plan import Migrate, NoRoom, Plan, Policy, Room
 from livedma.control.words import duration, rate
 from livedma.errors import BudgetError, LimitError, NoRoomError
-from livedma.monitor.snapshot import Snapshot
+from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = ["Case", "Means"]
 
@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 CHECK_S = 1.0  # after it was done
 SETTLE_S = 0.3  # after it was done: figures from then on count
 BEFORE_S = 1.0  # before it was done: figures since then count
+LATELY_S = 0.5
 CALM_S = 1.0  # without trouble: it has recovered
 BARRED_S, BARRED_MOST_S = 60.0, 600.0  # what did not help is not tried again for so long
 COOL_S, COOL_MOST_S = 5.0, 300.0  # after a failure
@@ -89,6 +90,10 @@ class Case:
         is_settled = self._move is None and self._attempt is None
         if is_settled and not (diagnosis.is_degraded and _is_short(diagnosis.limit)):
             self._relax(seen)
+
+    def lately(self) -> list[Connection]:
+        last_s = self._history[-1].at_s
+        return [one.connection for one in self._history if one.at_s > last_s - LATELY_S]
 
     def policy_changed(self) -> None:
         """What one did not want, another may."""
@@ -248,10 +253,12 @@ class Case:
             self._tell("undo", f"{how}; not tried again for {bar_s:.0f} s")
 
     def _calm(self, at_s: float) -> None:
-        self.lack = None
         if self._calm_since_s is None:
             self._calm_since_s = at_s
-        if self._is_degraded and at_s - self._calm_since_s >= CALM_S:
+        if at_s - self._calm_since_s < CALM_S:
+            return
+        self.lack = None
+        if self._is_degraded:
             self._is_degraded = False
             self._explained.clear()
             self._dry_said = ""
@@ -283,7 +290,7 @@ class Case:
     def _state(self) -> str:
         """As of the last while: p99, bandwidth, how many calls."""
         last_s = self._history[-1].at_s
-        figures = Figures.of(one for one in self._history if one.at_s > last_s - BEFORE_S / 2)
+        figures = Figures.of(one for one in self._history if one.at_s > last_s - LATELY_S)
         sessions = self._history[-1].connection.sessions
         if figures is None:
             return f"{sessions} sessions"

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from livedma.control.evidence import evidence_of, ms
+from livedma.control.evidence import evidence_of, took
 from livedma.control.figures import Figures, History
-from livedma.control.judgement import Finding, Stages, judge
+from livedma.control.judgement import Finding, Seen, Stages, judge
 from livedma.control.limits import Diagnosis, Limit, Objectives
 from livedma.monitor.snapshot import Connection, Session, Snapshot
 
@@ -96,18 +96,14 @@ class _Case:
         snapshot: Snapshot,
         objectives: Objectives,
     ) -> Diagnosis:
-        figures = self._history.add(connection, sessions, snapshot)
-        found = _against(objectives, judge(figures, self._stages), figures)
+        figures, lately = self._history.add(connection, sessions, snapshot)
         self._stages.observe(figures)
         if figures.operations_per_s:
             self._least_latency_s = min(self._least_latency_s, figures.latency_s)
             self._best_bytes_per_s = max(self._best_bytes_per_s, figures.bytes_per_s)
-        seconds = snapshot.interval_s
-        if self._limit.find(
-            found.limit, seconds, _GONE_S if found.limit is Limit.NOTHING else _SURE_S
-        ):
-            self._said = found
-        self._slows.find(found.slows, seconds, _SURE_S if found.slows else _GONE_S)
+        found = judge(Seen(figures, lately, self._stages))
+        if found is not None:
+            self._find(_against(objectives, found, figures), snapshot.interval_s)
         self.diagnosis = Diagnosis(
             connection.number,
             snapshot.at_s,
@@ -117,6 +113,12 @@ class _Case:
             self._evidence(figures),
         )
         return self.diagnosis
+
+    def _find(self, found: Finding, seconds: float) -> None:
+        sure_s = _GONE_S if found.limit is Limit.NOTHING else _SURE_S
+        if self._limit.find(found.limit, seconds, sure_s):
+            self._said = found
+        self._slows.find(found.slows, seconds, _SURE_S if found.slows else _GONE_S)
 
     def _evidence(self, figures: Figures) -> dict[str, float]:
         evidence = evidence_of(figures)
@@ -136,10 +138,12 @@ def _against(objectives: Objectives, found: Finding, figures: Figures) -> Findin
         # Calls that wait at the client for a credit or a slot are slower than can be seen here.
         hidden = found.limit in (Limit.CREDITS, Limit.SLOTS) or figures.has_all_credits_used
         return replace(found, slows=found.slows and hidden)
-    missed = f"99 % of the calls take up to {ms(figures.p99_s)}, not {ms(wanted_ns / 1e9)}"
+    missed = f"99 % of the calls take up to {took(figures.p99_s)}, not {took(wanted_ns / 1e9)}"
     if found.limit is not Limit.NOTHING:
         return replace(found, slows=True, sentence=f"{found.sentence}; {missed}")
     if 2 * figures.store.inside >= figures.in_progress > 0:
-        sentence = f"an access takes {ms(figures.store.time_s)} in the store, and waits for nothing"
+        sentence = (
+            f"an access takes {took(figures.store.time_s)} in the store, and waits for nothing"
+        )
         return Finding(Limit.STORAGE, True, f"{sentence}; {missed}")
     return Finding(Limit.NOTHING, True, f"{missed}, though nothing has run out")

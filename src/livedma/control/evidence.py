@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from livedma.control.figures import Figures
+from livedma.control.words import duration
 
-__all__ = ["evidence_of", "ms", "rest"]
+__all__ = ["evidence_of", "rest", "took"]
 
 
 def evidence_of(figures: Figures) -> dict[str, float]:
@@ -18,6 +19,7 @@ def evidence_of(figures: Figures) -> dict[str, float]:
         "in_progress_calls": figures.in_progress,
         "granted_credits": connection.credits_granted,
         "sent_again_per_call": figures.sent_again,
+        "stalled_part": figures.stalled,
         "short_of_slots_sessions": figures.sessions_short,
     }
     if figures.cpu_busy is not None:
@@ -42,15 +44,13 @@ def rest(figures: Figures) -> str:
     """What else there is in a call's time."""
     parts = []
     if figures.store.time_s:
-        parts.append(f"storage {ms(figures.store.time_s)}")
+        parts.append(f"storage {took(figures.store.time_s)}")
     if figures.cpu_busy is not None:
         parts.append(f"CPU {figures.cpu_busy:.0%}")
-    parts.append(f"{figures.in_progress:.0f} of {figures.connection.credits_granted} credits")
+    granted = figures.connection.credits_granted
+    parts.append(f"{min(granted, figures.in_progress):.0f} of {granted} credits")
     return ", ".join(parts)
 
 
-def ms(seconds: float) -> str:
-    """Three digits are enough for people."""
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+def took(seconds: float) -> str:
+    return duration(1e9 * seconds)

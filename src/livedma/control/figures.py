@@ -7,17 +7,20 @@ buffers, credits and slots.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from livedma.monitor.snapshot import Connection, Inside, Session, Snapshot
 
-__all__ = ["Figures", "History", "Memory", "Store"]
+__all__ = ["Figures", "History", "Memory", "Store", "is_short_of_slots"]
 
 _ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
 _LONGEST_S = 2.0  # but none older than this
+_LATELY_S = 1.8
 _KEPT = 64
+_OFTEN = 0.2  # of the accesses found no buffer at first
 _ALL, _MANY = 0.9, 0.6  # of the credits
 _SHORT_OF_SLOTS = 0.6  # of its slots in use all the time
 
@@ -28,12 +31,16 @@ class Store:
 
     accesses_per_s: float
     inside: float  #: accesses in it, on average
-    queued: float  #: of those: not begun
     time_s: float  #: of an access, its time in the queue included
+    queued: float  #: of those that are in it: not begun
 
     @property
     def served(self) -> float:
         return self.inside - self.queued
+
+    @property
+    def queued_part(self) -> float:
+        return self.queued / self.inside if self.inside else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class Memory:
     waiting: float  #: calls that wait for one, on average
     wait_s: float  #: of those who waited
     taken: float
-    is_starved: bool  #: all are taken and some are wanted: now, and most of the time
+    is_starved: bool  #: often all are taken, and some are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ class Figures:
     in_progress: float
     credits_used: float  #: of those granted: 0 to 1
     slots_used: int  #: of all sessions, by the most that each has used at a time
-    sent_again: float  #: packets, or refused ones, for each call
+    sent_again: float  #: how often something was, or was refused, for each call
+    stalled: float  #: part of the time that nothing was done, with calls or data under way
     cpu_busy: float | None
     slots_short: float  #: part of the calls in progress that are of sessions short of slots
     sessions_short: int
@@ -94,6 +102,19 @@ class Figures:
         """Buffers that are taken and not in the store: their data is on its way."""
         return max(0.0, self.memory.taken - self.store.inside)
 
+    @property
+    def is_moving_most(self) -> bool:
+        """Of its buffers."""
+        return 2 * self.moving >= self.memory.taken > 0
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """Loads of one kind can be compared: of about one size, and most are reads, or most not."""
+        size = self.bytes_per_s / self.operations_per_s if self.operations_per_s else 0.0
+        return round(math.log2(size + 1)), self.connection.read_bytes >= (
+            self.connection.written_bytes
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
@@ -115,18 +136,20 @@ class History:
 
     def add(
         self, connection: Connection, sessions: Iterable[Session], snapshot: Snapshot
-    ) -> Figures:
+    ) -> tuple[Figures, Figures]:
+        """Of now, and of the last two seconds, which a host's bad moments do not change much."""
         if self._samples and _levers(self._samples[-1].connection) != _levers(connection):
             self._samples.clear()  # what was seen with less, or more, says nothing of now
         self._samples.append(_sample(connection, sessions, snapshot))
-        return _figures(self._newest())
+        return _figures(self._newest(0.0)), _figures(self._newest(_LATELY_S))
 
-    def _newest(self) -> list[_Sample]:
-        """As many of the last ones as are needed for an average, the newest last."""
+    def _newest(self, least_s: float) -> list[_Sample]:
+        """As many of the last ones as make an average, the newest last."""
         found: list[_Sample] = []
         operations, span_s = 0, 0.0
         for sample in reversed(self._samples):
-            if found and (operations >= _ENOUGH or span_s + sample.interval_s > _LONGEST_S):
+            is_enough = operations >= _ENOUGH and span_s >= least_s
+            if found and (is_enough or span_s + sample.interval_s > _LONGEST_S):
                 break
             found.append(sample)
             operations += sample.connection.operations
@@ -146,7 +169,7 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
         executing = session.latency.sum_ns / 1e9 / snapshot.interval_s
         calls += executing
         used += 0 if session.inside is None else session.inside.slots_used_most
-        if _is_short(session, executing):
+        if is_short_of_slots(session, snapshot.interval_s):
             count += 1
             short += executing
     return _Sample(
@@ -159,13 +182,14 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
     )
 
 
-def _is_short(session: Session, executing: float) -> bool:
+def is_short_of_slots(session: Session, interval_s: float) -> bool:
     """All its slots are in use, most of the time, and it wants more than these."""
     inside = session.inside
     if inside is None or inside.slots_used_most < inside.slots:
         return False
     if inside.slots_asked is not None and inside.slots_asked <= inside.slots:
         return False
+    executing = session.latency.sum_ns / 1e9 / interval_s
     return max(executing, session.in_flight) >= _SHORT_OF_SLOTS * inside.slots
 
 
@@ -189,6 +213,7 @@ def _figures(samples: list[_Sample]) -> Figures:
         credits_used=min(1.0, in_progress / max(1, last.credits_granted)),
         slots_used=max(sample.slots_used for sample in samples),
         sent_again=sum(one.retransmissions + one.naks for one in seen) / max(1, operations),
+        stalled=sum(one.interval_s for one in samples if _is_stalled(one.connection)) / span_s,
         cpu_busy=_mean(busy) if busy else None,
         slots_short=_mean([sample.slots_short for sample in samples]),
         sessions_short=samples[-1].sessions_short,
@@ -198,14 +223,19 @@ def _figures(samples: list[_Sample]) -> Figures:
     )
 
 
+def _is_stalled(connection: Connection) -> bool:
+    is_waiting = connection.in_flight or (connection.inside and connection.inside.buffers_taken)
+    return not connection.operations and bool(is_waiting)
+
+
 def _store(seen: list[Inside], span_s: float) -> Store:
     accesses = sum(one.storage.count for one in seen)
     time_s = sum(one.storage.sum_ns for one in seen) / 1e9
     return Store(
         accesses_per_s=accesses / span_s,
         inside=time_s / span_s,
-        queued=sum(one.storage_queue.sum_ns for one in seen) / 1e9 / span_s,
         time_s=time_s / accesses if accesses else 0.0,
+        queued=sum(one.storage_queue.sum_ns for one in seen) / 1e9 / span_s,
     )
 
 
@@ -213,12 +243,14 @@ def _memory(seen: list[Inside], span_s: float) -> Memory:
     if not seen:
         return Memory(0.0, 0.0, 0.0, False)
     waited_s = sum(one.memory_waits.sum_ns for one in seen) / 1e9
+    waited = sum(one.memory_waits.count for one in seen)
+    accesses = sum(one.storage.count for one in seen)
     starved = [one.buffers_taken >= one.buffers and one.buffers_wanted > 0 for one in seen]
     return Memory(
         waiting=max(waited_s / span_s, _mean([one.buffers_wanted for one in seen])),
-        wait_s=waited_s / max(1, sum(one.memory_waits.count for one in seen)),
+        wait_s=waited_s / max(1, waited),
         taken=_mean([one.buffers_taken for one in seen]),
-        is_starved=starved[-1] and 2 * sum(starved) > len(starved),
+        is_starved=waited > _OFTEN * accesses or 2 * sum(starved) > len(starved),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from livedma.control.controller import Controller, View
 from livedma.control.policies import by_name
+from livedma.control.why import why
 from livedma.errors import LivedmaError
 
 __all__ = ["Methods"]
@@ -24,12 +25,17 @@ class Methods:
 
     def methods(self) -> dict[str, Callable[..., object]]:
         """By their names on the socket."""
-        offered = (self.snapshot, self.decisions, self.policy)
+        offered = (self.snapshot, self.why, self.decisions, self.policy)
         return {method.__name__: method for method in offered}
 
     def snapshot(self, sessions: bool = True) -> dict[str, Any]:
         """The last one."""
         return self._view().snapshot.as_json(sessions=bool(sessions))
+
+    def why(self, session: str | None = None) -> dict[str, Any]:
+        """What limits its connections, or makes one session slow."""
+        view = self._view()
+        return why(view.snapshot, view.diagnoses, session).as_json()
 
     def decisions(self, after: int = 0, wait: float = 0.0) -> dict[str, Any]:
         """What was seen, decided and done after an event's number; waits so long for something."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 __all__ = ["Saturation"]
 
 _STEPS = 2  # of numbers at a time, to a power of two
-_MIXED = 0.3  # of the newest observation
-_SEEN_OFTEN = 3
+_MIXED = 0.2  # of the newest observation
+_SEEN_OFTEN = 4
 _FEWER = 1.6  # times as many now as then
 _AS_MUCH = 0.85  # of what it does now
 
@@ -25,7 +25,8 @@ class Saturation:
     """Remembers how much was done with how many at a time; like is compared with like (`kind`).
 
     What takes a constant time does twice as much with twice as many at a time. What has done the
-    same with fewer is saturated: all more does is wait in it.
+    same with fewer is saturated: all more does is wait in it. Observations are averaged for each
+    number at a time, since a host has bad moments.
     """
 
     _KINDS_MOST = 32
@@ -39,7 +40,7 @@ class Saturation:
         if kind not in self._seen and len(self._seen) >= self._KINDS_MOST:
             del self._seen[next(iter(self._seen))]
         table = self._seen.setdefault(kind, {})
-        step = round(_STEPS * math.log2(at_a_time))
+        step = _step(at_a_time)
         seen = table.get(step)
         if seen is None:
             table[step] = _Seen(at_a_time, per_s)
@@ -48,22 +49,35 @@ class Saturation:
         seen.per_s += _MIXED * (per_s - seen.per_s)
         seen.times += 1
 
-    def did_as_much_with(self, kind: object, at_a_time: float, per_s: float) -> float | None:
-        """The least number at a time that was enough for what is done now; None: it needs all."""
+    def did_as_much_with(self, kind: object, at_a_time: float) -> float | None:
+        """The least number at a time that was enough for what is done with so many; None: all are
+        needed, or so many were not seen yet.
+        """
+        table = self._seen.get(kind, {})
+        now = table.get(_step(at_a_time))
+        if now is None:
+            return None
         enough = [
-            seen.at_a_time
-            for seen in self._seen.get(kind, {}).values()
-            if seen.times >= _SEEN_OFTEN
-            and seen.at_a_time * _FEWER <= at_a_time
-            and seen.per_s >= _AS_MUCH * per_s
+            seen.at_a_time for seen in _fewer(table, now) if seen.per_s >= _AS_MUCH * now.per_s
         ]
         return min(enough, default=None)
 
-    def has_grown(self, kind: object, at_a_time: float, per_s: float) -> bool:
+    def has_grown(self, kind: object, at_a_time: float) -> bool:
         """Whether fewer at a time were seen, and did less in proportion."""
-        fewer = [
-            seen
-            for seen in self._seen.get(kind, {}).values()
-            if seen.times >= _SEEN_OFTEN and seen.at_a_time * _FEWER <= at_a_time
-        ]
-        return bool(fewer) and self.did_as_much_with(kind, at_a_time, per_s) is None
+        table = self._seen.get(kind, {})
+        now = table.get(_step(at_a_time))
+        if now is None or not _fewer(table, now):
+            return False
+        return self.did_as_much_with(kind, at_a_time) is None
+
+
+def _step(at_a_time: float) -> int:
+    return round(_STEPS * math.log2(max(at_a_time, 1e-9)))
+
+
+def _fewer(table: dict[int, _Seen], now: _Seen) -> list[_Seen]:
+    return [
+        seen
+        for seen in table.values()
+        if seen.times >= _SEEN_OFTEN and seen.at_a_time * _FEWER <= now.at_a_time
+    ]

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from livedma.errors import LivedmaError
 
-__all__ = ["Control", "ControlError", "ControlServer"]
+__all__ = ["Control", "ControlError", "ControlServer", "is_answered"]
 
 LINE_MOST = 1 << 16
 CONNECTIONS_MOST = 32
@@ -171,7 +171,7 @@ def _listen(path: Path) -> socket.socket:
     ret = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o177)
     try:
-        if path.is_socket() and not _is_answered(path):
+        if path.is_socket() and not is_answered(path):
             path.unlink()
         path.parent.mkdir(parents=True, exist_ok=True)
         ret.bind(str(path))
@@ -184,7 +184,8 @@ def _listen(path: Path) -> socket.socket:
     return ret
 
 
-def _is_answered(path: Path) -> bool:
+def is_answered(path: Path) -> bool:
+    """Whether a server has this socket; one that is left behind by the dead has none."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
