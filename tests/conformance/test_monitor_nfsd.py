@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import pytest
 
@@ -95,17 +94,21 @@ def test_small_ones_are_inline(nfsd: Lab) -> None:
     check_work(result, account)
 
 
-@pytest.mark.parametrize(("size", "rw"), [(2048, "mix"), (16384, "read")])
-def test_a_lossy_wire_leaves_nothing_in_the_tables(
-    nfsd: Lab, size: int, rw: Literal["read", "mix"]
-) -> None:
-    """Before the wire and behind it, with room for what there is at a time and no more.
-
-    Long WRITEs are spared: nfsd fetches them by READs, and its kernel ends connections on which a
-    response of one is lost.
-    """
-    rules = [Rule("drop", 0.01), Rule("duplicate", 0.01), Rule("reorder", 0.01, by=2)]
-    plan = Plan(sessions=4, depth=4, size=size, rw=rw, seconds=at_scale(20, 2), follow=False)
+@pytest.mark.parametrize("size", [2048, 16384], ids=["inline", "chunks"])
+def test_a_lossy_wire_leaves_nothing_in_the_tables(nfsd: Lab, size: int) -> None:
+    """Before the wire and behind it, with room for what there is at a time and no more."""
+    rules = [Rule("drop", 0.01), Rule("duplicate", 0.01)]
+    if size == 2048:  # an ACK among the responses of a READ ends the connection of a kernel
+        rules.append(Rule("reorder", 0.01, by=2))
+    plan = Plan(
+        sessions=4,
+        depth=4,
+        size=size,
+        rw="mix",
+        seconds=at_scale(20, 2),
+        file_bytes=16 * size,
+        follow=False,
+    )
     room = {"connections": 1, "sessions": plan.sessions + 1, "idle_s": 30.0}
     with (
         guest_wire(nfsd, nfsd.a, seed=5) as wire,
