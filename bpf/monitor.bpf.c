@@ -8,6 +8,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "monitor_calls.h"
 #include "monitor_connections.h"
 #include "monitor_message.h"
 #include "monitor_tables.h"
@@ -15,12 +16,12 @@
 
 #define LOOPBACK 1 /* the index of lo, in each network namespace */
 #define TCX_NEXT -1
-#define BTH_AETH_BYTES 16 /* or the BTH and an ICRC: no packet has less */
 #define READ_REQUEST_BYTES 28
 #define ICRC_BYTES 4
 #define DETH_BYTES 8
 #define PSN_KNOWN (1u << 24)
 #define SEGMENTS_OF_TRAIN 1024
+#define RECENT 64
 
 /* RC (IBA 9.2.1); UD SEND ONLY. */
 enum {
@@ -38,296 +39,6 @@ enum {
 	RC_LAST_CODE = 0x1f,
 	UD_SEND_ONLY = 0x64,
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct ldma_monitor_session);
-} sessions SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK);
-	__uint(max_entries, 1);
-	__type(value, __u32);
-} free_sessions SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, __u64[2]);
-	__type(value, __u32);
-} sessions_by_id SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, LDMA_MONITOR_SETS);
-	__type(key, __u32);
-	__type(value, struct ldma_monitor_calls);
-} calls SEC(".maps");
-
-/* A packet, segment by segment. */
-struct walk {
-	struct ldma_monitor_key key; /* of the queue pair that was looked up last */
-	struct ldma_monitor_place place;
-	__u64 now_ns;               /* 0: nobody has asked yet */
-	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
-	__u32 next;                 /* segment to look at */
-	__u32 ip_version;
-	__u32 is_egress;
-};
-
-static __always_inline __u64 now_of(struct walk *walk)
-{
-	if (!walk->now_ns)
-		walk->now_ns = bpf_ktime_get_ns();
-	return walk->now_ns;
-}
-
-static __always_inline struct ldma_monitor_calls *set_of(__u32 connection, __u32 xid)
-{
-	__u32 hash = xid + bpf_ntohl(xid);
-	__u32 key = connection * LDMA_MONITOR_SETS + (hash & (LDMA_MONITOR_SETS - 1));
-
-	return bpf_map_lookup_elem(&calls, &key);
-}
-
-/* Where the call with this XID is kept; LDMA_MONITOR_CALLS: nowhere. */
-static __always_inline __u32 find_call(const struct ldma_monitor_calls *set, __u32 xid)
-{
-	__u32 i;
-
-	for (i = 0; i < LDMA_MONITOR_CALLS; i++) {
-		if (set->xid[i] == xid && set->state[i] != LDMA_MONITOR_EMPTY)
-			break;
-	}
-	return i;
-}
-
-static __always_inline bool is_open(__u32 state)
-{
-	return state == LDMA_MONITOR_OPEN || state == LDMA_MONITOR_LATE;
-}
-
-/* A place for a call: one that is not in use, those used longest ago first; if all are, one is lost. */
-static __always_inline __u32 place_call(struct ldma_monitor_calls *set)
-{
-	__u32 first = set->next;
-
-	for (__u32 i = 0; i < LDMA_MONITOR_CALLS; i++) {
-		__u32 at = (first + i) % LDMA_MONITOR_CALLS;
-
-		if (!is_open(set->state[at])) {
-			set->next = at + 1;
-			return at;
-		}
-	}
-	__sync_fetch_and_add(&losses.calls, 1);
-	set->next = first + 1;
-	return first % LDMA_MONITOR_CALLS;
-}
-
-/* In the order of the program: user space reads a call only while it is open. */
-static __always_inline void set_state(struct ldma_monitor_calls *set, __u32 at, __u32 state)
-{
-	asm volatile("" ::: "memory");
-	set->state[at] = state;
-	asm volatile("" ::: "memory");
-}
-
-__noinline int open_call(struct walk *walk, const struct rpcrdma *header,
-			 const struct seen_call *seen, __u32 is_again)
-{
-	struct ldma_monitor_calls *set;
-	struct ldma_monitor_call *call;
-	__u32 at, *session = NULL;
-
-	if (!walk || !header || !seen)
-		return 0;
-	set = set_of(walk->place.connection, header->xid);
-	if (!set)
-		return 0;
-	at = find_call(set, header->xid);
-	if (at < LDMA_MONITOR_CALLS && (is_again || is_open(set->state[at])))
-		return 0;
-	if (at == LDMA_MONITOR_CALLS)
-		at = place_call(set);
-	at %= LDMA_MONITOR_CALLS;
-	call = &set->call[at];
-	set_state(set, at, LDMA_MONITOR_EMPTY);
-	if (seen->has_id)
-		session = bpf_map_lookup_elem(&sessions_by_id, seen->id);
-	call->start_ns = now_of(walk);
-	call->session = session ? *session : LDMA_MONITOR_NONE;
-	call->bytes = seen->kind == LDMA_MONITOR_WRITE ? seen->bytes : header->read_bytes;
-	call->kind = seen->kind;
-	call->tag_bytes = (seen->tag_bytes + 3) & ~3u;
-	call->has_id = seen->has_id;
-	__builtin_memcpy(call->id, seen->id, 16);
-	set->xid[at] = header->xid;
-	set_state(set, at, LDMA_MONITOR_OPEN);
-	return 0;
-}
-
-struct session_id {
-	__u64 halves[2];
-};
-
-/* The session of that id, which has a place from now on if there is one. */
-__noinline __u32 session_of(const struct session_id *id)
-{
-	struct ldma_monitor_session *session;
-	__u32 index, *known;
-	__u64 key[2];
-
-	if (!id)
-		return LDMA_MONITOR_NONE;
-	key[0] = id->halves[0];
-	key[1] = id->halves[1];
-	known = bpf_map_lookup_elem(&sessions_by_id, key);
-	if (known)
-		return *known;
-	if (bpf_map_pop_elem(&free_sessions, &index))
-		goto lost;
-	session = bpf_map_lookup_elem(&sessions, &index);
-	if (!session)
-		goto lost;
-	__builtin_memcpy(session->id, key, 16);
-	session->last_ns = bpf_ktime_get_ns();
-	if (index >= sessions_high)
-		sessions_high = index + 1;
-	if (!bpf_map_update_elem(&sessions_by_id, key, &index, BPF_NOEXIST))
-		return index;
-	/* Another CPU was faster. */
-	session->last_ns = 0;
-	bpf_map_push_elem(&free_sessions, &index, 0);
-	known = bpf_map_lookup_elem(&sessions_by_id, key);
-	if (known)
-		return *known;
-lost:
-	__sync_fetch_and_add(&losses.sessions, 1);
-	return LDMA_MONITOR_NONE;
-}
-
-static __always_inline void add_time(struct ldma_monitor_times *times, __u64 ns, __u32 step)
-{
-	__sync_fetch_and_add(&times->sum_ns, ns);
-	if (ns > times->max_ns)
-		times->max_ns = ns;
-	if (step < LDMA_MONITOR_STEPS)
-		__sync_fetch_and_add(&times->steps[step], 1);
-}
-
-static __always_inline void count_session(__u32 index, __u32 connection, __u64 now_ns, __u64 ns,
-					  __u32 step, __u32 read, __u32 written)
-{
-	struct ldma_monitor_session *session = bpf_map_lookup_elem(&sessions, &index);
-	__u64 bit = 1ull << (connection % 64);
-	__u64 *used;
-
-	if (!session)
-		return;
-	used = &session->connections[connection / 64 % (LDMA_MONITOR_CONNECTIONS / 64)];
-	if (!(*used & bit))
-		__sync_fetch_and_or(used, bit);
-	session->last_ns = now_ns;
-	if (read)
-		__sync_fetch_and_add(&session->read_bytes, read);
-	if (written)
-		__sync_fetch_and_add(&session->written_bytes, written);
-	add_time(&session->times, ns, step);
-}
-
-/* Whether the SEQUENCE of a call worked, whose reply came by a chunk: only then there is so much of it. */
-static __always_inline bool has_worked_unseen(const struct ldma_monitor_call *call,
-					      const struct rpcrdma *header)
-{
-	return header->proc == RPCRDMA_NOMSG && call->has_id &&
-	       header->reply_bytes >= SEQUENCE_REPLY_BYTES + call->tag_bytes;
-}
-
-/* Counts an answered call, of which the table may have the next one already: hence the copy. */
-__noinline int count_call(struct walk *walk, const struct ldma_monitor_call *call,
-			  const struct rpcrdma *header, const struct seen_reply *seen)
-{
-	struct ldma_monitor_connection *connection;
-	__u32 read = 0, written = 0, index, step;
-	struct session_id id;
-	__u64 now_ns, ns;
-
-	if (!walk || !call || !header || !seen)
-		return 0;
-	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
-	if (!connection)
-		return 0;
-	now_ns = now_of(walk);
-	ns = now_ns - call->start_ns;
-	/* Times are taken on several CPUs. */
-	if ((__s64)ns <= 0)
-		ns = 1;
-	step = ldma_monitor_step(ns);
-	if (seen->kind == LDMA_MONITOR_READ) {
-		read = seen->bytes;
-	} else if (seen->kind == LDMA_MONITOR_WRITE) {
-		written = seen->bytes;
-	} else if (!seen->has_failed && header->proc != RPCRDMA_ERROR) {
-		/* Its results were not seen, or are others: what was moved by chunks. */
-		read = header->write_bytes;
-		written = call->bytes;
-	}
-	if (read)
-		__sync_fetch_and_add(&connection->read_bytes, read);
-	if (written)
-		__sync_fetch_and_add(&connection->written_bytes, written);
-	connection->last_ns = now_ns;
-	add_time(&connection->times, ns, step);
-	if (!seen->has_id && !has_worked_unseen(call, header))
-		return 0;
-	index = call->session;
-	if (index == LDMA_MONITOR_NONE) {
-		__builtin_memcpy(&id, seen->has_id ? (const void *)seen->id : call->id, 16);
-		index = session_of(&id);
-	}
-	if (index != LDMA_MONITOR_NONE)
-		count_session(index, walk->place.connection, now_ns, ns, step, read, written);
-	return 0;
-}
-
-__noinline int on_answer(struct walk *walk, const struct rpcrdma *header, int body, __u32 length,
-			 __u32 is_again)
-{
-	struct ldma_monitor_connection *connection;
-	struct seen_reply seen = {0};
-	struct ldma_monitor_call call;
-	struct ldma_monitor_calls *set;
-	__u32 at, state;
-
-	if (!walk || !header)
-		return 0;
-	set = set_of(walk->place.connection, header->xid);
-	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
-	if (!set || !connection)
-		return 0;
-	at = find_call(set, header->xid);
-	if (at >= LDMA_MONITOR_CALLS) {
-		/* A call of the server's own (a callback) is none of ours. */
-		if (!is_again && (!body || read_reply(body, length, false, &seen)))
-			__sync_fetch_and_add(&losses.replies, 1);
-		return 0;
-	}
-	state = set->state[at];
-	if (!is_open(state))
-		return 0;
-	call = set->call[at];
-	if (body && !read_reply(body, length, call.kind != LDMA_MONITOR_FOREIGN, &seen))
-		return 0;
-	if (__sync_val_compare_and_swap(&set->state[at], state, LDMA_MONITOR_ANSWERED) != state)
-		return 0;
-	connection->credits_granted = header->credits;
-	return count_call(walk, &call, header, &seen);
-}
 
 /* A SEND's first packet: its payload is from `at` to `end`. */
 __noinline int on_message(struct __sk_buff *skb, struct walk *walk, __u32 at, __u32 end,
@@ -368,34 +79,76 @@ unreadable:
 	return 0;
 }
 
+/* On lo, where each packet passes both hooks: whether this is egress. */
+static __always_inline bool is_leaving(const struct __sk_buff *skb)
+{
+	return !skb->ingress_ifindex;
+}
+
 __noinline int on_cm(struct __sk_buff *skb, struct walk *walk, __u32 at)
 {
 	__u8 *bytes = message_bytes();
 
-	/* On lo, packets pass twice. */
-	if (!walk || !bytes || (skb->ifindex == LOOPBACK && walk->is_egress))
+	if (!walk || !bytes || (skb->ifindex == LOOPBACK && is_leaving(skb)))
 		return 0;
 	if (!bpf_skb_load_bytes(skb, at, bytes, CM_BYTES))
 		on_mad(bytes, &walk->key, walk->ip_version);
 	return 0;
 }
 
+/* What was found lately, for each CPU: looking into the map takes longer than comparing. */
+struct recent {
+	struct ldma_monitor_key key;
+	__u32 generation;
+	struct ldma_monitor_place place;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RECENT);
+	__type(key, __u32);
+	__type(value, struct recent);
+} recents SEC(".maps");
+
+static __always_inline bool is_same(const struct ldma_monitor_key *one,
+				    const struct ldma_monitor_key *other)
+{
+	const __u64 *a = (const __u64 *)one, *b = (const __u64 *)other;
+
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3] &&
+	       one->qpn == other->qpn;
+}
+
+static __always_inline void look_up(struct walk *walk)
+{
+	__u32 at = walk->key.qpn % RECENT, now = generation;
+	struct recent *recent = bpf_map_lookup_elem(&recents, &at);
+	struct ldma_monitor_place *place;
+
+	if (!recent)
+		return;
+	if (recent->generation != now || !is_same(&recent->key, &walk->key)) {
+		place = bpf_map_lookup_elem(&places, &walk->key);
+		recent->key = walk->key;
+		recent->generation = now;
+		recent->place.connection = place ? place->connection : LDMA_MONITOR_NONE;
+		recent->place.way = place ? place->way : 0;
+	}
+	walk->place = recent->place;
+}
+
 /* Whether the queue pair is one of a connection's, and this hook is where its packets count. */
 static __always_inline bool find_place(struct __sk_buff *skb, struct walk *walk, __u32 qpn)
 {
-	struct ldma_monitor_place *place;
-
 	if (walk->key.qpn != qpn) {
 		walk->key.qpn = qpn;
-		place = bpf_map_lookup_elem(&places, &walk->key);
-		walk->place.connection = place ? place->connection : LDMA_MONITOR_NONE;
-		walk->place.way = place ? place->way : 0;
+		look_up(walk);
 	}
 	if (walk->place.connection == LDMA_MONITOR_NONE)
 		return false;
 	/* On lo, a call counts when it arrives and a reply when it leaves, as on any interface of the server's. */
 	return skb->ifindex != LOOPBACK ||
-	       walk->is_egress == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
+	       is_leaving(skb) == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
 }
 
 /* The PSNs from psn to psn + count - 1 went that way; how many of them had been seen before. */
@@ -471,18 +224,20 @@ __noinline int on_segment(struct __sk_buff *skb, struct walk *walk)
 {
 	struct ldma_monitor_connection *connection;
 	__u32 at, end, count, again, psn;
-	__u8 bth[BTH_AETH_BYTES];
+	const __u8 *bth;
 
 	if (!walk)
 		return 0;
+	bth = walk->bth;
 	at = walk->payload + walk->next * walk->size;
 	end = at + walk->size;
 	if (end > skb->len)
 		end = skb->len;
-	if (bpf_skb_load_bytes(skb, at, bth, sizeof(bth))) {
+	if (!walk->has_bth && bpf_skb_load_bytes(skb, at, walk->bth, sizeof(walk->bth))) {
 		walk->next++;
 		return 0;
 	}
+	walk->has_bth = 0;
 	count = stretch(skb, walk, bth);
 	walk->next += count;
 	if (bth[0] == UD_SEND_ONLY && qpn_of(bth) == 1)
@@ -531,20 +286,61 @@ static long each_segment(__u32 index, void *data)
 	return 0;
 }
 
-static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
+/* What nearly all packets are: Ethernet, IPv4 without options, UDP, all in one piece. */
+struct plain {
+	struct ethhdr ethernet;
+	struct iphdr ip;
+	struct udphdr udp;
+	__u8 bth[BTH_AETH_BYTES];
+} __attribute__((packed));
+
+__noinline int begin_at_any(struct __sk_buff *skb, struct walk *walk)
+{
+	struct roce roce;
+
+	if (!walk || !roce_parse_skb(skb, &roce) || roce.version != 2 || !roce.has_bth)
+		return 0;
+	__builtin_memcpy(walk->key.from, &roce.src, 16);
+	__builtin_memcpy(walk->key.to, &roce.dst, 16);
+	walk->ip_version = roce.ip_version;
+	walk->payload = roce.bth_offset;
+	walk->size = roce.l3_offset + roce.ip_bytes - roce.bth_offset;
+	return 1;
+}
+
+/* Whether the packet is RoCEv2: then the walk begins at its first segment. */
+static __always_inline bool begin(struct __sk_buff *skb, struct walk *walk)
+{
+	const struct plain *plain = (void *)(long)skb->data;
+
+	walk->place.connection = LDMA_MONITOR_NONE;
+	if ((void *)(plain + 1) <= (void *)(long)skb->data_end &&
+	    plain->ethernet.h_proto == bpf_htons(ETH_P_IP) && plain->ip.ihl == 5 &&
+	    plain->ip.protocol == IPPROTO_UDP && !(plain->ip.frag_off & bpf_htons(0x1fff))) {
+		if (plain->udp.dest != bpf_htons(ROCE_PORT))
+			return false;
+		*(__be32 *)walk->key.from = plain->ip.saddr;
+		*(__be32 *)walk->key.to = plain->ip.daddr;
+		walk->ip_version = 4;
+		walk->payload = offsetof(struct plain, bth);
+		/* What the IP header says: Ethernet pads short frames. */
+		walk->size = bpf_ntohs(plain->ip.tot_len) - sizeof(plain->ip) - sizeof(plain->udp);
+		__builtin_memcpy(walk->bth, plain->bth, sizeof(walk->bth));
+		walk->has_bth = 1;
+		return true;
+	}
+	return begin_at_any(skb, walk);
+}
+
+/* At ingress and egress. */
+SEC("tc")
+int monitor(struct __sk_buff *skb)
 {
 	struct train train = {.skb = skb};
 	struct walk *walk = &train.walk;
-	struct roce roce;
 
-	if (!roce_parse_skb(skb, &roce) || roce.version != 2 || !roce.has_bth)
+	if (!begin(skb, walk))
 		return TCX_NEXT;
-	__builtin_memcpy(walk->key.from, &roce.src, 16);
-	__builtin_memcpy(walk->key.to, &roce.dst, 16);
-	walk->place.connection = LDMA_MONITOR_NONE;
-	walk->ip_version = roce.ip_version;
-	walk->is_egress = is_egress;
-	walk->payload = roce.bth_offset;
 	walk->count = 1;
 	if (skb->gso_size) {
 		walk->size = skb->gso_size;
@@ -552,22 +348,8 @@ static __always_inline int monitor(struct __sk_buff *skb, bool is_egress)
 		bpf_loop(SEGMENTS_OF_TRAIN, each_segment, &train, 0);
 		return TCX_NEXT;
 	}
-	/* What the IP header says: Ethernet pads short frames. */
-	walk->size = roce.l3_offset + roce.ip_bytes - walk->payload;
 	on_segment(skb, walk);
 	return TCX_NEXT;
-}
-
-SEC("tc")
-int monitor_ingress(struct __sk_buff *skb)
-{
-	return monitor(skb, false);
-}
-
-SEC("tc")
-int monitor_egress(struct __sk_buff *skb)
-{
-	return monitor(skb, true);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -16,11 +16,13 @@
 
 #define MESSAGE_BYTES 512       /* of a SEND that are looked at: a power of two */
 #define MESSAGE_ROOM (512 + 16) /* so that a session id may be read at any word */
-#define RPCRDMA_FIXED_BYTES 28
+#define RPCRDMA_SHORTEST_BYTES 16
+#define RPCRDMA_FIXED_BYTES 28 /* of a header with lists that are empty */
 #define SEGMENTS_MOST 16
 #define RESULTS_MOST 3
 #define SEQUENCE_ARGS_BYTES 32
 #define SEQUENCE_RESULT_BYTES 36
+#define WRITE_ARGS_BYTES 32 /* stateid, offset, stability, count */
 /* A reply without tag to a COMPOUND whose SEQUENCE worked; with one that failed it is shorter. */
 #define SEQUENCE_REPLY_BYTES 80
 
@@ -60,53 +62,55 @@ struct rpcrdma {
 	__u32 reply_bytes; /* of the reply chunk */
 };
 
-/* The next word; ends the walk (false) where the message, or what is looked at of it, ends. */
+/* Whether so many bytes follow. Where the message, or what is looked at of it, ends, walks end. */
+static __always_inline bool has(const struct message *message, __u32 bytes)
+{
+	return message->at + bytes <= message->length;
+}
+
+/* The word so many bytes ahead, which has to be there. */
+static __always_inline __u32 peek(const struct message *message, __u32 ahead)
+{
+	__u32 at = (message->at + ahead) & (MESSAGE_BYTES - 4);
+
+	return bpf_ntohl(*(const __be32 *)(message->bytes + at));
+}
+
 static __always_inline bool take(struct message *message, __u32 *ret)
 {
-	__u32 at = message->at;
-
-	if (at + 4 > message->length)
+	if (!has(message, 4))
 		return false;
-	*ret = bpf_ntohl(*(const __be32 *)(message->bytes + (at & (MESSAGE_BYTES - 4))));
-	message->at = at + 4;
+	*ret = peek(message, 0);
+	message->at += 4;
 	return true;
 }
 
-static __always_inline bool skip(struct message *message, __u32 bytes)
+/* Behind fixed bytes and an opaque of that many. */
+static __always_inline bool skip(struct message *message, __u32 fixed, __u32 opaque)
 {
-	if (bytes > MESSAGE_BYTES)
+	if (opaque > MESSAGE_BYTES)
 		return false;
-	message->at += (bytes + 3) & ~3u;
+	message->at += fixed + ((opaque + 3) & ~3u);
 	return message->at <= message->length;
 }
 
-static __always_inline bool skip_opaque(struct message *message, __u32 *ret)
+static __always_inline void peek_id(const struct message *message, __u32 ahead, __u64 ret[2])
 {
-	return take(message, ret) && skip(message, *ret);
-}
+	__u32 at = (message->at + ahead) & (MESSAGE_BYTES - 4);
 
-static __always_inline bool take_id(struct message *message, __u64 ret[2])
-{
-	__u32 at = message->at;
-
-	if (at + 16 > message->length)
-		return false;
-	__builtin_memcpy(ret, message->bytes + (at & (MESSAGE_BYTES - 4)), 16);
-	message->at = at + 16;
-	return true;
+	__builtin_memcpy(ret, message->bytes + at, 16);
 }
 
 /* The segments of a chunk, and their bytes together. */
 static __always_inline bool take_chunk(struct message *message, __u32 *bytes)
 {
-	__u32 count, length, handle;
+	__u32 count;
 
-	if (!take(message, &count) || count > SEGMENTS_MOST)
+	if (!take(message, &count) || count > SEGMENTS_MOST || !has(message, 16 * count))
 		return false;
 	for (__u32 i = 0; i < SEGMENTS_MOST && i < count; i++) {
-		if (!take(message, &handle) || !take(message, &length) || !skip(message, 8))
-			return false;
-		*bytes += length;
+		*bytes += peek(message, 4);
+		message->at += 16;
 	}
 	return true;
 }
@@ -116,31 +120,28 @@ static __always_inline bool take_chunk(struct message *message, __u32 *bytes)
 __noinline int read_header(__u32 bytes, struct rpcrdma *ret)
 {
 	struct message message = {.bytes = message_bytes(), .length = bytes};
-	__u32 version, more, position, length;
+	__u32 more;
 
-	if (!message.bytes || !ret)
+	if (!message.bytes || !ret || !has(&message, RPCRDMA_SHORTEST_BYTES))
 		return -1;
+	ret->xid = peek(&message, 0);
+	ret->credits = peek(&message, 8);
+	ret->proc = peek(&message, 12);
 	ret->read_bytes = ret->write_bytes = ret->reply_bytes = 0;
-	if (!take(&message, &ret->xid) || !take(&message, &version) ||
-	    !take(&message, &ret->credits) || !take(&message, &ret->proc))
-		return -1;
-	if (version != 1 || ret->proc > RPCRDMA_ERROR || ret->proc == RPCRDMA_MSGP)
+	if (peek(&message, 4) != 1 || ret->proc > RPCRDMA_ERROR || ret->proc == RPCRDMA_MSGP)
 		return -1;
 	if (ret->proc > RPCRDMA_NOMSG)
 		return 0;
-	if (bytes < RPCRDMA_FIXED_BYTES)
+	if (!has(&message, RPCRDMA_FIXED_BYTES))
 		return -1;
-	for (int i = 0; i < SEGMENTS_MOST; i++) {
-		if (!take(&message, &more) || !more)
-			break;
-		if (!take(&message, &position) || !skip(&message, 4) || !take(&message, &length) ||
-		    !skip(&message, 8))
-			return 0;
-		if (position)
-			ret->read_bytes += length;
+	message.at = RPCRDMA_SHORTEST_BYTES;
+	for (int i = 0; i < SEGMENTS_MOST && has(&message, 24) && peek(&message, 0); i++) {
+		if (peek(&message, 4)) /* position 0 has the message itself */
+			ret->read_bytes += peek(&message, 12);
+		message.at += 24;
 	}
 	/* One write chunk is all that NFS offers for a READ; what has more is counted by its first. */
-	if (!take(&message, &more))
+	if (!take(&message, &more) || more || !take(&message, &more))
 		return 0;
 	if (more && (!take_chunk(&message, &ret->write_bytes) || !take(&message, &more) || more))
 		return 0;
@@ -160,37 +161,45 @@ struct seen_call {
 
 static __always_inline bool walk_call(struct message *message, struct seen_call *ret)
 {
-	__u32 type, program, version, procedure, word, flavour, operation;
+	__u32 flavour, operation;
 
-	if (!skip(message, 4) || !take(message, &type) || !skip(message, 4) ||
-	    !take(message, &program) || !take(message, &version) || !take(message, &procedure))
+	/* xid, direction, version of RPC, program, its version, procedure, credential's flavour and length */
+	if (!has(message, 32))
 		return true;
-	if (type != RPC_CALL)
+	if (peek(message, 4) != RPC_CALL)
 		return false;
 	ret->kind = LDMA_MONITOR_FOREIGN;
-	if (program != NFS_PROGRAM || version != NFS_V4 || procedure != NFS_COMPOUND)
+	if (peek(message, 12) != NFS_PROGRAM || peek(message, 16) != NFS_V4 ||
+	    peek(message, 20) != NFS_COMPOUND)
 		return true;
 	ret->kind = LDMA_MONITOR_OTHER;
-	if (!take(message, &flavour) || !skip_opaque(message, &word) || flavour > AUTH_SYS ||
-	    !skip(message, 4) || !skip_opaque(message, &word))
+	flavour = peek(message, 24);
+	if (flavour > AUTH_SYS || !skip(message, 32, peek(message, 28)))
 		return true;
-	if (!skip_opaque(message, &ret->tag_bytes) || !skip(message, 8) ||
-	    !take(message, &operation))
+	if (!has(message, 8) || !skip(message, 8, peek(message, 4))) /* the verifier */
+		return true;
+	if (!has(message, 4))
+		return true;
+	ret->tag_bytes = peek(message, 0);
+	/* the tag; minor version, number of operations */
+	if (!skip(message, 4 + 8, ret->tag_bytes) || !take(message, &operation))
 		return true;
 	if (operation == OP_SEQUENCE) {
-		if (!take_id(message, ret->id))
+		if (!has(message, SEQUENCE_ARGS_BYTES + 4))
 			return true;
+		peek_id(message, 0, ret->id);
 		ret->has_id = 1;
-		if (!skip(message, SEQUENCE_ARGS_BYTES - 16) || !take(message, &operation))
-			return true;
+		operation = peek(message, SEQUENCE_ARGS_BYTES);
+		message->at += SEQUENCE_ARGS_BYTES + 4;
 	}
-	if (operation != OP_PUTFH || !skip_opaque(message, &word) || !take(message, &operation))
+	if (operation != OP_PUTFH || !has(message, 4) || !skip(message, 4, peek(message, 0)) ||
+	    !take(message, &operation))
 		return true;
 	if (operation == OP_READ) {
 		ret->kind = LDMA_MONITOR_READ;
-	} else if (operation == OP_WRITE && skip(message, 16 + 8 + 4) &&
-		   take(message, &ret->bytes)) {
+	} else if (operation == OP_WRITE && has(message, WRITE_ARGS_BYTES)) {
 		ret->kind = LDMA_MONITOR_WRITE;
+		ret->bytes = peek(message, WRITE_ARGS_BYTES - 4);
 	}
 	return true;
 }
@@ -217,42 +226,46 @@ struct seen_reply {
 static __always_inline bool walk_reply(struct message *message, bool is_compound,
 				       struct seen_reply *ret)
 {
-	__u32 type, state, word, operation, status;
+	__u32 operation;
 
-	if (!skip(message, 4) || !take(message, &type) || !take(message, &state))
+	/* xid, direction, whether it was accepted, verifier's flavour and length, how it was */
+	if (!has(message, 24))
 		return true;
-	if (type != RPC_REPLY)
+	if (peek(message, 4) != RPC_REPLY)
 		return false;
-	if (state) { /* denied */
+	if (peek(message, 8) || !skip(message, 20, peek(message, 16)) || !has(message, 4) ||
+	    peek(message, 0)) {
 		ret->has_failed = 1;
 		return true;
 	}
-	if (!skip(message, 4) || !skip_opaque(message, &word) || !take(message, &state))
+	message->at += 4;
+	if (!is_compound || !has(message, 8))
 		return true;
-	if (state) {
-		ret->has_failed = 1;
+	ret->has_failed = peek(message, 0) != 0;
+	if (!skip(message, 4 + 4 + 4, peek(message, 4))) /* status, tag, number of results */
 		return true;
-	}
-	if (!is_compound || !take(message, &status) || !skip_opaque(message, &word) ||
-	    !skip(message, 4))
-		return true;
-	ret->has_failed = status != 0;
 	for (int i = 0; i < RESULTS_MOST; i++) {
-		if (!take(message, &operation) || !take(message, &status) || status)
+		if (!has(message, 8) || peek(message, 4))
 			break;
+		operation = peek(message, 0);
+		message->at += 8;
 		if (operation == OP_SEQUENCE) {
-			if (!take_id(message, ret->id))
+			if (!has(message, SEQUENCE_RESULT_BYTES))
 				break;
+			peek_id(message, 0, ret->id);
 			ret->has_id = 1;
-			if (!skip(message, SEQUENCE_RESULT_BYTES - 16))
-				break;
+			message->at += SEQUENCE_RESULT_BYTES;
 		} else if (operation == OP_READ) {
-			if (skip(message, 4) && take(message, &ret->bytes))
-				ret->kind = LDMA_MONITOR_READ;
+			if (!has(message, 8)) /* whether it is the end, count */
+				break;
+			ret->kind = LDMA_MONITOR_READ;
+			ret->bytes = peek(message, 4);
 			break;
 		} else if (operation == OP_WRITE) {
-			if (take(message, &ret->bytes))
-				ret->kind = LDMA_MONITOR_WRITE;
+			if (!has(message, 4))
+				break;
+			ret->kind = LDMA_MONITOR_WRITE;
+			ret->bytes = peek(message, 0);
 			break;
 		} else if (operation != OP_PUTFH) {
 			break;

@@ -201,10 +201,7 @@ void monitor_close(struct monitor *monitor)
 int monitor_attach(struct monitor *monitor, const uint32_t *ifindexes, uint32_t count,
 		   struct capture_error *error)
 {
-	const struct bpf_program *programs[] = {
-		monitor->bpf->progs.monitor_ingress,
-		monitor->bpf->progs.monitor_egress,
-	};
+	int program = bpf_program__fd(monitor->bpf->progs.monitor);
 	struct capture_options how = {.without_links = monitor->options.without_links};
 	int err = 0;
 
@@ -216,8 +213,7 @@ int monitor_attach(struct monitor *monitor, const uint32_t *ifindexes, uint32_t 
 	for (uint32_t i = 0; !err && i < 2 * count; i++) {
 		struct attachment *attachment = &monitor->attached[monitor->attached_count];
 
-		err = attach_tc(bpf_program__fd(programs[i % 2]), ifindexes[i / 2], i % 2, &how,
-				attachment, error);
+		err = attach_tc(program, ifindexes[i / 2], i % 2, &how, attachment, error);
 		monitor->attached_count += !err;
 	}
 	if (err)
@@ -295,10 +291,11 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 	connection->server_qpn = server_qpn;
 	connection->client_qpn = client_qpn;
 	connection->ip_version = ip_version;
-	connection->last_ns = (uint64_t)ldma_clock_ns(CLOCK_MONOTONIC);
-	__atomic_store_n(&connection->began_ns, connection->last_ns, __ATOMIC_RELEASE);
+	connection->counts.last_ns = (uint64_t)ldma_clock_ns(CLOCK_MONOTONIC);
+	__atomic_store_n(&connection->began_ns, connection->counts.last_ns, __ATOMIC_RELEASE);
 	for (place.way = 0; !err && place.way < LDMA_MONITOR_WAYS; place.way++)
 		err = bpf_map_update_elem(places, &keys[place.way], &place, BPF_ANY);
+	__atomic_add_fetch(&monitor->bpf->data->generation, 1, __ATOMIC_SEQ_CST);
 	if (err) {
 		monitor_forget_places(monitor, place.connection);
 		monitor_free_connection(monitor, place.connection);
@@ -320,6 +317,7 @@ void monitor_forget_places(struct monitor *monitor, uint32_t index)
 		if (!bpf_map_lookup_elem(places, &keys[i], &place) && place.connection == index)
 			bpf_map_delete_elem(places, &keys[i]);
 	}
+	__atomic_add_fetch(&monitor->bpf->data->generation, 1, __ATOMIC_SEQ_CST);
 }
 
 void monitor_free_connection(struct monitor *monitor, uint32_t index)
@@ -357,20 +355,17 @@ struct ldma_monitor_losses monitor_losses(const struct monitor *monitor)
 int monitor_feed(struct monitor *monitor, const uint8_t *frame, uint32_t length,
 		 uint32_t segment_bytes)
 {
-	struct __sk_buff skb = {.gso_size = segment_bytes};
-	const struct bpf_program *programs[] = {
-		monitor->bpf->progs.monitor_egress,
-		monitor->bpf->progs.monitor_ingress,
-	};
-	int err = 0;
+	int program = bpf_program__fd(monitor->bpf->progs.monitor), err = 0;
 
 	if (!segment_bytes && length > FED_BYTES)
 		length = FED_BYTES;
-	for (int i = 0; !err && i < 2; i++) {
+	/* It leaves, and it arrives. */
+	for (uint32_t ingress = 0; !err && ingress < 2; ingress++) {
+		struct __sk_buff skb = {.gso_size = segment_bytes, .ingress_ifindex = ingress};
 		LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame, .data_size_in = length,
 			    .ctx_in = &skb, .ctx_size_in = sizeof(skb), .repeat = 1);
 
-		err = bpf_prog_test_run_opts(bpf_program__fd(programs[i]), &opts);
+		err = bpf_prog_test_run_opts(program, &opts);
 	}
 	return err;
 }

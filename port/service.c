@@ -32,7 +32,7 @@ static bool serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint32_t
 
 static void count_busy(struct ldma_port *port, uint64_t busy_ns)
 {
-	__atomic_add_fetch(&port->counters.busy_ns, busy_ns, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&port->busy_ns, busy_ns, __ATOMIC_RELAXED);
 }
 
 /* From here on the port's thread stands aside. */

@@ -113,7 +113,7 @@ static void end_slot(struct ldma_operation *operation, uint32_t reply_length)
 	const struct ldma_call *call = operation->call;
 	bool is_kept = compound->op != LDMA_OP_READ;
 	struct ldma_slots_took took = {
-		.now_ns = ldma_now_ns(),
+		.now_ns = __atomic_load_n(&operation->ended_ns, __ATOMIC_RELAXED),
 		.read_bytes = call->read_bytes,
 		.written_bytes = call->written_bytes,
 		.waited_ns = call->waited_ns,
@@ -205,8 +205,10 @@ static void end_part(struct ldma_part *part, int error, bool is_by_worker)
 {
 	struct ldma_operation *operation = part->operation;
 	bool is_read = operation->compound.op == LDMA_OP_READ;
+	uint64_t now_ns = ldma_now_ns();
 
-	record(part, ldma_now_ns() - part->begun_ns, is_by_worker);
+	__atomic_store_n(&operation->ended_ns, now_ns, __ATOMIC_RELAXED);
+	record(part, now_ns - part->begun_ns, is_by_worker);
 	if (part->piece && is_read && !error)
 		ldma_piece_push(part->piece, part->done);
 	else if (part->piece)
@@ -494,6 +496,7 @@ void ldma_operation_begin(struct ldma_operation *operation)
 	operation->is_short = operation->is_lost = operation->has_writer = false;
 	operation->to_write = NULL;
 	operation->error = 0;
+	operation->ended_ns = operation->call->received_ns;
 	operation->verifier = current_verifier(operation);
 	/* One write may be stable by itself; for several one sync at the end is cheaper. */
 	operation->needs_sync = compound->op == LDMA_OP_COMMIT ||

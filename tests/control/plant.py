@@ -171,7 +171,9 @@ class Plant:
             0,
             connection.latency,
             connection.in_flight,
-            InsideSession(pipe.slots, pipe.slots, connection.in_flight, 0, 0, pipe.slots_asked),
+            InsideSession(
+                pipe.slots, pipe.slots, min(pipe.wanted, pipe.slots), 0, 0, pipe.slots_asked
+            ),
         )
 
     def carry_out(self, action: Action) -> Outcome:

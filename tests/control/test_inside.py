@@ -11,17 +11,21 @@ from typing import Literal
 
 import pytest
 from tests.control.serving import CLIENT, PORT, SERVER, TCP_PORT, Load, serving, wait_until
+from tests.rpc.rdma_peer import Peer
 
 from livedma._native.nfs import SessionLook
 from livedma.control.inside import InsideSource
 from livedma.monitor.snapshot import Connection, Inside, Snapshot, Times
+from livedma.monitor.snapshot import Session as SessionSeen
 from livedma.nfs import Client
 from livedma.nfs.load import Plan
+from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
 from livedma.nfs.service import NfsService
 from livedma.nfs.sessions import Session
 from livedma.rdma import Device
 from livedma.rpc import rdma_client, tcp_client
 from livedma.rpc.client import Transport
+from livedma.rpc.message import Call, encode_call
 from livedma.rpc.rdma_server import Options
 
 pytestmark = pytest.mark.slow
@@ -34,6 +38,11 @@ LENGTH = 3 * 65536 + 5
 def inside(connection: Connection) -> Inside:
     assert connection.inside is not None
     return connection.inside
+
+
+def waited_ns(session: SessionSeen) -> int:
+    assert session.inside is not None
+    return session.inside.memory_waited_ns
 
 
 def until(load: Load, source: InsideSource, is_enough: Callable[[Snapshot], object]) -> Snapshot:
@@ -161,6 +170,7 @@ def test_everything_is_filled(service: NfsService) -> None:
         assert session.inside is not None
         assert session.inside.slots == session.inside.slots_target >= session.inside.slots_used_most
         assert session.inside.slots_used_most > 0
+        assert session.inside.slots_asked == session.inside.slots
         assert 0 < session.inside.storage_ns <= mine.storage.sum_ns
         assert snapshot.host.mapped_bytes == 16 * MIB
         assert snapshot.host.cpu_busy is not None
@@ -217,10 +227,10 @@ def test_waits_for_memory(tmp_path: Path) -> None:
         assert mine.storage.p50_ns > 19 * MS
         assert mine.storage_queue.sum_ns < mine.storage.sum_ns - mine.storage.count * 19 * MS
         until(load, source, lambda seen: inside(seen.connections[0]).buffers_wanted)
-        waited = [one.inside.memory_waited_ns for one in snapshot.sessions if one.inside]
-        assert sum(waited) > 0
-        most = [one.inside.slots_used_most for one in snapshot.sessions if one.inside]
-        assert max(most) == 4
+        mine_too = [one.inside for one in snapshot.sessions if one.inside]
+        assert max(one.slots_used_most for one in mine_too) == 4
+        # A session hears of it when its call ends.
+        until(load, source, lambda seen: any(map(waited_ns, seen.sessions)))
 
 
 def test_a_store_that_is_too_narrow(tmp_path: Path) -> None:
@@ -234,6 +244,31 @@ def test_a_store_that_is_too_narrow(tmp_path: Path) -> None:
         mine = inside(snapshot.connections[0])
         assert mine.buffers_wanted == mine.memory_waits.count == 0
         assert mine.storage.sum_ns >= mine.storage_queue.sum_ns + mine.storage.count * 2 * MS
+
+
+def test_a_client_that_keeps_no_rules(tmp_path: Path) -> None:
+    """It sends more than it was granted, and what nobody can answer."""
+    with (
+        serving(tmp_path, Options(credits=1)) as service,
+        Device(CLIENT) as device,
+        Peer(device, SERVER, port=PORT) as peer,
+    ):
+        source = InsideSource(service)
+        null = encode_call(Call(0, NFS_PROGRAM, NFS_VERSION, 0))[4:]
+        for xid in [peer.call(null, credits=7) for _ in range(24)]:
+            peer.reply(xid)
+        peer.call(b"no call", credits=9)
+        seen: list[Connection] = []
+        wait_until(
+            lambda: (
+                seen.extend(source.snapshot().connections) or sum(one.unanswered for one in seen)
+            )
+        )
+        assert sum(one.unanswered for one in seen) == 1
+        assert sum(one.operations for one in seen) == sum(one.latency.count for one in seen) == 24
+        assert sum(one.rnr_naks for one in seen) > 0
+        assert (seen[-1].credits_asked, seen[-1].credits_granted) == (9, 1)
+        assert seen[-1].sessions == 0
 
 
 def test_an_idle_thread_is_not_busy(service: NfsService) -> None:

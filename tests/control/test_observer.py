@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
+from typing import Any
 
 from tests.control.plant import Pipe, Plant, only
 
@@ -64,6 +67,18 @@ class Wire:
         self.is_closed = True
 
 
+class AtOnce(Executor):
+    """Does what it is given before anybody can ask."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 class Set:
     """A server, what is made of it, and a clock that moves by hand."""
 
@@ -73,7 +88,9 @@ class Set:
         self.events = Events()
         self.server = Server(Plant([Pipe(wanted=10)]))
         self.wires: list[Wire] = []
-        self.observer = Observer(self.server, self._open, self.events, lambda: self.now_s)
+        self.observer = Observer(
+            self.server, self._open, self.events, lambda: self.now_s, opener=AtOnce()
+        )
 
     def _open(self) -> Wire:
         if not self.may_watch:
@@ -183,5 +200,23 @@ def test_it_lets_go_of_the_monitor() -> None:
     stage = Set()
     stage.observe()
     stage.observer.close()
+    stage.observer.close()
+    assert stage.wires[0].is_closed
+
+
+def test_nobody_waits_for_the_monitor_and_one_that_comes_late_is_closed() -> None:
+    may_open = threading.Event()
+    stage = Set()
+
+    def open_slowly() -> Wire:
+        assert may_open.wait(20)
+        return stage._open()
+
+    stage.observer = Observer(stage.server, open_slowly, stage.events)
+    for _ in range(3):
+        seen = stage.observer.observe()
+        assert seen is not None and seen.source == "server"
+    assert not stage.sources()
+    may_open.set()
     stage.observer.close()
     assert stage.wires[0].is_closed

@@ -60,7 +60,7 @@ def row(situation: str, policy: str, sessions: int, turn: int, **changed: Value)
         "credits_first": 64,
         "credits": 64,
         "actions_meanwhile": 0,
-        "limit": "DMA memory",
+        "limits": "DMA memory",
         "decisions": "  1.00 s  plan      extend\n  1.10 s  done      in 3 ms" if gain > 1 else "",
     }
     point = {"situation": situation, "policy": policy, "sessions": sessions}
@@ -127,7 +127,7 @@ class TestAnswer:
         ("buffers", "said"), [(56, "extended in 0 of 2 runs"), (120, "extended in 2 of 2 runs")]
     )
     def test_extension_is_judged_by_buffers_not_words(self, buffers: int, said: str) -> None:
-        rows = beside("storage", buffers=buffers, limit="storage")
+        rows = beside("storage", buffers=buffers, limits="storage")
         found = answer(Runs([*runs(), *rows]))[-1]
         assert said in found
         assert "storage: storage" in found
@@ -173,7 +173,7 @@ class TestBars:
 class TestFiles:
     @pytest.fixture
     def written(self, tmp_path: Path) -> Path:
-        rows = Runs([*runs(), *beside("storage", limit="storage")])
+        rows = Runs([*runs(), *beside("storage", limits="storage")])
         write(Report(Ramp(), "quick", 1, rows, 1.0, {"processor": "fast"}), tmp_path)
         return tmp_path
 
@@ -253,7 +253,7 @@ class _Clock:
             self.now_s = end_s
             return []
         self.now_s, kind = self._events.pop(0)
-        return [{"kind": kind}]
+        return [{"kind": kind, "connection": 1}]
 
 
 class TestSettling:
@@ -268,6 +268,12 @@ class TestSettling:
         assert found.took_s == pytest.approx(3.7)
         assert found.is_quiet
         assert [event["kind"] for event in found.events] == ["plan", "done", "check"]
+
+    def test_what_was_done_has_to_be_checked(self) -> None:
+        clock = _Clock((0.5, "done"), (2.5, "check"))
+        assert settle(clock.ask, 1.5, 8.0, clock).took_s == pytest.approx(4.0)
+        clock = _Clock((0.5, "done"))
+        assert not settle(clock.ask, 1.5, 8.0, clock).is_quiet
 
     def test_words_are_no_actions(self) -> None:
         clock = _Clock((1.0, "degraded"), (1.2, "why"))

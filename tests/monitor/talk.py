@@ -34,19 +34,19 @@ def segments(*lengths: int) -> bytes:
 def header(
     xid: int,
     *,
-    credits: int = 32,
+    granted: int = 32,
     proc: int = 0,
     version: int = 1,
     reads: tuple[tuple[int, int], ...] = (),
     writes: tuple[int, ...] = (),
     reply: tuple[int, ...] = (),
 ) -> bytes:
-    """RPC-over-RDMA. reads: position and length of each segment; writes, reply: lengths."""
+    """RPC-over-RDMA; granted: credits. reads: position and length of segments; others: lengths."""
     read_list = b"".join(words(1, at, 0x2000, length) + bytes(8) for at, length in reads)
     write_list = words(1) + segments(*writes) if writes else b""
     reply_chunk = words(1) + segments(*reply) if reply else words(0)
     lists = read_list + words(0) + write_list + words(0) + reply_chunk
-    return words(xid, version, credits, proc) + lists
+    return words(xid, version, granted, proc) + lists
 
 
 def call(
@@ -181,4 +181,4 @@ class Talk:
         """Asks for so much, by a chunk, and gets it."""
         self.call(header(xid, writes=(count,)) + call(xid, read(count), session=session))
         done = reply(xid, did_read(count), session=session)
-        self.reply(header(xid, credits=64, writes=(count,)) + done)
+        self.reply(header(xid, granted=64, writes=(count,)) + done)

@@ -50,6 +50,15 @@ def test_sessions_are_added_to_those_that_run(driver: Driver, export: Path) -> N
     assert not list(export.iterdir())
 
 
+def test_sessions_rest_and_go_on(driver: Driver) -> None:
+    driver.ask("sessions 4")
+    assert driver.ask("sessions 1") == {"sessions": 1, "refused": 0}
+    assert driver.ask("interval")["sessions"] == 1
+    assert driver.ask("sessions 6") == {"sessions": 6, "refused": 0}
+    total = driver.finish()
+    assert (total["errors"], total["wrong_data"], total["unanswered"]) == (0, 0, 0)
+
+
 def test_intervals_are_all_of_the_run(driver: Driver) -> None:
     """Those between two orders count for the next interval, also what came while sessions did."""
     driver.ask("sessions 2")

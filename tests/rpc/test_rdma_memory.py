@@ -70,6 +70,8 @@ def test_replies_that_are_acknowledged_late_have_their_place(device: Device) -> 
 def test_receives_for_more_credits_take_of_the_room(device: Device) -> None:
     with memory_of(device) as memory:
         before = memory.room
+        memory.make_ready_for(65)
+        assert memory.receive_pool.stats.buffers == 2 * 65  # not a whole shard
         memory.make_ready_for(256)
         assert memory.room == before - 2 * 4096 * (256 - 64)
         assert memory.extend(memory.room)
@@ -119,7 +121,8 @@ def test_whatever_happened_the_room_can_be_had(device: Device) -> None:
             room = memory.room
             if room:
                 assert memory.extend(room) == room
-            assert memory.room == 0
+            if buffer_bytes % 4096 == 0:  # else more fit into whole shards than one by one
+                assert memory.room == 0
             assert memory.data_pool.stats.buffers >= memory.buffers
 
     check()

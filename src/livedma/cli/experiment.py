@@ -129,7 +129,9 @@ def _make(args: argparse.Namespace, experiment: Any) -> int:
         found = {**about(report), "runs": records(runs), "files": [str(path) for path in files]}
         print(json.dumps(found))
     else:
-        print(f"{experiment.question}\n\n{as_text(experiment, runs)}\n")
+        print(f"{experiment.question}\n")
+        if table := as_text(experiment, runs):
+            print(f"{table}\n")
         for sentence in (*report.answer, *report.problems):
             print(f"- {sentence}")
         if files:

@@ -1,41 +1,66 @@
-"""How much DMA memory all connections of this host may have together."""
+"""How much DMA memory all connections of a server may have together."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Self
 
-from livedma import memory
 from livedma.control.plan import Room
-from livedma.memory import accounting, memlock
-from livedma.privilege import CAP_IPC_LOCK, holds
+from livedma.control.words import size
+from livedma.errors import BudgetError
+from livedma.nfs.service import NfsService
 
-__all__ = ["limited", "room"]
+__all__ = ["HostBudget"]
 
 
-@contextmanager
-def limited(limit_bytes: int | None) -> Iterator[None]:
-    """While it is open, this process has no more DMA memory than that; None: as before.
+class HostBudget:
+    """limit_bytes: None means that there is no bound but the host's memory, which is found out by
+    mapping it.
 
-    It is the process's budget (`livedma.memory.budget`), which binds new connections as well: a
-    client that opens many of them does not get around it.
+    While it is open, it binds new connections as well: a client that opens many does not get around
+    it. A context manager.
     """
-    if limit_bytes is None:
-        yield
-        return
-    before = accounting.process().limit
-    memory.budget(limit_bytes)
-    try:
-        yield
-    finally:
-        memory.budget(before)
 
+    def __init__(self, service: NfsService, limit_bytes: int | None = None) -> None:
+        self.limit_bytes = limit_bytes
+        self._service = service
+        self._lock = threading.Lock()
 
-def room() -> Room:
-    """What is left of the budget and of RLIMIT_MEMLOCK. Whether the host has so much memory is
-    found out by mapping it.
-    """
-    process = accounting.process()
-    limits = (process.limit, None if holds(CAP_IPC_LOCK) else memlock.limit())
-    left = [max(limit - process.charged, 0) for limit in limits if limit is not None]
-    return Room(min(left, default=None))
+    def __enter__(self) -> Self:
+        for server in self._service.rdma:
+            server.admitting = self.taking
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._service.rdma:
+            server.admitting = lambda _: nullcontext()
+
+    @property
+    def mapped_bytes(self) -> int:
+        return sum(
+            connection.memory.window.linked
+            for server in self._service.rdma
+            for connection in server.connections
+        )
+
+    def room(self) -> Room:
+        if self.limit_bytes is None:
+            return Room(None)
+        return Room(max(self.limit_bytes - self.mapped_bytes, 0))
+
+    @contextmanager
+    def taking(self, length: int) -> Iterator[None]:
+        """Whoever is in here maps so many bytes, one at a time. BudgetError: they are not left."""
+        if self.limit_bytes is None:
+            yield
+            return
+        with self._lock:
+            mapped = self.mapped_bytes
+            if mapped + length > self.limit_bytes:
+                raise BudgetError(
+                    f"{size(length)} more would exceed the budget for DMA memory: {size(mapped)} "
+                    f"of {size(self.limit_bytes)} are mapped"
+                )
+            yield

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from livedma.control.attempt import Attempt, NotDone, as_json, carry_out, take_back
 from livedma.control.demand import DemandWatch
-from livedma.control.effect import Figures, Seen, judge
+from livedma.control.effect import Figures, Seen, Verdict, judge
 from livedma.control.events import Events, Kind
 from livedma.control.faults import Faults, described
 from livedma.control.hands import Hands, Progress
@@ -17,7 +17,7 @@ from livedma.control.limits import Diagnosis, Limit
 from livedma.control.plan import Migrate, NoRoom, Plan, Policy, Room
 from livedma.control.words import duration, rate
 from livedma.errors import BudgetError, LimitError, NoRoomError
-from livedma.monitor.snapshot import Snapshot
+from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = ["Case", "Means"]
 
@@ -25,12 +25,14 @@ _T = TypeVar("_T")
 CHECK_S = 1.0  # after it was done
 SETTLE_S = 0.3  # after it was done: figures from then on count
 BEFORE_S = 1.0  # before it was done: figures since then count
+LATELY_S = 0.5
 CALM_S = 1.0  # without trouble: it has recovered
 BARRED_S, BARRED_MOST_S = 60.0, 600.0  # what did not help is not tried again for so long
 COOL_S, COOL_MOST_S = 5.0, 300.0  # after a failure
 PUZZLED_S = 0.5  # nothing explains it: perhaps something will
 MOVE_S = 30.0  # for a client to open a connection, and to move
 DRY_S = 10.0  # between two things that would be done
+_ELSEWHERE = (Limit.CPU, Limit.NETWORK, Limit.PEER)
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError)
 
 
@@ -64,7 +66,7 @@ class Case:
         self._is_degraded = False
         self._puzzled_since_s: float | None = None
         self._calm_since_s: float | None = None
-        self._explained: set[tuple[Limit, str]] = set()
+        self._explained: set[tuple[Limit, type]] = set()
         self._not_before_s = 0.0
         self._cool_s = COOL_S
         self._barred: dict[
@@ -80,7 +82,7 @@ class Case:
         if self._move is not None:
             self._follow_move(self._move, seen.at_s)
         elif self._attempt is not None:
-            self._verify(self._attempt, seen.at_s)
+            self._verify(self._attempt, seen.at_s, diagnosis.limit)
         elif diagnosis.is_degraded:
             self._calm_since_s = None
             self._degraded(diagnosis, snapshot)
@@ -89,6 +91,10 @@ class Case:
         is_settled = self._move is None and self._attempt is None
         if is_settled and not (diagnosis.is_degraded and _is_short(diagnosis.limit)):
             self._relax(seen)
+
+    def lately(self) -> list[Connection]:
+        last_s = self._history[-1].at_s
+        return [one.connection for one in self._history if one.at_s > last_s - LATELY_S]
 
     def policy_changed(self) -> None:
         """What one did not want, another may."""
@@ -157,8 +163,9 @@ class Case:
                 rest = f"; {plan.reason}"
             case None:
                 rest = f"; {self._means.policy.name} leaves it as it is"
-        if (diagnosis.limit, rest) not in self._explained:
-            self._explained.add((diagnosis.limit, rest))
+        known = (diagnosis.limit, type(plan))
+        if known not in self._explained:
+            self._explained.add(known)
             data = {"limit": diagnosis.limit.value, **diagnosis.evidence}
             self._tell("why", diagnosis.sentence + rest, data=data)
 
@@ -214,8 +221,10 @@ class Case:
         if progress.successor is not None and isinstance(action, Migrate):
             self._means.heirs[progress.successor] = replace(move, at_s=at_s)
 
-    def _verify(self, attempt: Attempt, at_s: float) -> None:
-        """What seems of no use gets a second look: a busy host is noisy."""
+    def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
+        """What seems of no use gets a second look: a busy host is noisy. If something that has
+        nothing to do with it is the limit by then, nothing can be said.
+        """
         since_s = at_s - attempt.at_s
         if since_s < CHECK_S:
             return
@@ -225,6 +234,8 @@ class Case:
             self._attempt = None
             return
         verdict = judge(attempt.before, after)
+        if verdict.helped is False and limit in _ELSEWHERE:
+            verdict = Verdict(None, f"{verdict.text}; by now {limit.value} is the limit")
         if verdict.helped is False and since_s < 2 * CHECK_S:
             return
         self._attempt = None
@@ -248,10 +259,12 @@ class Case:
             self._tell("undo", f"{how}; not tried again for {bar_s:.0f} s")
 
     def _calm(self, at_s: float) -> None:
-        self.lack = None
         if self._calm_since_s is None:
             self._calm_since_s = at_s
-        if self._is_degraded and at_s - self._calm_since_s >= CALM_S:
+        if at_s - self._calm_since_s < CALM_S:
+            return
+        self.lack = None
+        if self._is_degraded:
             self._is_degraded = False
             self._explained.clear()
             self._dry_said = ""
@@ -283,7 +296,7 @@ class Case:
     def _state(self) -> str:
         """As of the last while: p99, bandwidth, how many calls."""
         last_s = self._history[-1].at_s
-        figures = Figures.of(one for one in self._history if one.at_s > last_s - BEFORE_S / 2)
+        figures = Figures.of(one for one in self._history if one.at_s > last_s - LATELY_S)
         sessions = self._history[-1].connection.sessions
         if figures is None:
             return f"{sessions} sessions"

@@ -19,6 +19,7 @@ from livedma.control.hands import Hands
 from livedma.control.limits import Diagnosis
 from livedma.control.plan import Policy, Room
 from livedma.control.refusal import Refusal, waiting_share
+from livedma.control.sizing import slots_used
 from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = ["Controller", "Diagnosing", "Observing", "View"]
@@ -149,9 +150,9 @@ class Controller:
         if not self._means.policy.may_refuse:
             return
         lacking = [
-            (waiting_share(connection), connection.number, case.lack.reason)
-            for connection in snapshot.connections
-            if (case := self._cases.get(connection.number)) is not None and case.lack is not None
+            (waiting_share(case.lately(), slots_used(snapshot, number)), number, case.lack.reason)
+            for number, case in self._cases.items()
+            if case.lack is not None
         ]
         share, number, reason = max(lacking, default=(None, 0, ""))
         if not self._refusal.see(snapshot.at_s, share):

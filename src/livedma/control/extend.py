@@ -17,7 +17,14 @@ from livedma.control.plan import (
     SetCredits,
     SetSlots,
 )
-from livedma.control.sizing import credits_for, relaxed, short_of_slots, slots_of, step_bytes
+from livedma.control.sizing import (
+    credits_for,
+    credits_in,
+    relaxed,
+    short_of_slots,
+    slots_of,
+    step_bytes,
+)
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 
@@ -34,9 +41,9 @@ class ExtendPolicy:
             return None
         match diagnosis.limit:
             case Limit.MEMORY:
-                return _plan_memory(connection.number, connection.inside, snapshot, room)
+                return _plan_memory(connection, connection.inside, snapshot, room)
             case Limit.CREDITS:
-                return plan_credits(connection, connection.inside)
+                return plan_credits(connection, connection.inside, room)
             case Limit.SLOTS:
                 return plan_slots(snapshot, connection.number)
         return None
@@ -45,19 +52,24 @@ class ExtendPolicy:
         return relaxed(connection, demand)
 
 
-def _plan_memory(number: int, inside: Inside, snapshot: Snapshot, room: Room) -> Plan | NoRoom:
-    length = step_bytes(inside, room)
+def _plan_memory(
+    connection: Connection, inside: Inside, snapshot: Snapshot, room: Room
+) -> Plan | NoRoom:
+    number = connection.number
+    length = step_bytes(connection, inside, room)
     if not length:
-        return _no_room(inside, room)
-    wanted = credits_for(inside.buffers + length // inside.buffer_bytes, inside)
+        return no_room(inside, room)
+    wanted = credits_for(inside.buffers + length // inside.buffer_bytes, connection, inside)
     slots = short_of_slots(snapshot, number) if slots_of(snapshot, number) < wanted else {}
-    reason = f"map {size(length)} more, credits {inside.credits} -> {wanted}"
+    reason = f"map {size(length)} more"
+    if wanted > inside.credits:
+        reason += f", credits {inside.credits} -> {wanted}"
     if slots:
         reason += f", more slots for {len(slots)} sessions"
     return Plan((Extend(number, length, wanted, slots),), reason)
 
 
-def _no_room(inside: Inside, room: Room) -> NoRoom:
+def no_room(inside: Inside, room: Room) -> NoRoom:
     if room.budget_bytes is not None and room.budget_bytes < inside.room_bytes:
         return NoRoom(f"{size(max(room.budget_bytes, 0))} are left of this host's DMA memory")
     return NoRoom(
@@ -65,13 +77,16 @@ def _no_room(inside: Inside, room: Room) -> NoRoom:
     )
 
 
-def plan_credits(connection: Connection, inside: Inside) -> Plan | None:
-    """Twice as many, as far as the peer has asked for them."""
+def plan_credits(connection: Connection, inside: Inside, room: Room) -> Plan | NoRoom | None:
+    """Twice as many, as far as the peer has asked for them and their Receives have room."""
     wanted = min(2 * inside.credits, inside.credits_max)
     if connection.credits_asked:
         wanted = min(wanted, connection.credits_asked)
     if wanted <= inside.credits:
         return None
+    wanted = min(wanted, inside.credits + credits_in(inside, room))
+    if wanted <= inside.credits:
+        return no_room(inside, room)
     reason = f"credits {inside.credits} -> {wanted}"
     return Plan((SetCredits(connection.number, wanted),), reason)
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 from livedma.control.plan import Action, Extend, Migrate, SetCredits, SetSlots, Shrink, Spread
 from livedma.control.words import size
 from livedma.errors import LivedmaError
+from livedma.nfs.numbers import NfsError
 
 if TYPE_CHECKING:
+    from livedma.control.budget import HostBudget
     from livedma.nfs.service import NfsService
     from livedma.nfs.sessions import Session
     from livedma.rpc.rdma_server import RdmaConnection
@@ -55,8 +57,9 @@ class Hands(Protocol):
 class ServiceHands:
     """Those of a server in this process."""
 
-    def __init__(self, service: NfsService) -> None:
+    def __init__(self, service: NfsService, budget: HostBudget) -> None:
         self._service = service
+        self._budget = budget
 
     def carry_out(self, action: Action) -> Outcome:
         match action:
@@ -110,13 +113,15 @@ class ServiceHands:
         """Credits first: their Receives take a part of the window, too, and it may be its last."""
         connection = self._connection(action.connection)
         before, mapped = connection.credits, connection.memory.window.linked
-        connection.credits = max(before, action.credits)
-        try:
-            # Receives come in shards: what they left may be less than was planned with.
-            added = connection.memory.extend(min(action.bytes, connection.memory.room or 1))
-        except BaseException:
-            connection.credits = before
-            raise
+        wanted = max(before, action.credits)
+        with self._budget.taking(action.bytes + _receive_bytes(connection, wanted)):
+            connection.credits = wanted
+            try:
+                # Receives come in shards: what they left may be less than was planned with.
+                added = connection.memory.extend(min(action.bytes, connection.memory.room or 1))
+            except BaseException:
+                connection.credits = before
+                raise
         undo: list[Action] = [Shrink(action.connection, added, before)]
         for session, slots in action.slots.items():
             with contextlib.suppress(LivedmaError):  # it has ended meanwhile
@@ -142,7 +147,8 @@ class ServiceHands:
     def _set_credits(self, action: SetCredits) -> Outcome:
         connection = self._connection(action.connection)
         before = connection.credits
-        connection.credits = action.credits
+        with self._budget.taking(_receive_bytes(connection, action.credits)):
+            connection.credits = action.credits
         undo = SetCredits(action.connection, before)
         return Outcome(f"{action.credits} credits", (undo,))
 
@@ -161,7 +167,12 @@ class ServiceHands:
         raise LivedmaError(f"connection {number} has ended")
 
     def _session(self, name: str) -> Session:
-        for session in self._service.server.sessions.all():
-            if session.id.hex() == name:
-                return session
-        raise LivedmaError(f"session {name} has ended")
+        try:
+            return self._service.server.sessions.find(bytes.fromhex(name))
+        except (NfsError, ValueError):
+            raise LivedmaError(f"session {name} has ended") from None
+
+
+def _receive_bytes(connection: RdmaConnection, wanted: int) -> int:
+    """Of Receives and replies, for more credits; fewer give theirs back when they can."""
+    return 2 * connection.memory.receive_pool.stride * max(wanted - connection.credits, 0)

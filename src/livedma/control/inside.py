@@ -22,6 +22,7 @@ from livedma.monitor.snapshot import (
 from livedma.nfs.service import NfsService
 from livedma.nfs.sessions import Session as NfsSession
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
+from livedma.rpc.service import Connection as RpcConnection
 
 __all__ = ["InsideSource"]
 
@@ -107,12 +108,28 @@ class _SessionLook:
     def __init__(self) -> None:
         self._look = SessionLook()
         self._numbers: tuple[int, ...] = ()
+        self._figures: tuple[object, ...] = ()
+        self._seen: Session | None = None
 
     def again(self, session: NfsSession) -> Session | None:
         """None: it is not over RDMA."""
-        (slots, slots_target, executing), counted, times = self._look.again(session.slots)
+        figures = (*self._look.again(session.slots), tuple(session.connections.values()))
+        # There may be thousands, most of which do nothing: those look as they did before.
+        if figures != self._figures:
+            self._figures = figures
+            self._seen = self._show(session, *figures)
+        return self._seen
+
+    def _show(
+        self,
+        session: NfsSession,
+        now: tuple[int, int, int],
+        counted: tuple[int, int, int, int, int, int],
+        times: tuple[int, int, int, int, int] | None,
+        bound: tuple[RpcConnection, ...],
+    ) -> Session | None:
+        slots, slots_target, executing = now
         most, operations, read_bytes, written_bytes, waited_ns, storage_ns = counted
-        bound = tuple(session.connections.values())
         numbers = tuple(one.number for one in bound if one.kind == "rdma")
         # Those that it has lost meanwhile served it still.
         shown = numbers or (self._numbers if operations else ())

@@ -13,7 +13,8 @@ __all__ = ["key_of", "merged"]
 
 def merged(inside: Snapshot, outside: Snapshot) -> Snapshot:
     """Operations, bytes, latencies and what went wrong on the way: from the wire, where it has
-    seen the connection (its ends tell which) or the session. All else: the server's.
+    seen the connection (its ends tell which) or the session. All else, also what is in flight: the
+    server's.
     """
     wire = {key_of(one): one for one in outside.connections}
     wire_sessions = {one.id: one for one in outside.sessions}
@@ -45,10 +46,25 @@ def _address(text: str) -> str:
 def _connection(own: Connection, seen: Connection | None) -> Connection:
     if seen is None or (own.operations and not seen.operations):
         return own  # it does not know it yet, or not enough of it
-    return replace(seen, number=own.number, sessions=own.sessions, inside=own.inside)
+    return replace(
+        seen,
+        number=own.number,
+        sessions=own.sessions,
+        in_flight=own.in_flight,
+        inside=own.inside,
+    )
 
 
 def _session(own: Session, seen: Session | None) -> Session:
     if seen is None or (own.operations and not seen.operations):
         return own
-    return replace(seen, connections=own.connections, inside=own.inside)
+    return Session(  # there may be thousands, and `replace` takes its time
+        own.id,
+        own.connections,
+        seen.operations,
+        seen.read_bytes,
+        seen.written_bytes,
+        seen.latency,
+        own.in_flight,
+        own.inside,
+    )

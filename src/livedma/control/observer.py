@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
@@ -44,7 +45,8 @@ class Outside(Protocol):
 class Observer:
     """open_outside: makes the monitor and attaches it; None: the server alone is asked.
 
-    budget_bytes: of all connections, for those who read snapshots.
+    budget_bytes: of all connections, for those who read snapshots. opener: opens the monitor; a
+    thread of its own.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Observer:
         clock: Callable[[], float] = time.monotonic,
         *,
         budget_bytes: int | None = None,
+        opener: Executor | None = None,
     ) -> None:
         self._inside = inside
         self._budget_bytes = budget_bytes
@@ -62,6 +65,8 @@ class Observer:
         self._events = events
         self._clock = clock
         self._outside: Outside | None = None
+        self._opening: Future[Outside] | None = None
+        self._opener = opener or ThreadPoolExecutor(1, "livedma-monitor")
         self._looked_s = 0.0
         self._again_s, self._wait_s = 0.0, _AGAIN_S
         self._why_not = "" if open_outside else "as was asked for"
@@ -85,6 +90,8 @@ class Observer:
         return ret
 
     def close(self) -> None:
+        self._opener.shutdown()
+        self._take_opened()
         if self._outside is not None:
             self._outside.close()
             self._outside = None
@@ -108,10 +115,19 @@ class Observer:
         return seen
 
     def _open(self) -> bool:
-        if self._open_outside is None or self._clock() < self._again_s:
+        """In a thread: to load BPF programs takes a while, and decisions should not wait."""
+        if self._opening is not None:
+            return self._take_opened()
+        if self._open_outside is not None and self._clock() >= self._again_s:
+            self._opening = self._opener.submit(self._open_outside)
+        return self._take_opened()
+
+    def _take_opened(self) -> bool:
+        if self._opening is None or not self._opening.done():
             return False
+        opened, self._opening = self._opening, None
         try:
-            self._outside = self._open_outside()
+            self._outside = opened.result()
         except Exception as error:
             self._lose(described(error))
             return False
@@ -136,6 +152,8 @@ class Observer:
                 self._outside.learn(one.server, one.server_qpn, one.client, one.client_qpn)
 
     def _tell_source(self, snapshot: Snapshot) -> None:
+        if self._opening is not None and self._told is None:
+            return  # what it begins with is known soon
         why_not = self._why_not if snapshot.source == "server" else ""
         if self._told == (snapshot.source, why_not):
             return

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from livedma.monitor.snapshot import Connection
 
 __all__ = ["Refusal", "waiting_share"]
 
 _BEGIN_SHARE, _END_SHARE = 0.5, 0.25  # of latency that is waiting
 _BEGIN_S, _END_S = 0.5, 2.0  # for so long
-_FULL = 0.97  # some are always on their way
+_FULL = 0.8  # of the credits: some are always on their way
 
 
-def waiting_share(connection: Connection) -> float:
-    """Of the time that calls take, how much is waiting for a buffer or for a credit.
+def waiting_share(lately: Sequence[Connection], wanted: int) -> float:
+    """Of the time that calls take, how much is waiting for a buffer or for a credit. lately: a
+    connection in the last intervals. wanted: calls that its clients would have under way.
 
-    Who has all its credits in use has more to ask for: the rest of what it asked for waits at the
-    client, where the server does not see it.
+    Calls for which there is no credit wait at the client, where the server does not see it.
     """
-    inside, latency = connection.inside, connection.latency
-    if inside is None:
-        return 0.0
-    here = inside.memory_waits.sum_ns / latency.sum_ns if latency.sum_ns else 0.0
-    granted, asked = connection.credits_granted, connection.credits_asked
-    is_full = granted > 0 and connection.in_flight >= _FULL * granted
-    there = 1 - granted / asked if is_full and asked > granted else 0.0
+    took_ns = sum(one.latency.sum_ns for one in lately)
+    waited_ns = sum(one.inside.memory_waits.sum_ns for one in lately if one.inside is not None)
+    here = waited_ns / took_ns if took_ns else 0.0
+    granted = lately[-1].credits_granted
+    in_flight = sum(one.in_flight for one in lately) / len(lately)
+    is_full = 0 < _FULL * granted <= in_flight
+    there = 1 - granted / wanted if is_full and wanted > granted else 0.0
     return min(here + (1 - here) * there, 1.0)
 
 

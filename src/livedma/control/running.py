@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from livedma.control import budget
+from livedma.control.budget import HostBudget
 from livedma.control.controller import Controller
 from livedma.control.diagnosis import Diagnostician
 from livedma.control.events import Events
@@ -42,6 +42,7 @@ class Options:
 def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
     """Watches and steers it, and answers on its control socket."""
     events = Events()
+    budget = HostBudget(service, options.budget_bytes)
     observer = Observer(
         InsideSource(service),
         partial(_watch, service) if options.monitor == "auto" else None,
@@ -51,7 +52,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
     controller = Controller(
         observer,
         lambda: Diagnostician(options.objectives),
-        ServiceHands(service),
+        ServiceHands(service, budget),
         by_name(options.policy),
         room=budget.room,
         events=events,
@@ -60,7 +61,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
     if service.control is not None:
         service.control.add(Methods(controller).methods())
     try:
-        with budget.limited(options.budget_bytes), controller:
+        with budget, controller:
             controller.start()
             yield controller
     finally:

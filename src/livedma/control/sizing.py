@@ -8,7 +8,17 @@ from livedma.control.plan import Action, Demand, Plan, Room, SetCredits, Shrink
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, InsideSession, Session, Snapshot
 
-__all__ = ["bytes_per_credit", "credits_for", "relaxed", "short_of_slots", "slots_of", "step_bytes"]
+__all__ = [
+    "bytes_per_credit",
+    "credits_for",
+    "credits_in",
+    "relaxed",
+    "short_of_slots",
+    "slots_of",
+    "slots_used",
+    "step_bytes",
+    "useful_buffers",
+]
 
 _MARGIN_PART = 8  # one credit in so many is on its way, or for a call that needs no buffer
 _MARGIN_LEAST = 8
@@ -16,10 +26,24 @@ _NOTICEABLE_PART = 8  # of a step: what is less could not be told from noise aft
 _SPARE_PART = 4  # so much more than was needed stays when memory is taken back
 
 
-def credits_for(buffers: int, inside: Inside) -> int:
-    """So many that buffers run out before credits do; never fewer than there are."""
+def credits_for(buffers: int, connection: Connection, inside: Inside) -> int:
+    """So many that buffers run out before credits do, as far as the peer has asked for them; never
+    fewer than there are.
+    """
     wanted = buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST)
-    return max(inside.credits, min(wanted, inside.credits_max))
+    most = min(inside.credits_max, connection.credits_asked or inside.credits_max)
+    return max(inside.credits, min(wanted, most))
+
+
+def useful_buffers(connection: Connection, inside: Inside) -> int | None:
+    """What the peer can use with all the credits that it has asked for. None: that is not known, or
+    cannot be right, since all there are were taken.
+    """
+    if not connection.credits_asked or not connection.operations:
+        return None
+    of_a_call = -(-connection.bytes // connection.operations // inside.buffer_bytes)
+    found = connection.credits_asked * max(of_a_call, 1)
+    return found if found > inside.buffers else None
 
 
 def bytes_per_credit(inside: Inside) -> int:
@@ -28,22 +52,36 @@ def bytes_per_credit(inside: Inside) -> int:
     return max(others, 0) // max(inside.credits, 1)
 
 
-def step_bytes(inside: Inside, room: Room) -> int:
-    """For data, in whole buffers: as much as was there at first, or what is left with the credits
-    that it takes. 0: too little is left to be noticed.
+def left_bytes(inside: Inside, room: Room) -> int:
+    """Of the window and of the budget."""
+    if room.budget_bytes is None:
+        return inside.room_bytes
+    return max(min(inside.room_bytes, room.budget_bytes), 0)
+
+
+def credits_in(inside: Inside, room: Room) -> int:
+    """More credits for whose Receives there is room."""
+    return left_bytes(inside, room) // max(bytes_per_credit(inside), 1)
+
+
+def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
+    """For data, in whole buffers: as much as was there at first, or what can be used, or what is
+    left with the credits that it takes. 0: too little is left to be noticed.
     """
     per_buffer = inside.buffer_bytes
-    wanted = max(inside.first_bytes // per_buffer, 1)
-    left = inside.room_bytes if room.budget_bytes is None else room.budget_bytes
-    left = max(min(inside.room_bytes, left), 0)
+    step = max(inside.first_bytes // per_buffer, 1)
+    useful = useful_buffers(connection, inside)
+    wanted = step if useful is None else min(step, useful - inside.buffers)
+    left = left_bytes(inside, room)
     each = bytes_per_credit(inside)
     buffers = min(wanted, left // per_buffer)
     while buffers > 0:
-        more_credits = credits_for(inside.buffers + buffers, inside) - inside.credits
+        more_credits = credits_for(inside.buffers + buffers, connection, inside) - inside.credits
         if buffers * per_buffer + more_credits * each <= left:
             break
         buffers -= 1
-    return buffers * per_buffer if buffers >= max(wanted // _NOTICEABLE_PART, 1) else 0
+    is_noticeable = buffers >= min(max(step // _NOTICEABLE_PART, 1), wanted)
+    return buffers * per_buffer if is_noticeable else 0
 
 
 def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
@@ -60,6 +98,11 @@ def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
 def slots_of(snapshot: Snapshot, connection: int) -> int:
     """Of all its sessions together."""
     return sum(inside.slots_target for _, inside in _sessions(snapshot, connection))
+
+
+def slots_used(snapshot: Snapshot, connection: int) -> int:
+    """The most of each session together: more than there are credits, if these do not suffice."""
+    return sum(inside.slots_used_most for _, inside in _sessions(snapshot, connection))
 
 
 def _sessions(snapshot: Snapshot, connection: int) -> Iterator[tuple[Session, InsideSession]]:

@@ -31,7 +31,7 @@ class SpreadPolicy:
                 reason = f"another connection with {size(inside.first_bytes)} for new sessions"
                 return Plan((Spread(connection.number),), reason)
             case Limit.CREDITS:
-                return plan_credits(connection, inside)
+                return plan_credits(connection, inside, room)
             case Limit.SLOTS:
                 return plan_slots(snapshot, connection.number)
         return None

@@ -74,7 +74,8 @@ class Pool(native.Pool):
 
     def _fill(self) -> None:
         while self.is_short():
-            if not self._grow():
+            # Who waits lets it grow, too: it may have what it needs by now.
+            if not self._grow() and self.is_short():
                 raise NoRoomError(
                     f"the source has no room for the buffers of {self.buffer_size} bytes that the "
                     "pool has to have: its minimum and its reserve"

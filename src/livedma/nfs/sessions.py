@@ -94,6 +94,7 @@ class Session:
         self.back_channel = BackChannel(self.id, asked.minor, asked.security)
         self.slots_asked = asked.fore.requests  #: what the client wanted, and may not have got
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
+        self.slots_asked = asked.fore.requests  # by the client, who may have got fewer
         self.slots.request_max = fore.request_bytes
         self.slots.response_max = fore.response_bytes
         self.connections: dict[int, Connection] = {}

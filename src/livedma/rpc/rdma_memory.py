@@ -40,15 +40,11 @@ class ConnectionMemory:
         with ExitStack() as stack:
             self.window: Window = stack.enter_context(pd.window(window_bytes))
             self._source = source = self.window.mapper()
+            self._credits = credits_begin
             self.receive_pool = stack.enter_context(
-                Pool(
-                    source,
-                    inline_bytes,
-                    minimum=2 * credits_begin,
-                    maximum=2 * credits_begin + _LATE_REPLIES,
-                    short_shards=True,
-                )
+                Pool(source, inline_bytes, maximum=2 * credits_begin, short_shards=True)
             )
+            self._set_receives(credits_begin)
             self._buffers = max(1, (mapped_bytes - self.window.linked) // buffer_bytes)
             self.data_pool = stack.enter_context(
                 Pool(
@@ -61,7 +57,6 @@ class ConnectionMemory:
                 )
             )
             self.first_bytes = self.window.linked  #: that were mapped to begin with
-            self._credits = credits_begin
             self._stack = stack.pop_all()
 
     def make_ready_for(self, credits_wanted: int) -> None:
@@ -75,10 +70,13 @@ class ConnectionMemory:
             self._credits = credits_wanted
 
     def _set_receives(self, credits_wanted: int) -> None:
-        count = 2 * credits_wanted
-        # Calls and replies beyond lowered credits end in what they have, and others need theirs.
-        leaving = sum(self.receive_pool.counts()["taken"]) if credits_wanted < self._credits else 0
-        self.receive_pool.set_bounds(count, count + leaving + _LATE_REPLIES)
+        pool, count, leaving = self.receive_pool, 2 * credits_wanted, 0
+        if credits_wanted < self._credits:
+            # Calls and replies beyond them end in what they have, and others need theirs.
+            leaving = sum(pool.counts()["taken"])
+        else:
+            pool.set_bounds(count, count)  # or its last shard would have more than is needed
+        pool.set_bounds(count, count + leaving + _LATE_REPLIES)
 
     @property
     def buffers(self) -> int:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -273,6 +273,8 @@ class RdmaServer:
         self.refused = 0  # connections for which there was no memory, or no place
         #: who is expected from an address; everybody else gets what `options` say
         self.expect: Callable[[str], Expected | None] = lambda _: None
+        #: a connection with so much memory is made in it; BudgetError: there is none for it
+        self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
         self._allow = tuple(allow)
         self._lock = threading.Condition()
@@ -346,7 +348,7 @@ class RdmaServer:
                 raise NotAllowedError(f"{request.peer} may not connect")
             expected = self.expect(request.peer)
             connection = self._admit(request, expected)
-        except (NotAllowedError, *_NO_MEMORY) as error:
+        except (NotAllowedError, ValueError, *_NO_MEMORY) as error:
             self.refused += 1
             if expected is not None:
                 expected.refused(str(error) or "there is no memory")
@@ -375,9 +377,11 @@ class RdmaServer:
     def _admit(self, request: cm.Request, expected: Expected | None) -> RdmaConnection:
         self._make_room()
         terms = None if expected is None else expected.terms
-        connection = RdmaConnection(self, request, terms or self.options.terms)
-        with self._lock:
-            self._connections[connection.number] = connection
+        terms = terms or self.options.terms
+        with self.admitting(terms.mapped_bytes):
+            connection = RdmaConnection(self, request, terms)
+            with self._lock:
+                self._connections[connection.number] = connection
         self._keeper.add(connection.memory.receive_pool)
         self._keeper.add(connection.memory.data_pool)
         return connection

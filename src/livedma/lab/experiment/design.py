@@ -89,6 +89,7 @@ class Experiment(ABC):
     factors: ClassVar[tuple[Column, ...]]
     within: ClassVar[tuple[str, ...]] = ()  #: factors whose levels a run goes through by itself
     measures: ClassVar[tuple[Column, ...]]
+    brief: ClassVar[tuple[str, ...] | None] = None  #: measures for a terminal; None: all; (): none
     method: ClassVar[tuple[str, ...]]  #: paragraphs: what is done at a point, and what counts
     limits: ClassVar[tuple[str, ...]] = ()  #: paragraphs: what the figures do not show
     point_limit_s: ClassVar[float] = 60.0

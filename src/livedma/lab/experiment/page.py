@@ -124,7 +124,7 @@ def _table(experiment: Experiment, runs: Runs) -> str:
                 for cell in line
             ),
         )
-        for line in lines_of(experiment, runs)
+        for line in lines_of(experiment, runs, columns)
     )
     return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 

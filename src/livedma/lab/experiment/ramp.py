@@ -35,6 +35,18 @@ class Ramp(Experiment):
     )
     within = ("sessions",)
     measures = COLUMNS
+    brief = (
+        "ops_per_s",
+        "bytes_per_s",
+        "p50_us",
+        "p99_us",
+        "errors",
+        "reconnects",
+        "connections",
+        "mapped_bytes",
+        "refused",
+        "pause_us",
+    )
     method = (
         "A server and a load, each a process of its own on its own processor, on two hosts of this "
         "machine. The load begins with one session on one connection. From level to level sessions "

@@ -184,7 +184,7 @@ class _Beside:
 
     @property
     def limits(self) -> str:
-        words = [str(row.measures.get("limit")) for row in self.rows]
+        words = (word for row in self.rows for word in str(row.measures["limits"]).split(", "))
         return ", ".join(dict.fromkeys(words))
 
 
@@ -212,7 +212,7 @@ def _beside(runs: Runs) -> Iterator[str]:
     named = "; ".join(f"{one.name}: {one.limits}" for one in found)
     yield (
         f"Where memory is not short ({where}), memory was extended in {extended} of "
-        f"{amount(total, 'run')}; named as the limit: {named}."
+        f"{amount(total, 'run')}; named as limits: {named}."
     )
 
 
@@ -277,7 +277,7 @@ def _ablations(runs: Runs) -> Section:
             "Each is short by construction. The controller has to leave memory alone; where there "
             "is a lever for what is short it may use that.",
         ),
-        ("short", "named as the limit", "levers used", "runs with extension", "against static"),
+        ("short", "named as limits", "levers used", "runs with extension", "against static"),
         body,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from livedma.control.limits import Limit
 from livedma.lab.experiment.design import Column, Measures
 from livedma.lab.experiment.settling import Event, settle
 from livedma.lab.experiment.trial import Trial
@@ -37,7 +38,7 @@ COLUMNS = (
     Column("settled_s", "settled after", "s"),
     Column("server_cpu_share", "server's CPU", "share"),
     Column("client_cpu_share", "client's CPU", "share"),
-    Column("limit", "limit named last"),
+    Column("limits", "named as limit"),
     Column("decisions", "lines logged", "lines"),
 )
 
@@ -82,9 +83,15 @@ def measure_level(trial: Trial, sessions: int, timing: Timing) -> Measures:
         "settled_s": settled.took_s,
         "server_cpu_share": (after.server_s - before.server_s) / (after.at_s - before.at_s),
         "client_cpu_share": (after.client_s - before.client_s) / (after.at_s - before.at_s),
-        "limit": trial.limit,
+        "limits": _limits(events),
         "decisions": "\n".join(f"{event['after_s']:6.2f} s  {event['line']}" for event in events),
     }
+
+
+def _limits(events: list[Event]) -> str:
+    """Each that was named, in the order of its first time."""
+    named = (event["data"]["limit"] for event in events if event["kind"] == "why")
+    return ", ".join(dict.fromkeys(named)) or Limit.NOTHING.value
 
 
 def _actions(events: list[Event]) -> int:

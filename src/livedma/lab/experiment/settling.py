@@ -29,16 +29,26 @@ def settle(
     limit_s: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> Settled:
-    """Until nothing was done for quiet_s, or limit_s are over. ask: waits so long for new ones."""
+    """Until nothing was done for quiet_s and what was done has been checked, or limit_s are over.
+
+    ask: waits so long for new events.
+    """
     began_s = last_s = clock()
     seen: list[Event] = []
+    unchecked: set[int | None] = set()  # connections
     while True:
         now_s = clock()
-        if now_s - last_s >= quiet_s:
+        if now_s - last_s >= quiet_s and not unchecked:
             return Settled(now_s - began_s, True, seen)
         if now_s - began_s >= limit_s:
             return Settled(now_s - began_s, False, seen)
-        new = ask(min(quiet_s - (now_s - last_s), limit_s - (now_s - began_s)))
+        quiet_at_s = limit_s if unchecked else quiet_s - (now_s - last_s)
+        new = ask(min(quiet_at_s, limit_s - (now_s - began_s)))
         seen += new
+        for event in new:
+            if event["kind"] == "done":
+                unchecked.add(event["connection"])
+            elif event["kind"] in ("check", "undo"):
+                unchecked.discard(event["connection"])
         if any(event["kind"] in _ACTING for event in new):
             last_s = clock()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from livedma.control.limits import Limit
 from livedma.errors import LabError
 from livedma.lab.experiment.design import LeftOut
 from livedma.lab.experiment.settling import Event
@@ -63,7 +62,6 @@ class Trial:
             self._began_s = time.monotonic()
             self._seen = 0  # the last event
             self.more_slots: set[str] = set()  #: sessions that were to have more slots
-            self.limit = Limit.NOTHING.value  #: that the controller named last
             self.first = self.state()
             self._stack = stack.pop_all()
 
@@ -98,10 +96,11 @@ class Trial:
         if found:
             self._seen = found[-1]["number"]
         for event in found:
-            self.limit = event["data"].get("limit", self.limit)
             for action in event["data"].get("actions", ()):
-                self.more_slots |= {action["session"]} if action["action"] == "SetSlots" else set()
-                self.more_slots |= set(action.get("slots") or ())  # of Extend, by session
+                if action["action"] == "SetSlots":
+                    self.more_slots.add(action["session"])
+                elif action["action"] == "Extend":
+                    self.more_slots.update(action["slots"])
         return [{**event, "after_s": event["at_s"] - self._began_s} for event in found]
 
     # Both.

@@ -3,7 +3,7 @@
 Orders are lines, and each is answered by one line once it was done:
 
     sessions N [R]   so many run: those that are missing begin, R a second or all at once, each
-                     when it has written its file
+                     when it has written its file; those beyond rest after what they have under way
     interval         the figures since the interval before; of connections: since it began
 
 The run ends with the orders, or when its time is up.
@@ -99,12 +99,13 @@ class Driven(Runner):
         }
 
     async def _have(self, client: Client, number: int, rate: int = 0) -> None:
-        if not self._asked <= number <= self.plan.sessions:
-            self._answer({"error": f"{self._asked} to {self.plan.sessions} sessions are possible"})
+        if number > self.plan.sessions:
+            self._answer({"error": f"up to {self.plan.sessions} sessions are possible"})
             return
+        self._load.set_active(number)
         try:
             numbers = range(self._asked, number)
-            self._asked = number
+            self._asked = max(self._asked, number)
             if rate:
                 await self._ramp(client, numbers, rate)
             else:
