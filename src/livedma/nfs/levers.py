@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Levers"]
 
 
+_TIMES = ("latency", "buffer_waits", "send_waits", "storage", "storage_queue")
+
+
 class Levers:
     """Each method answers with what JSON can say."""
 
@@ -98,9 +101,11 @@ class Levers:
         }
 
     def waits(self, connection: int) -> dict[str, Any]:
-        """How long calls of a connection waited: for data buffers, for the send queue."""
+        """How long calls of a connection took, waited for data buffers and for the send queue, and
+        were in the store, and of that until it began with them.
+        """
         statistics = self._connection(connection).statistics()
-        return {name: _histogram(statistics[name]) for name in ("buffer_waits", "send_waits")}
+        return {name: _histogram(statistics[name]) for name in _TIMES}
 
     def set_credits(self, connection: int, credits: int) -> dict[str, Any]:  # noqa: A002
         """How many calls the connection's peer may have under way; it follows its next replies."""
@@ -194,21 +199,29 @@ def _positive(value: int) -> int:
 
 def _facts(connection: RdmaConnection) -> dict[str, Any]:
     memory, statistics = connection.memory, connection.statistics()
-    waits = {name: _summary(statistics.pop(name)) for name in ("buffer_waits", "send_waits")}
+    times = {name: _summary(statistics.pop(name)) for name in _TIMES}
     pool = memory.data_pool.stats
+    server_qpn, client_qpn = connection.qpns
     return {
         "kind": connection.kind,
         "number": connection.number,
         "peer": connection.peer,
+        "server": connection.server,
+        "server_qpn": server_qpn,
+        "client_qpn": client_qpn,
         "window": memory.window.size,
         "mapped": memory.window.linked,
+        "first_bytes": memory.first_bytes,
+        "room": memory.room,
         "buffer_bytes": memory.data_pool.buffer_size,
         "buffers": pool.buffers,
         "buffers_wanted": memory.buffers,
         "buffers_taken": pool.taken,
         "buffers_waited_for": pool.waiting,
+        "credits_asked": statistics.pop("asked"),
+        "credits_max": connection.credits_max,
         **statistics,
-        **waits,
+        **times,
     }
 
 

@@ -59,6 +59,7 @@ class NfsService:
         self.started_s = time.time()
         self.tcp: list[TcpServer] = []
         self.rdma: list[RdmaServer] = []
+        self.control: ControlServer | None = None
         with ExitStack() as stack:
             self.server = self._make_server(stack)
             self.guidance = Guidance(self)
@@ -72,8 +73,8 @@ class NfsService:
                 for address in wishes.addresses or addresses():
                     self.rdma.append(self._listen_rdma(stack, address))
             if wishes.control is not None:
-                control = ControlServer(wishes.control, Levers(self).methods())
-                stack.callback(control.close)
+                self.control = ControlServer(wishes.control, Levers(self).methods())
+                stack.callback(self.control.close)
             self._stack = stack.pop_all()
 
     def _make_server(self, stack: ExitStack) -> Server:
@@ -91,6 +92,7 @@ class NfsService:
         )
         stack.callback(self.accelerator.close)
         self.accelerator.store_delay_s = config.store_delay_s
+        self.accelerator.store_width = config.store_width
         return Server(store, persist, config, accelerator=self.accelerator)
 
     def _listen_tcp(self, address: str) -> TcpServer:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -117,7 +117,6 @@ class RdmaConnection:
             inline_bytes=options.inline_bytes,
             buffer_bytes=options.buffer_bytes,
             credits_begin=terms.credits,
-            credits_max=options.credits_max,
         )
 
     def accept(self, request: cm.Request) -> None:
@@ -183,8 +182,37 @@ class RdmaConnection:
             raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
         endpoint = self.endpoint
         if endpoint is not None:
-            self.memory.make_ready_for(value)
-            endpoint.credits = value
+            if value > endpoint.credits:
+                self.memory.make_ready_for(value)
+                endpoint.credits = value
+            else:
+                endpoint.credits = value
+                self.memory.make_ready_for(value)
+
+    @property
+    def credits_max(self) -> int:
+        """What credits may be raised to."""
+        return self._server.options.credits_max
+
+    @property
+    def server(self) -> str:
+        """The address at which it came."""
+        return self._server.device.address
+
+    @property
+    def qpns(self) -> tuple[int, int]:
+        """Numbers of its queue pairs: the server's, the peer's; 0 as long as it is not there."""
+        endpoint, connection = self.endpoint, self._cm
+        return (
+            0 if endpoint is None else endpoint.qp.number,
+            0 if connection is None else connection.remote_qpn,
+        )
+
+    def moved(self, read_bytes: int, written_bytes: int) -> None:
+        """A call that Python answers has read or written so much of files."""
+        endpoint = self.endpoint
+        if endpoint is not None:
+            endpoint.moved(read_bytes, written_bytes)
 
     def statistics(self) -> dict[str, Any]:
         """What the endpoint counts: credits, calls, bytes, errors by kind; waits are (count, sum,
@@ -245,6 +273,8 @@ class RdmaServer:
         self.refused = 0  # connections for which there was no memory, or no place
         #: who is expected from an address; everybody else gets what `options` say
         self.expect: Callable[[str], Expected | None] = lambda _: None
+        #: a connection with so much memory is made in it; BudgetError: there is none for it
+        self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
         self._allow = tuple(allow)
         self._lock = threading.Condition()
@@ -347,9 +377,11 @@ class RdmaServer:
     def _admit(self, request: cm.Request, expected: Expected | None) -> RdmaConnection:
         self._make_room()
         terms = None if expected is None else expected.terms
-        connection = RdmaConnection(self, request, terms or self.options.terms)
-        with self._lock:
-            self._connections[connection.number] = connection
+        terms = terms or self.options.terms
+        with self.admitting(terms.mapped_bytes):
+            connection = RdmaConnection(self, request, terms)
+            with self._lock:
+                self._connections[connection.number] = connection
         self._keeper.add(connection.memory.receive_pool)
         self._keeper.add(connection.memory.data_pool)
         return connection

@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from livedma._native.latency import Latency
@@ -162,7 +162,8 @@ class Runner:
     async def _add_to(self, link: int, client: Client, number: int) -> None:
         """Makes a session and its file, and leaves them to the load."""
         plan, state = self.plan, self._state
-        session = await client.session(plan.depth, connection=self._places.connections[link])
+        # With one to spare: a session that uses all of its slots looks as if it wanted more.
+        session = await client.session(plan.depth + 1, connection=self._places.connections[link])
         most = min(session.read_bytes, session.write_bytes)
         if most < plan.size:
             raise LoadError(f"the server takes {most} bytes a call at most: use --size {most}")
@@ -195,15 +196,22 @@ class Runner:
 
     async def _add_all(self, client: Client) -> None:
         """All of them, with their files filled."""
+        await self._add_some(client, range(self.plan.sessions))
+        self._check(self._load.figures())
+        self._check(await self._filled())
+
+    async def _add_some(self, client: Client, numbers: Iterable[int]) -> None:
         turn = asyncio.Semaphore(_SETUPS_AT_ONCE)
 
         async def add(number: int) -> None:
             async with turn:
                 await self._try_add(client, number)
 
-        await asyncio.gather(*(add(number) for number in range(self.plan.sessions)))
-        figures = self._load.figures()
-        self._check(figures)
+        await asyncio.gather(*(add(number) for number in numbers))
+
+    async def _filled(self) -> Figures:
+        """When all files are, of sessions that work."""
+        figures = self._look()
         end_s = time.monotonic() + _FILL_S
         while figures.filled + figures.failed < figures.sessions:
             if time.monotonic() > end_s:
@@ -213,8 +221,12 @@ class Runner:
                 )
             self._tell(f"writing files: {figures.filled} of {figures.sessions}")
             await asyncio.sleep(_LOOK_S)
-            figures = self._load.figures()
-        self._check(figures)
+            figures = self._look()
+        return figures
+
+    def _look(self) -> Figures:
+        """Figures of now; with the latencies since the look before, which nobody else sees."""
+        return self._load.figures()
 
     def _check(self, figures: Figures) -> None:
         """There has to be a session that works."""
@@ -225,13 +237,12 @@ class Runner:
         lost = next(iter(self._lost()), None)
         raise LoadError(why or lost or next(iter(self._state.refused), "no session was made"))
 
-    async def _ramp(self, client: Client) -> None:
+    async def _ramp(self, client: Client, numbers: Iterable[int], rate: float) -> None:
         """One session after the other, each at its time, however long another one takes."""
-        assert self.plan.ramp is not None
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for number in range(self.plan.sessions):
-                due_s = started_s + number / self.plan.ramp
+            for place, number in enumerate(numbers):
+                due_s = started_s + place / rate
                 await asyncio.sleep(max(due_s - time.monotonic(), 0))
                 group.create_task(self._try_add(client, number))
 
@@ -244,34 +255,13 @@ class Runner:
     # Measuring.
 
     async def _measure(self, client: Client) -> Result:
-        if self.plan.ramp is None:
-            await self._add_all(client)
+        await self._prepare(client)
         cpu_s = time.process_time()
         before = self._load.figures()
-        self.set_active(self.plan.active(0))
         self._load.begin()
-        ramp = asyncio.create_task(self._ramp(client)) if self.plan.ramp is not None else None
-        tide = asyncio.create_task(self._tide()) if self.plan.tide is not None else None
+        before = before._replace(now_ns=self._load.figures().began_ns)
         total = Latency()
-        try:
-            begin_s = time.monotonic()
-            before = before._replace(now_ns=self._load.figures().began_ns)
-            while (left_s := begin_s + self.plan.seconds - time.monotonic()) > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(_INTERVAL_S, left_s)):
-                        await self._is_stopped.wait()
-                before = self._interval(before, total)
-                if self._is_stopped.is_set():
-                    break
-                if ramp is not None and ramp.done():
-                    ramp.result()
-                if before.sessions and before.failed == before.sessions:
-                    break
-        finally:
-            others = [one for one in (ramp, tide) if one is not None]
-            for one in others:
-                one.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+        before = await self._go_on(client, before, total)
         self._load.stop()
         end_ns = before.now_ns
         cpu_s = time.process_time() - cpu_s
@@ -294,6 +284,40 @@ class Runner:
             connections=self._places.opened,
             latency=total,
         )
+
+    async def _prepare(self, client: Client) -> None:
+        """What is there before anything is measured."""
+        if self.plan.ramp is None:
+            await self._add_all(client)
+        if self.plan.tide is not None:
+            self.set_active(self.plan.active(0))
+
+    async def _go_on(self, client: Client, before: Figures, total: Latency) -> Figures:
+        """Until time is up or no session is left; all latencies go into total. The last figures."""
+        ramp = None
+        if self.plan.ramp is not None:
+            sessions = self._ramp(client, range(self.plan.sessions), self.plan.ramp)
+            ramp = asyncio.create_task(sessions)
+        tide = asyncio.create_task(self._tide()) if self.plan.tide is not None else None
+        try:
+            begin_s = time.monotonic()
+            while (left_s := begin_s + self.plan.seconds - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(_INTERVAL_S, left_s)):
+                        await self._is_stopped.wait()
+                before = self._interval(before, total)
+                if self._is_stopped.is_set():
+                    break
+                if ramp is not None and ramp.done():
+                    ramp.result()
+                if before.sessions and before.failed == before.sessions:
+                    break
+        finally:
+            others = [one for one in (ramp, tide) if one is not None]
+            for one in others:
+                one.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        return before
 
     def _interval(self, before: Figures, total: Latency) -> Figures:
         after = self._load.figures()

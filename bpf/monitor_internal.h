@@ -1,0 +1,57 @@
+/* Within the monitor. */
+#ifndef LDMA_MONITOR_INTERNAL_H
+#define LDMA_MONITOR_INTERNAL_H
+
+#include "capture_attach.h"
+#include "monitor_session.h"
+
+/* What was there at the look before. */
+struct monitor_before {
+	uint64_t read_bytes, written_bytes, sum_ns;
+	uint64_t rnr_naks, naks, retransmissions;
+	uint32_t steps[LDMA_MONITOR_STEPS];
+};
+
+/* User space's side of a connection's place. */
+struct monitor_connection {
+	struct monitor_before before;
+	uint64_t began_ns; /* of the one whose number it is */
+	uint32_t number;
+	uint32_t row;
+	bool is_leaving; /* it was told for the last time; its place is free after the next look */
+};
+
+struct monitor_session {
+	struct monitor_before before;
+	uint64_t connections[LDMA_MONITOR_CONNECTIONS / 64]; /* places */
+	uint32_t in_flight;
+	bool is_leaving;
+};
+
+struct monitor {
+	struct monitor_options options;
+	struct monitor_bpf *bpf;
+	struct attachment attached[2 * MONITOR_INTERFACES];
+	uint32_t attached_count;
+
+	/* Mapped. */
+	struct ldma_monitor_connection *connections;
+	struct ldma_monitor_session *sessions;
+	struct ldma_monitor_calls *calls; /* LDMA_MONITOR_SETS for each connection */
+
+	struct monitor_connection *known_connections;
+	struct monitor_session *known_sessions;
+	struct monitor_connection_row *connection_rows;
+	struct monitor_session_row *session_rows;
+	uint32_t last_number;
+};
+
+/* The maps that look.c changes. */
+void monitor_free_connection(struct monitor *monitor, uint32_t index);
+void monitor_forget_places(struct monitor *monitor, uint32_t index);
+void monitor_forget_session(struct monitor *monitor, uint32_t index);
+void monitor_free_session(struct monitor *monitor, uint32_t index);
+uint32_t monitor_sessions_high(const struct monitor *monitor);
+struct ldma_monitor_losses monitor_losses(const struct monitor *monitor);
+
+#endif

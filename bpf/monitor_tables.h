@@ -1,0 +1,157 @@
+/* What monitor.bpf.c keeps of connections, sessions and calls, in arrays that user space maps: both sides read and write
+ * them while the other does. Counters only grow (atomic adds, and wrap): whoever reads them takes differences. */
+#ifndef LDMA_MONITOR_TABLES_H
+#define LDMA_MONITOR_TABLES_H
+
+#include <linux/types.h>
+
+#define LDMA_MONITOR_PORTS 8          /* that are watched at most */
+#define LDMA_MONITOR_CONNECTIONS 256  /* at most */
+#define LDMA_MONITOR_SESSIONS 65536   /* at most */
+#define LDMA_MONITOR_NONE 0xffffffffu /* no index */
+
+/* Log-linear: units of 64 ns up to 1 us, then 16 steps to a power of two up to 2^36 ns (69 s), where the last step has
+ * all that is longer. A time is known within 1/32 of itself as the middle of its step. */
+#define LDMA_MONITOR_UNIT_BITS 6
+#define LDMA_MONITOR_STEPS 432
+#define LDMA_MONITOR_UNITS_MOST ((1u << 30) - 1)
+
+static inline __attribute__((always_inline)) __u32 ldma_monitor_step(__u64 ns)
+{
+	__u64 units = ns >> LDMA_MONITOR_UNIT_BITS;
+	__u32 value, shift = 0, rest;
+
+	value = units > LDMA_MONITOR_UNITS_MOST ? LDMA_MONITOR_UNITS_MOST : (__u32)units;
+	/* How far its highest bit is above bit 4: BPF has no instruction that counts zeros. */
+	rest = value >> 4;
+	if (rest >> 16) {
+		shift += 16;
+		rest >>= 16;
+	}
+	if (rest >> 8) {
+		shift += 8;
+		rest >>= 8;
+	}
+	if (rest >> 4) {
+		shift += 4;
+		rest >>= 4;
+	}
+	if (rest >> 2) {
+		shift += 2;
+		rest >>= 2;
+	}
+	shift += rest >> 1 ? 2 : rest;
+	if (!shift)
+		return value;
+	return shift * 16 + ((value >> (shift - 1)) & 15);
+}
+
+/* The middle of a step. */
+static inline __u64 ldma_monitor_step_ns(__u32 step)
+{
+	__u32 shift = step < 32 ? 0 : step / 16 - 1;
+	__u64 least = step < 32 ? step : (16ull + step % 16) << shift;
+
+	return ((least << 1) + (1ull << shift)) << (LDMA_MONITOR_UNIT_BITS - 1);
+}
+
+/* What each answered call adds to; how many there were is the sum of the steps. What is used for each call comes first,
+ * within one cache line as far as it fits: that is what a call costs. */
+struct ldma_monitor_counts {
+	__u64 last_ns; /* of a reply, CLOCK_MONOTONIC as all times */
+	__u64 read_bytes, written_bytes;
+	__u64 sum_ns;
+	__u64 max_ns; /* since user space set it to 0 */
+};
+
+struct ldma_monitor_times {
+	__u32 steps[LDMA_MONITOR_STEPS];
+};
+
+enum ldma_monitor_way { LDMA_MONITOR_TO_SERVER, LDMA_MONITOR_TO_CLIENT, LDMA_MONITOR_WAYS };
+
+struct ldma_monitor_connection {
+	struct ldma_monitor_counts counts;
+	/* The highest PSN of requests seen so far, with bit 24 set; 0: none yet. */
+	__u32 psn[LDMA_MONITOR_WAYS];
+	__u32 credits_asked, credits_granted;
+	__u32 mtu_bytes;
+	__u32 ip_version;
+	__u8 server[16], client[16]; /* IPv4: the first four bytes, the others 0 */
+	__u32 server_qpn, client_qpn;
+	__u32 server_comm_id, client_comm_id; /* both 0: not known */
+	__u64 began_ns;                       /* 0: the place is free */
+	__u64 ended_ns;                       /* 0: it lives */
+	__u64 rnr_naks, naks, retransmissions;
+	__u64 unused[5];
+	struct ldma_monitor_times times;
+};
+
+struct ldma_monitor_session {
+	struct ldma_monitor_counts counts;                /* last_ns 0: the place is free */
+	__u64 connections[LDMA_MONITOR_CONNECTIONS / 64]; /* used since user space set them to 0 */
+	__u8 id[16];
+	__u64 unused[5];
+	struct ldma_monitor_times times;
+};
+
+enum ldma_monitor_kind {
+	LDMA_MONITOR_FOREIGN, /* no NFSv4 COMPOUND */
+	LDMA_MONITOR_OTHER,   /* any other, or one whose message comes by a chunk */
+	LDMA_MONITOR_READ,
+	LDMA_MONITOR_WRITE,
+};
+
+enum ldma_monitor_state {
+	LDMA_MONITOR_EMPTY,
+	LDMA_MONITOR_OPEN,
+	LDMA_MONITOR_LATE,     /* open, and user space no longer waits for it */
+	LDMA_MONITOR_ANSWERED, /* kept, so that it is recognised if it comes again */
+};
+
+struct ldma_monitor_call {
+	__u64 start_ns;
+	__u32 session; /* its index; LDMA_MONITOR_NONE: not known (yet) */
+	__u32 bytes;   /* that a WRITE brings, or those of the read list */
+	__u16 kind;    /* enum ldma_monitor_kind */
+	__u16 tag_bytes;
+	__u32 has_id;
+	__u8 id[16]; /* of its SEQUENCE */
+	__u64 unused[3];
+};
+
+/* Calls of a connection whose XIDs fall together. Sets, since clients count XIDs up in either byte order or put fields
+ * into them; one set takes as many as differ in what is not hashed. */
+#define LDMA_MONITOR_SETS 256 /* of a connection */
+#define LDMA_MONITOR_CALLS 8  /* of a set */
+
+struct ldma_monitor_calls {
+	__u32 xid[LDMA_MONITOR_CALLS];
+	__u32 state[LDMA_MONITOR_CALLS]; /* enum ldma_monitor_state; atomic */
+	struct ldma_monitor_call call[LDMA_MONITOR_CALLS];
+};
+
+/* What could not be kept or read, since the start. */
+struct ldma_monitor_losses {
+	__u64 connections, sessions, calls, replies, unreadable;
+};
+
+/* A queue pair, as packets to it name it. */
+struct ldma_monitor_key {
+	__u8 from[16], to[16];
+	__u32 qpn;
+};
+
+struct ldma_monitor_place {
+	__u32 connection;
+	__u32 way; /* enum ldma_monitor_way */
+};
+
+/* BPF and user space share these layouts, and each begins with a cache line. */
+_Static_assert(sizeof(struct ldma_monitor_connection) == 192 + 4 * LDMA_MONITOR_STEPS, "shared");
+_Static_assert(sizeof(struct ldma_monitor_session) == 128 + 4 * LDMA_MONITOR_STEPS, "shared");
+_Static_assert(sizeof(struct ldma_monitor_call) == 64, "shared");
+_Static_assert(sizeof(struct ldma_monitor_calls) == 64 + 64 * LDMA_MONITOR_CALLS, "shared");
+_Static_assert(4 * LDMA_MONITOR_STEPS % 64 == 0, "aligned");
+
+#endif

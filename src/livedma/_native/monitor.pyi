@@ -1,0 +1,42 @@
+from collections.abc import Sequence
+
+PORTS_MOST: int
+CONNECTIONS_MOST: int
+SESSIONS_MOST: int
+INTERFACES_MOST: int
+MODES: tuple[str | None, ...]
+
+#: count, sum_ns, p50_ns, p99_ns, max_ns
+_Times = tuple[int, int, int, int, int]
+#: number, server, its QPN, client, its QPN, sessions, bytes read, written, times, in flight,
+#: credits asked, granted, RNR NAKs, NAKs, retransmissions, unanswered
+_Connection = tuple[
+    int, bytes, int, bytes, int, int, int, int, _Times, int, int, int, int, int, int, int
+]
+#: id, numbers of connections, bytes read, written, times, in flight
+_Session = tuple[str, tuple[int, ...], int, int, _Times, int]
+#: connections, sessions, calls, replies, unreadable
+_Losses = tuple[int, int, int, int, int]
+
+class MonitorSession:
+    def __init__(
+        self,
+        *,
+        ports: Sequence[int],
+        connections: int,
+        sessions: int,
+        patience_ns: int,
+        idle_ns: int,
+        without_links: bool = False,
+        verbose: bool = False,
+    ) -> None: ...
+    def close(self) -> None: ...
+    def attach(self, ifindexes: Sequence[int]) -> None: ...
+    def detach(self) -> None: ...
+    @property
+    def is_attached(self) -> bool: ...
+    @property
+    def mode(self) -> str | None: ...
+    def learn(self, server: bytes, server_qpn: int, client: bytes, client_qpn: int) -> None: ...
+    def look(self) -> tuple[list[_Connection], list[_Session], _Losses]: ...
+    def feed(self, frame: bytes, segment_bytes: int = 0) -> None: ...
