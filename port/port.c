@@ -104,6 +104,7 @@ struct ldma_port_counters ldma_port_counters(struct ldma_port *port)
 	ldma_port_lock(port);
 	counters = port->counters;
 	ldma_port_unlock(port);
+	counters.busy_ns = __atomic_load_n(&port->busy_ns, __ATOMIC_RELAXED);
 	counters.overruns =
 		ldma_socket_drops(port->packet_fd >= 0 ? port->packet_fd : port->socket.fd);
 	return counters;

@@ -34,6 +34,8 @@ struct ldma_port_counters {
 	uint64_t send_errors;                  /* packets that the system refused */
 	uint64_t strays; /* packets of other processes that came with ours and were sent on */
 	uint64_t sleeps; /* of the thread */
+	uint64_t
+		busy_ns; /* that those who serve the port had something to do, and did not only look */
 };
 
 struct ldma_port;

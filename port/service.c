@@ -18,13 +18,21 @@ static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint32_t tra
 	return has_worked;
 }
 
-static void serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
+static bool serve_for(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
 		      uint64_t now_ns)
 {
+	bool has_worked;
+
 	/* Not a trylock in a loop: the owner may wait for this very processor. */
 	ldma_port_lock(port);
-	serve(port, cq, trains, now_ns, false);
+	has_worked = serve(port, cq, trains, now_ns, false);
 	pthread_mutex_unlock(&port->owner);
+	return has_worked;
+}
+
+static void count_busy(struct ldma_port *port, uint64_t busy_ns)
+{
+	__atomic_add_fetch(&port->busy_ns, busy_ns, __ATOMIC_RELAXED);
 }
 
 /* From here on the port's thread stands aside. */
@@ -88,8 +96,12 @@ static uint64_t look(struct ldma_port *port, struct ldma_cq *cq, uint64_t look_n
 
 	begin_serving(port);
 	while (ldma_cq_is_empty(cq) && now_ns - start_ns < look_ns) {
-		serve_for(port, cq, RX_TRAINS, now_ns);
+		bool has_worked = serve_for(port, cq, RX_TRAINS, now_ns);
+		uint64_t before_ns = now_ns;
+
 		now_ns = ldma_port_now();
+		if (has_worked)
+			count_busy(port, now_ns - before_ns);
 	}
 	if (ldma_cq_is_empty(cq))
 		hand_over(port);
@@ -172,6 +184,7 @@ void *ldma_port_run(void *arg)
 		if (has_worked) {
 			ldma_spin_won(&spin, now_ns - worked_ns, port->spin_ns);
 			worked_ns = now_ns;
+			count_busy(port, ldma_port_now() - now_ns);
 		} else if (is_idle) {
 			ldma_spin_lost(&spin, port->spin_ns);
 			block(port, false, is_tx_blocked);

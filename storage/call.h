@@ -46,7 +46,9 @@ struct ldma_call {
 	uint64_t write_room;
 	uint32_t reply_room; /* bytes of a message that can be sent back, inline or by a chunk */
 	uint64_t waited_ns;  /* for buffers, so far */
-	void *user;          /* the program's */
+	uint64_t storage_ns; /* in the store, so far, by all its pieces together */
+	uint64_t read_bytes, written_bytes; /* of files; the program's to say before the reply */
+	void *user;                         /* the program's */
 };
 
 /* Who serves calls. take: true if the program takes it; false leaves it, with nothing done. */
@@ -73,6 +75,9 @@ void ldma_piece_push(struct ldma_piece *piece, uint32_t length);
 
 /* The piece is over. */
 void ldma_piece_drop(struct ldma_piece *piece);
+
+/* One access to the store for the call is over. queued_ns: of its time, until the store began with it. */
+void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queued_ns);
 
 /* Ends the call: message is the RPC reply, less data_length bytes of data that were pushed (and the padding behind
  * them). All pieces are over. Copies what it needs. */

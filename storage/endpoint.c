@@ -96,6 +96,15 @@ bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
 	return is_open;
 }
 
+void ldma_endpoint_moved(struct ldma_endpoint *endpoint, uint64_t read_bytes,
+			 uint64_t written_bytes)
+{
+	ldma_lock(&endpoint->lock);
+	endpoint->stats.read_bytes += read_bytes;
+	endpoint->stats.written_bytes += written_bytes;
+	ldma_unlock(&endpoint->lock);
+}
+
 void *ldma_endpoint_owner(struct ldma_endpoint *endpoint)
 {
 	return endpoint->config.owner;

@@ -10,10 +10,10 @@
 #define LDMA_ENDPOINT_H
 
 #include "call.h"
-#include "histogram.h"
 #include "pool.h"
 #include "qp.h"
 #include "rpcrdma.h"
+#include "times.h"
 
 struct ldma_service;
 
@@ -49,6 +49,7 @@ struct ldma_endpoint_config {
 
 struct ldma_endpoint_stats {
 	uint32_t credits, posted, granted, in_progress, replying, waiting_pieces, queued_sends;
+	uint32_t asked; /* credits, by the peer's last call */
 	uint64_t calls, fast_calls, slow_calls, replies, long_replies, dropped_calls;
 	uint64_t bytes_received, bytes_sent, bytes_pulled, bytes_pushed;
 	uint64_t invalidations, receives_late;
@@ -58,8 +59,12 @@ struct ldma_endpoint_stats {
 		LDMA_ENDPOINT_ERRORS(X)
 #undef X
 	} errors;
-	struct ldma_histogram buffer_waits; /* of calls for a data buffer */
-	struct ldma_histogram send_waits;   /* for room in the send queue */
+	uint64_t read_bytes, written_bytes; /* of files */
+	struct ldma_times buffer_waits;     /* of calls for a data buffer */
+	struct ldma_times send_waits;       /* for room in the send queue */
+	struct ldma_times latency;          /* of calls, until their replies were posted */
+	struct ldma_times storage;          /* of accesses to the store, as programs tell */
+	struct ldma_times storage_queue;    /* of that: before the store began */
 };
 
 /* 0, -EINVAL, -ENOMEM, -ENOSPC (the service's queue is too short for one more) or -ESHUTDOWN. Receives are posted. The queue
@@ -79,6 +84,10 @@ void ldma_endpoint_put(struct ldma_endpoint *endpoint);
 
 /* How many calls the peer may have under way; clamped to 1 and credits_max. */
 void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits);
+
+/* A call that is answered outside of a program has read or written so many bytes of files. */
+void ldma_endpoint_moved(struct ldma_endpoint *endpoint, uint64_t read_bytes,
+			 uint64_t written_bytes);
 
 bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint);
 void *ldma_endpoint_owner(struct ldma_endpoint *endpoint);

@@ -70,6 +70,7 @@ int ldma_load_create(const struct ldma_load_config *config, struct ldma_load **r
 	if (!load)
 		return -ENOMEM;
 	load->config = *config;
+	load->active = UINT32_MAX;
 	load->replies_end = &load->replies;
 	load->epoll_fd = load->wake_fd = -1;
 	pthread_mutex_init(&load->lock, NULL);
@@ -122,7 +123,7 @@ static int keep(struct ldma_load *load, struct load_link *link, int error)
 	return (int)load->link_count++;
 }
 
-int ldma_load_add_rdma(struct ldma_load *load, const struct ldma_load_rdma *rdma)
+static int add_rdma(struct ldma_load *load, const struct ldma_load_rdma *rdma)
 {
 	struct ldma_caller_config config = {
 		.qp = rdma->qp,
@@ -155,7 +156,17 @@ int ldma_load_add_rdma(struct ldma_load *load, const struct ldma_load_rdma *rdma
 	return keep(load, link, error);
 }
 
-int ldma_load_add_tcp(struct ldma_load *load, int fd)
+int ldma_load_add_rdma(struct ldma_load *load, const struct ldma_load_rdma *rdma)
+{
+	int result;
+
+	load_visit(load);
+	result = add_rdma(load, rdma);
+	load_leave(load);
+	return result;
+}
+
+static int add_tcp(struct ldma_load *load, int fd)
 {
 	struct load_link *link;
 
@@ -163,6 +174,16 @@ int ldma_load_add_tcp(struct ldma_load *load, int fd)
 		return -EINVAL;
 	link = load_link_create(load);
 	return link ? keep(load, link, load_tcp_open(link, fd)) : -ENOMEM;
+}
+
+int ldma_load_add_tcp(struct ldma_load *load, int fd)
+{
+	int result;
+
+	load_visit(load);
+	result = add_tcp(load, fd);
+	load_leave(load);
+	return result;
 }
 
 int ldma_load_limit(struct ldma_load *load, uint32_t link, uint32_t send_bytes)
@@ -206,6 +227,7 @@ static int add_session(struct ldma_load *load, const struct ldma_load_session_co
 		error = load_session_create(load, config, &session);
 	if (error)
 		return error;
+	session->number = load->session_count;
 	load->sessions[load->session_count++] = session;
 	if (session->link->error) {
 		load_session_end(session);

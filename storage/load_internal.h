@@ -38,6 +38,9 @@ enum session_phase { SESSION_FILLING, SESSION_READY, SESSION_RUNNING, SESSION_FA
 struct load_session {
 	struct ldma_load *load;
 	struct load_link *link;
+	uint32_t number;
+	bool is_moving; /* no reply has come by its new connection */
+	uint64_t heard_ns;
 	struct ldma_io_template read, write;
 	struct load_slot *slots, *idle;
 	uint32_t slot_count, limit; /* limit: that the server wants to be used */
@@ -67,6 +70,7 @@ struct load_queue {
 
 struct load_link {
 	struct ldma_load *load;
+	struct load_link *refuge; /* of its sessions if it breaks, or NULL */
 	uint32_t number;
 	int error;
 	struct load_queue queue;
@@ -92,7 +96,7 @@ struct ldma_load {
 	struct load_link *links[LDMA_LINK_MOST];
 	uint32_t link_count;
 	struct load_session **sessions;
-	uint32_t session_count, session_room;
+	uint32_t session_count, session_room, active;
 	struct load_session **heap; /* of those with an idle slot, by when they are due; from 1 */
 	uint32_t heap_count;
 	struct load_slot *delayed, *delayed_last;
@@ -150,6 +154,9 @@ uint64_t load_sessions_tick(struct ldma_load *load, uint64_t now_ns);
 /* The server wants so many slots to be used. */
 void load_session_follow(struct load_session *session, uint32_t target);
 
+/* It is active again. */
+void load_session_resume(struct load_session *session, uint64_t now_ns);
+
 /* One more block of the file was written. */
 void load_session_filled(struct load_session *session, uint64_t now_ns);
 
@@ -168,7 +175,8 @@ void load_slot_fill(const struct load_slot *slot, uint8_t *memory); /* the data 
 void load_slot_sent(struct load_slot *slot, uint64_t now_ns);
 void load_slot_replied(struct load_slot *slot, const uint8_t *message, uint32_t length,
 		       const uint8_t *placed, uint32_t placed_length, uint64_t now_ns);
-void load_slot_lost(struct load_slot *slot, int error, uint64_t now_ns);
+void load_slot_lost(struct load_slot *slot, const struct load_link *link, int error,
+		    uint64_t now_ns);
 
 /* load_outcome.c: what went wrong */
 
@@ -200,6 +208,15 @@ void load_link_ended(struct load_link *link, uint64_t user, int error, const uin
 /* The connection is of no use any more, and what was open has ended: so do those who wait, and its sessions. */
 void load_link_fail(struct load_link *link, int error, uint64_t now_ns);
 
+/* load_move.c: sessions that change their connection */
+
+/* The connection is of no use any more: its sessions go on by the one that it is paired with, if that works. */
+void load_link_abandon(struct load_link *link, uint64_t now_ns);
+
+/* A reply came to the session, by a connection. */
+void load_session_heard(struct load_session *session, const struct load_link *link,
+			uint64_t now_ns);
+
 /* load_rdma.c: what has come; what can be sent; and sleeping, without the lock. */
 uint32_t load_rdma_receive(struct ldma_load *load);
 void load_rdma_send(struct ldma_load *load);
@@ -208,6 +225,7 @@ void load_rdma_wait(struct ldma_load *load, uint64_t timeout_ns);
 /* load_tcp.c: the same. Sleeping finds which connections have something. */
 struct load_tcp_events;
 int load_tcp_open(struct load_link *link, int fd);
+void load_tcp_leave(struct load_link *link);
 void load_tcp_close(struct load_link *link);
 void load_tcp_receive(struct ldma_load *load, const struct load_tcp_events *events);
 void load_tcp_send(struct ldma_load *load);

@@ -117,17 +117,21 @@ void load_link_ended(struct load_link *link, uint64_t user, int error, const uin
 		     uint32_t length, const uint8_t *placed, uint32_t placed_length,
 		     uint64_t now_ns)
 {
+	struct load_slot *slot;
+
 	link->open--;
 	if (user & 1) {
 		end_call(link->load, (struct load_call *)(uintptr_t)(user & ~UINT64_C(1)), error,
 			 message, length);
 		return;
 	}
-	if (error)
-		load_slot_lost((struct load_slot *)(uintptr_t)user, error, now_ns);
-	else
-		load_slot_replied((struct load_slot *)(uintptr_t)user, message, length, placed,
-				  placed_length, now_ns);
+	slot = (struct load_slot *)(uintptr_t)user;
+	if (error) {
+		load_slot_lost(slot, link, error, now_ns);
+		return;
+	}
+	load_session_heard(slot->session, link, now_ns);
+	load_slot_replied(slot, message, length, placed, placed_length, now_ns);
 }
 
 void load_link_fail(struct load_link *link, int error, uint64_t now_ns)
@@ -138,7 +142,7 @@ void load_link_fail(struct load_link *link, int error, uint64_t now_ns)
 	link->error = error;
 	link->queue.fresh = NULL;
 	while ((slot = load_link_take(link)))
-		load_slot_lost(slot, error, now_ns);
+		load_slot_lost(slot, link, error, now_ns);
 	while ((call = load_link_take_call(link)))
 		end_call(link->load, call, error, NULL, 0);
 	for (uint32_t i = 0; i < link->load->session_count; i++)

@@ -18,6 +18,7 @@ static void fail(struct load_link *link, uint64_t now_ns)
 	if (link->error)
 		return;
 	link->error = link->caller.error;
+	load_link_abandon(link, now_ns);
 	while (ldma_caller_end_one(&link->caller, &answer))
 		load_link_ended(link, answer.user, answer.error, NULL, 0, NULL, 0, now_ns);
 	load_link_fail(link, link->caller.error, now_ns);

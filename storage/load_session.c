@@ -173,7 +173,7 @@ static bool has_work(struct load_session *session, uint64_t now_ns, uint64_t *re
 		return false;
 	if (session->phase == SESSION_FILLING)
 		return session->fill_next < session->blocks;
-	if (session->phase != SESSION_RUNNING)
+	if (session->phase != SESSION_RUNNING || session->number >= load->active)
 		return false;
 	if (!load->config.interval_ns)
 		return true;
@@ -207,11 +207,21 @@ void load_session_begin(struct load_session *session, uint64_t now_ns)
 	struct ldma_load *load = session->load;
 
 	session->phase = SESSION_RUNNING;
-	session->figures.began_ns = now_ns;
+	session->figures.began_ns = session->heard_ns = now_ns;
 	load->running++;
 	/* Not all at once: at a rate, sessions are spread over the time between two operations of one. */
 	if (load->config.interval_ns)
 		session->due_ns = now_ns + next_random(session) % load->config.interval_ns;
+	load_session_feed(session, now_ns);
+}
+
+void load_session_resume(struct load_session *session, uint64_t now_ns)
+{
+	if (session->phase != SESSION_RUNNING)
+		return;
+	session->heard_ns = now_ns;
+	if (session->due_ns < now_ns) /* what it would have done meanwhile is not owed */
+		session->due_ns = now_ns;
 	load_session_feed(session, now_ns);
 }
 

@@ -69,7 +69,10 @@ static void finish_failed(struct load_slot *slot, uint64_t now_ns)
 
 static void count(struct ldma_load_counters *counters, const struct load_slot *slot, uint32_t size)
 {
-	if (slot->is_write) {
+	if (slot->is_fill) {
+		counters->fills++;
+		counters->filled_bytes += size;
+	} else if (slot->is_write) {
 		counters->writes++;
 		counters->written_bytes += size;
 	} else {
@@ -85,11 +88,11 @@ static void finish(struct load_slot *slot, uint64_t now_ns)
 	uint64_t latency_ns = now_ns > slot->started_ns ? now_ns - slot->started_ns : 0;
 
 	leave_block(slot, slot->generation);
+	count(&session->figures.counters, slot, load->config.size);
+	count(&load->counters, slot, load->config.size);
 	if (slot->is_fill) {
 		load_session_filled(session, now_ns);
 	} else {
-		count(&session->figures.counters, slot, load->config.size);
-		count(&load->counters, slot, load->config.size);
 		ldma_latency_add(&session->figures.latency, latency_ns);
 		ldma_latency_add(&load->interval, latency_ns);
 	}
@@ -199,7 +202,8 @@ void load_slot_replied(struct load_slot *slot, const uint8_t *message, uint32_t 
 	finish_failed(slot, now_ns);
 }
 
-void load_slot_lost(struct load_slot *slot, int error, uint64_t now_ns)
+void load_slot_lost(struct load_slot *slot, const struct load_link *link, int error,
+		    uint64_t now_ns)
 {
 	struct load_session *session = slot->session;
 
@@ -207,6 +211,12 @@ void load_slot_lost(struct load_slot *slot, int error, uint64_t now_ns)
 		leave_block(slot, 0);
 		load_session_end(session);
 		load_slot_idle(slot);
+		return;
+	}
+	if (link->error) { /* the session goes on; with the same sequence, so that it is executed once */
+		session->figures.counters.repeats++;
+		session->load->counters.repeats++;
+		load_link_queue(session->link, slot);
 		return;
 	}
 	load_session_error(session,

@@ -63,12 +63,18 @@ static uint64_t take_user(struct load_link *link, uint32_t number)
 	return user;
 }
 
+void load_tcp_leave(struct load_link *link)
+{
+	epoll_ctl(link->load->epoll_fd, EPOLL_CTL_DEL, link->stream.fd, NULL);
+}
+
 static void fail(struct load_link *link, int error, uint64_t now_ns)
 {
 	if (link->error)
 		return;
 	link->error = error;
-	epoll_ctl(link->load->epoll_fd, EPOLL_CTL_DEL, link->stream.fd, NULL);
+	load_tcp_leave(link);
+	load_link_abandon(link, now_ns);
 	for (uint32_t i = 0; i < LDMA_STREAM_CALLS; i++)
 		if (link->users[i])
 			load_link_ended(link, take_user(link, i), error, NULL, 0, NULL, 0, now_ns);

@@ -31,8 +31,19 @@ static uint64_t granted(const struct ldma_load *load)
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < load->link_count; i++)
-		sum += load->config.port ? load->links[i]->caller.granted : LDMA_STREAM_CALLS;
+		if (!load->links[i]->error)
+			sum += load->config.port ? load->links[i]->caller.granted
+						 : LDMA_STREAM_CALLS;
 	return sum;
+}
+
+static uint32_t running(const struct ldma_load *load)
+{
+	uint32_t count = load->running;
+
+	for (uint32_t i = load->active; i < load->session_count; i++)
+		count -= load->sessions[i]->phase == SESSION_RUNNING;
+	return count;
 }
 
 void ldma_load_figures(struct ldma_load *load, struct ldma_load_figures *ret)
@@ -46,7 +57,7 @@ void ldma_load_figures(struct ldma_load *load, struct ldma_load_figures *ret)
 		.counters = load->counters,
 		.sessions = load->session_count,
 		.filled = load->filled,
-		.running = load->running,
+		.running = running(load),
 		.failed = load->failed,
 		.open = open_calls(load),
 		.granted = granted(load),
@@ -70,6 +81,21 @@ int ldma_load_session_figures(struct ldma_load *load, uint32_t session,
 	}
 	load_leave(load);
 	return error;
+}
+
+uint32_t ldma_load_places(struct ldma_load *load, int32_t *ret, uint32_t room)
+{
+	uint32_t count;
+
+	load_visit(load);
+	count = load->session_count;
+	for (uint32_t i = 0; i < count && i < room; i++) {
+		const struct load_session *session = load->sessions[i];
+
+		ret[i] = session->phase == SESSION_FAILED ? -1 : (int32_t)session->link->number;
+	}
+	load_leave(load);
+	return count;
 }
 
 int ldma_load_call(struct ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,

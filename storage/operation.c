@@ -47,10 +47,12 @@ static enum ldma_nfs_status status_of(int error)
 	}
 }
 
-static void record(struct ldma_operation *operation, uint64_t storage_ns, bool is_by_worker)
+static void record(struct ldma_part *part, uint64_t storage_ns, bool is_by_worker)
 {
+	struct ldma_operation *operation = part->operation;
 	struct ldma_accelerator *accelerator = operation->accelerator;
 
+	ldma_call_stored(operation->call, storage_ns, is_by_worker ? part->work.queued_ns : 0);
 	ldma_lock(&accelerator->stats_lock);
 	ldma_histogram_add(&accelerator->kinds[kind_of(operation)].storage, storage_ns);
 	if (is_by_worker)
@@ -108,7 +110,15 @@ static void end_slot(struct ldma_operation *operation, uint32_t reply_length)
 {
 	struct ldma_slots *slots = operation->slots;
 	const struct ldma_compound *compound = &operation->compound;
+	const struct ldma_call *call = operation->call;
 	bool is_kept = compound->op != LDMA_OP_READ;
+	struct ldma_slots_took took = {
+		.now_ns = __atomic_load_n(&operation->ended_ns, __ATOMIC_RELAXED),
+		.read_bytes = call->read_bytes,
+		.written_bytes = call->written_bytes,
+		.waited_ns = call->waited_ns,
+		.storage_ns = call->storage_ns,
+	};
 
 	if (operation->is_lost) {
 		/* The client sends it again, over another connection; it is the same bytes to the same place. */
@@ -117,6 +127,7 @@ static void end_slot(struct ldma_operation *operation, uint32_t reply_length)
 	}
 	if (!operation->error)
 		ldma_slots_count(slots, kind_of(operation), operation->total);
+	ldma_slots_account(slots, compound->sequence.slot, &took);
 	ldma_slots_end(slots, compound->sequence.slot,
 		       is_kept ? operation->reply + LDMA_RPC_REPLY_BYTES : NULL,
 		       is_kept ? reply_length - LDMA_RPC_REPLY_BYTES : 0);
@@ -136,6 +147,18 @@ static void count_end(struct ldma_operation *operation)
 	else
 		kind->bytes += operation->total;
 	ldma_unlock(&accelerator->stats_lock);
+}
+
+static void count_bytes(struct ldma_operation *operation)
+{
+	struct ldma_call *call = operation->call;
+
+	if (operation->error || operation->is_lost)
+		return;
+	if (operation->compound.op == LDMA_OP_READ)
+		call->read_bytes = operation->total;
+	else
+		call->written_bytes = operation->total;
 }
 
 static uint64_t current_verifier(const struct ldma_operation *operation)
@@ -168,6 +191,7 @@ static void finish(struct ldma_operation *operation)
 	look_at_file(operation, &result);
 	length = ldma_compound_encode(&operation->compound, &result, operation->is_inline,
 				      operation->reply);
+	count_bytes(operation);
 	end_slot(operation, length);
 	count_end(operation);
 	ldma_call_reply(operation->call, operation->reply, length, pushed);
@@ -181,8 +205,10 @@ static void end_part(struct ldma_part *part, int error, bool is_by_worker)
 {
 	struct ldma_operation *operation = part->operation;
 	bool is_read = operation->compound.op == LDMA_OP_READ;
+	uint64_t now_ns = ldma_now_ns();
 
-	record(operation, ldma_now_ns() - part->begun_ns, is_by_worker);
+	__atomic_store_n(&operation->ended_ns, now_ns, __ATOMIC_RELAXED);
+	record(part, now_ns - part->begun_ns, is_by_worker);
 	if (part->piece && is_read && !error)
 		ldma_piece_push(part->piece, part->done);
 	else if (part->piece)
@@ -261,6 +287,8 @@ static void run_writes(struct ldma_work *work)
 
 		end_part(part, error, true);
 		part = next;
+		if (part)
+			part->work.queued_ns = ldma_now_ns() - part->begun_ns;
 	}
 }
 
@@ -298,7 +326,7 @@ static bool read_at_once(struct ldma_part *part)
 	ssize_t moved;
 
 	if (operation->compound.op != LDMA_OP_READ ||
-	    __atomic_load_n(&operation->accelerator->workers.delay_ns, __ATOMIC_RELAXED) ||
+	    ldma_workers_are_slow(&operation->accelerator->workers) ||
 	    __atomic_load_n(&grant->cannot_nowait, __ATOMIC_RELAXED))
 		return false;
 	moved = move(part, RWF_NOWAIT);
@@ -320,9 +348,8 @@ static void start_part(struct ldma_part *part)
 		return;
 	}
 	part->work.run = run_part;
-	/* Writes to one file wait for each other anyway. A delay is for each of them. */
-	if (operation->compound.op == LDMA_OP_WRITE &&
-	    !__atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED)) {
+	/* Writes to one file wait for each other anyway. A slow store is so for each of them. */
+	if (operation->compound.op == LDMA_OP_WRITE && !ldma_workers_are_slow(workers)) {
 		if (join_writer(operation, part))
 			return;
 		part->work.run = run_writes;
@@ -469,6 +496,7 @@ void ldma_operation_begin(struct ldma_operation *operation)
 	operation->is_short = operation->is_lost = operation->has_writer = false;
 	operation->to_write = NULL;
 	operation->error = 0;
+	operation->ended_ns = operation->call->received_ns;
 	operation->verifier = current_verifier(operation);
 	/* One write may be stable by itself; for several one sync at the end is cheaper. */
 	operation->needs_sync = compound->op == LDMA_OP_COMMIT ||

@@ -28,6 +28,7 @@ struct ldma_operation {
 	struct ldma_compound compound;
 	bool is_inline;
 	uint64_t verifier; /* when it began */
+	uint64_t ended_ns; /* atomic: when a part ended last, or when it came */
 
 	struct ldma_lock lock; /* guards what is below */
 	uint64_t total;        /* bytes to move; falls where a file turns out to be shorter */

@@ -158,6 +158,15 @@ static int post_pieces(struct ldma_endpoint *endpoint, struct piece *piece)
 	return 0;
 }
 
+static void count_reply(struct ldma_endpoint *endpoint, const struct ldma_call *call, uint64_t now)
+{
+	struct ldma_endpoint_stats *stats = &endpoint->stats;
+
+	ldma_times_add(&stats->latency, now > call->received_ns ? now - call->received_ns : 0);
+	stats->read_bytes += call->read_bytes;
+	stats->written_bytes += call->written_bytes;
+}
+
 static int post_reply(struct ldma_endpoint *endpoint, struct request *request, uint64_t now)
 {
 	struct ldma_sge sge = {
@@ -180,6 +189,7 @@ static int post_reply(struct ldma_endpoint *endpoint, struct request *request, u
 	endpoint->unsignaled = 0;
 	request->sent_ns = now;
 	list_append(&endpoint->sending, request);
+	count_reply(endpoint, &request->call, now);
 	endpoint->stats.invalidations += request->invalidated != 0;
 	return 0;
 }
@@ -211,7 +221,7 @@ static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 			return error;
 		}
 		if (stalled_ns && endpoint->first_op != op)
-			ldma_histogram_add(&endpoint->stats.send_waits, now - stalled_ns);
+			ldma_times_add(&endpoint->stats.send_waits, now - stalled_ns);
 	}
 	endpoint->last_op = NULL;
 	return 0;

@@ -120,7 +120,7 @@ static void enter_queue(struct ldma_endpoint *endpoint, struct piece *piece)
 static void record_wait(struct ldma_endpoint *endpoint, struct piece *piece)
 {
 	piece->request->call.waited_ns += piece->waiter.waited_ns;
-	ldma_histogram_add(&endpoint->stats.buffer_waits, piece->waiter.waited_ns);
+	ldma_times_add(&endpoint->stats.buffer_waits, piece->waiter.waited_ns);
 }
 
 /* The pool's word that waiting is over. */

@@ -98,12 +98,14 @@ static void serve(struct request *request)
 	struct ldma_endpoint *endpoint = request->call.endpoint;
 	struct ldma_program *program =
 		__atomic_load_n(&endpoint->service->program, __ATOMIC_ACQUIRE);
+	uint32_t credits_asked = request->header.credits;
 	bool is_taken = program && is_simple(request) && program->take(program, &request->call);
 
 	/* If it was taken, it may be over by now. */
 	ldma_lock(&endpoint->lock);
 	endpoint->stats.fast_calls += is_taken;
 	endpoint->stats.slow_calls += !is_taken;
+	endpoint->stats.asked = credits_asked;
 	ldma_unlock(&endpoint->lock);
 	if (!is_taken)
 		slow_begin(request);
@@ -119,6 +121,8 @@ void request_arrive(struct request *request, uint32_t length, uint64_t now)
 	request->departed = NULL;
 	request->pieces = 0;
 	request->data_bytes = 0;
+	request->call.received_ns = now;
+	request->call.read_bytes = request->call.written_bytes = 0;
 	error = decode(request, length);
 	if (error) {
 		refuse(request, error, length);
@@ -176,6 +180,17 @@ void request_finish(struct request *request)
 		outbox_submit(endpoint, 0);
 	endpoint_check_over(endpoint);
 	ldma_endpoint_put(endpoint);
+}
+
+void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queued_ns)
+{
+	struct ldma_endpoint *endpoint = call->endpoint;
+
+	ldma_lock(&endpoint->lock);
+	call->storage_ns += storage_ns;
+	ldma_times_add(&endpoint->stats.storage, storage_ns);
+	ldma_times_add(&endpoint->stats.storage_queue, queued_ns);
+	ldma_unlock(&endpoint->lock);
 }
 
 void ldma_call_drop(struct ldma_call *call)

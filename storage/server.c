@@ -79,7 +79,7 @@ static uint32_t handle_batch(struct ldma_service *service)
 			post_all(service, now_ns());
 	}
 	service->is_batching = false;
-	post_all(service, now);
+	post_all(service, now_ns());
 	__atomic_add_fetch(&service->stats.batches, count > 0, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&service->stats.completions, count, __ATOMIC_RELAXED);
 	return count;
@@ -164,12 +164,16 @@ static void *run(void *arg)
 
 	__atomic_store_n(&service->self, pthread_self(), __ATOMIC_RELAXED);
 	while (!__atomic_load_n(&service->is_stopping, __ATOMIC_ACQUIRE)) {
+		uint64_t begun_ns;
+
 		ldma_port_wait(config->port, config->cq, config->spin_ns, SLICE_NS);
+		begun_ns = now_ns();
 		__atomic_add_fetch(&service->stats.wakes, 1, __ATOMIC_RELAXED);
 		for (int i = 0; i < BATCHES && handle_batch(service) == BATCH; i++)
 			;
 		end_drained(service);
 		end_stalled(service);
+		__atomic_add_fetch(&service->stats.busy_ns, now_ns() - begun_ns, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -247,6 +251,7 @@ struct ldma_service_stats ldma_service_stats(struct ldma_service *service)
 		.batches = __atomic_load_n(&service->stats.batches, __ATOMIC_RELAXED),
 		.completions = __atomic_load_n(&service->stats.completions, __ATOMIC_RELAXED),
 		.locks = __atomic_load_n(&service->stats.locks, __ATOMIC_RELAXED),
+		.busy_ns = __atomic_load_n(&service->stats.busy_ns, __ATOMIC_RELAXED),
 	};
 }
 

@@ -17,6 +17,7 @@ struct ldma_service_config {
 
 struct ldma_service_stats {
 	uint64_t wakes, batches, completions, locks;
+	uint64_t busy_ns; /* that the thread handled them; how long it served the device: port.h */
 };
 
 /* 0, -ENOMEM or what pthread_create says. */

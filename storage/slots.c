@@ -15,6 +15,7 @@ struct ldma_slot {
 	uint64_t fingerprint;
 	struct ldma_sequence asked;
 	uint32_t asked_generation;
+	uint64_t begun_ns;
 };
 
 static struct ldma_slot *slot_at(struct ldma_slots *slots, uint32_t slot)
@@ -129,6 +130,28 @@ static bool is_followed(const struct ldma_slots *slots, const struct ldma_slot *
 	       slot->generation == slots->generation && !slots->executing_old;
 }
 
+#define EXACT_LEVELS 65
+
+/* Each number up to 64, then eight to each power of two. */
+static uint32_t level_of(uint32_t executing)
+{
+	uint32_t shift;
+
+	if (executing < EXACT_LEVELS)
+		return executing;
+	shift = 28 - (uint32_t)__builtin_clz(executing);
+	return EXACT_LEVELS + (shift - 3) * 8 + (executing >> shift) % 8;
+}
+_Static_assert(LDMA_SLOTS_MAX == 1024, "whose level is the last");
+
+/* The highest number of a level. */
+static uint32_t most_of(uint32_t level)
+{
+	uint32_t above = level - EXACT_LEVELS;
+
+	return level < EXACT_LEVELS ? level : ((9 + above % 8) << (above / 8 + 3)) - 1;
+}
+
 /* The slot executes. false: no memory for it. */
 static bool start(struct ldma_slots *slots, const struct ldma_sequence *asked, uint64_t now_ns)
 {
@@ -144,7 +167,9 @@ static bool start(struct ldma_slots *slots, const struct ldma_sequence *asked, u
 	slot->is_executing = true;
 	slot->asked = *asked;
 	slot->asked_generation = slots->generation;
+	slot->begun_ns = now_ns;
 	slots->executing++;
+	slots->account.levels[level_of(slots->executing)]++;
 	slots->counters.executed++;
 	slots->used_ns = now_ns;
 	return true;
@@ -263,6 +288,32 @@ bool ldma_slots_end(struct ldma_slots *slots, uint32_t id, const void *reply, ui
 	stop(slots, slot);
 	ldma_unlock(&slots->lock);
 	return is_kept;
+}
+
+void ldma_slots_account(struct ldma_slots *slots, uint32_t id, const struct ldma_slots_took *took)
+{
+	struct ldma_slots_account *account = &slots->account;
+	uint64_t begun_ns = slot_at(slots, id)->begun_ns;
+
+	ldma_lock(&slots->lock);
+	account->operations++;
+	account->read_bytes += took->read_bytes;
+	account->written_bytes += took->written_bytes;
+	account->waited_ns += took->waited_ns;
+	account->storage_ns += took->storage_ns;
+	ldma_times_add(&account->latency, took->now_ns > begun_ns ? took->now_ns - begun_ns : 0);
+	ldma_unlock(&slots->lock);
+}
+
+uint32_t ldma_slots_most(const struct ldma_slots_account *before,
+			 const struct ldma_slots_account *now)
+{
+	uint32_t level = LDMA_SLOTS_LEVELS;
+
+	while (level-- > 0)
+		if (now->levels[level] != before->levels[level])
+			return most_of(level);
+	return 0;
 }
 
 void ldma_slots_count(struct ldma_slots *slots, enum ldma_kind kind, uint64_t bytes)

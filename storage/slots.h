@@ -18,12 +18,14 @@
 
 #include "lock.h"
 #include "status.h"
+#include "times.h"
 
 #define LDMA_SLOTS_MAX 1024
 #define LDMA_SLOTS_CHUNK 32
 #define LDMA_SLOTS_SMALL 512      /* bytes of a reply that is kept although nobody asked */
 #define LDMA_SLOTS_CONNECTIONS 16 /* of one session that are remembered */
 #define LDMA_SESSION_ID_BYTES 16
+#define LDMA_SLOTS_LEVELS 98 /* numbers of slots that are told apart: all up to 64 */
 
 struct ldma_slot;
 
@@ -42,6 +44,21 @@ struct ldma_slots_counters {
 	uint64_t reply_bytes; /* of memory for replies now */
 	/* Of those that did not pass Python. */
 	uint64_t reads, read_bytes, writes, written_bytes, commits;
+};
+
+/* What requests of a session did, and how long it took. It only grows (times.h). */
+struct ldma_slots_account {
+	uint64_t operations, read_bytes, written_bytes;
+	uint64_t waited_ns;  /* for data buffers */
+	uint64_t storage_ns; /* in the store */
+	/* Requests, by how many were executing when they began, themselves included. */
+	uint32_t levels[LDMA_SLOTS_LEVELS];
+	struct ldma_times latency; /* from their arrival to their end */
+};
+
+/* The same of one request. */
+struct ldma_slots_took {
+	uint64_t now_ns, read_bytes, written_bytes, waited_ns, storage_ns;
 };
 
 struct ldma_slots {
@@ -64,6 +81,7 @@ struct ldma_slots {
 	uint32_t executing, executing_old; /* slots; those begun before the target fell last */
 	uint64_t used_ns;
 	struct ldma_slots_counters counters;
+	struct ldma_slots_account account;
 	uint32_t bound_next;
 	uint64_t bound[LDMA_SLOTS_CONNECTIONS]; /* connections; 0: none */
 	struct ldma_slot *chunks[LDMA_SLOTS_MAX / LDMA_SLOTS_CHUNK];
@@ -87,13 +105,23 @@ struct ldma_sequence {
 	uint64_t fingerprint;
 };
 
-/* LDMA_NFS_OK: the request is to be executed, and ended or cancelled; *replay is NULL. With a *replay, of *length bytes,
+/* now_ns: when it arrived.
+ * LDMA_NFS_OK: the request is to be executed, and ended or cancelled; *replay is NULL. With a *replay, of *length bytes,
  * it was executed: that was its reply, which the caller frees. Any other status is the answer to SEQUENCE. */
 enum ldma_nfs_status ldma_slots_begin(struct ldma_slots *slots, const struct ldma_sequence *asked,
 				      uint64_t now_ns, uint8_t **replay, uint32_t *length);
 
 /* As above, but whatever is not to be executed changes nothing, not even counters, and copies nothing. */
 bool ldma_slots_try(struct ldma_slots *slots, const struct ldma_sequence *asked, uint64_t now_ns);
+
+/* The slot's request ends now, with this; before ldma_slots_end. */
+void ldma_slots_account(struct ldma_slots *slots, uint32_t slot,
+			const struct ldma_slots_took *took);
+
+/* The most that were executing at a time between two looks, as far as it has to do with requests that began then: exact up
+ * to 64, above within an eighth. */
+uint32_t ldma_slots_most(const struct ldma_slots_account *before,
+			 const struct ldma_slots_account *now);
 
 /* The request was executed. reply: NULL if it must not be kept. Whether it is kept. */
 bool ldma_slots_end(struct ldma_slots *slots, uint32_t slot, const void *reply, uint32_t length);

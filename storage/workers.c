@@ -41,6 +41,43 @@ static void insert_delayed(struct ldma_workers *workers, struct ldma_work *work)
 		workers->latest = work;
 }
 
+/* Into the store, where its delay begins. */
+static void enter(struct ldma_workers *workers, struct ldma_work *work, uint64_t now_ns)
+{
+	uint64_t delay_ns = __atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED);
+
+	workers->in_store++;
+	work->due_ns = now_ns + delay_ns;
+	if (delay_ns)
+		insert_delayed(workers, work);
+	else
+		append(&workers->ready, work);
+	if (!delay_ns || !workers->has_timer)
+		pthread_cond_signal(&workers->has_work);
+	else if (workers->delayed == work) /* whoever it is that waits for the first of them */
+		pthread_cond_broadcast(&workers->has_work);
+}
+
+static bool has_width(const struct ldma_workers *workers)
+{
+	uint32_t width = __atomic_load_n(&workers->width, __ATOMIC_RELAXED);
+
+	return !width || workers->in_store < width || workers->is_stopping;
+}
+
+/* Those who wait outside, as far as there is width for them. */
+static void let_in(struct ldma_workers *workers)
+{
+	uint64_t now_ns = workers->outside.head ? ldma_now_ns() : 0;
+
+	while (workers->outside.head && has_width(workers)) {
+		struct ldma_work *work = take(&workers->outside);
+
+		work->queued_ns = now_ns - work->due_ns;
+		enter(workers, work, now_ns);
+	}
+}
+
 static void move_due(struct ldma_workers *workers)
 {
 	uint64_t now_ns = workers->delayed ? ldma_now_ns() : 0;
@@ -85,7 +122,9 @@ static void *serve(void *argument)
 	pthread_mutex_lock(&workers->lock);
 	for (;;) {
 		struct ldma_work *work;
+		uint64_t now_ns;
 
+		let_in(workers);
 		move_due(workers);
 		if (!workers->ready.head) {
 			if (workers->is_stopping)
@@ -98,8 +137,11 @@ static void *serve(void *argument)
 		if (workers->ready.head || (workers->delayed && !workers->has_timer))
 			pthread_cond_signal(&workers->has_work);
 		pthread_mutex_unlock(&workers->lock);
+		now_ns = ldma_now_ns();
+		work->queued_ns += now_ns > work->due_ns ? now_ns - work->due_ns : 0;
 		work->run(work);
 		pthread_mutex_lock(&workers->lock);
+		workers->in_store--;
 	}
 	pthread_mutex_unlock(&workers->lock);
 	return NULL;
@@ -113,6 +155,7 @@ int ldma_workers_start(struct ldma_workers *workers, uint32_t threads)
 
 	*workers = (struct ldma_workers){0};
 	workers->ready.tail = &workers->ready.head;
+	workers->outside.tail = &workers->outside.head;
 	pthread_mutex_init(&workers->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -144,24 +187,29 @@ void ldma_workers_stop(struct ldma_workers *workers)
 
 void ldma_workers_submit(struct ldma_workers *workers, struct ldma_work *work)
 {
-	uint64_t delay_ns = __atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED);
+	uint64_t now_ns = ldma_now_ns();
 
-	work->due_ns = delay_ns ? ldma_now_ns() + delay_ns : 0;
+	work->due_ns = now_ns;
+	work->queued_ns = 0;
 	pthread_mutex_lock(&workers->lock);
-	if (delay_ns)
-		insert_delayed(workers, work);
-	else
-		append(&workers->ready, work);
 	if (workers->queued_most < ++workers->queued)
 		workers->queued_most = workers->queued;
-	if (!delay_ns || !workers->has_timer)
-		pthread_cond_signal(&workers->has_work);
-	else if (workers->delayed == work) /* whoever it is that waits for the first of them */
-		pthread_cond_broadcast(&workers->has_work);
+	if (workers->outside.head || !has_width(workers))
+		append(&workers->outside, work);
+	else
+		enter(workers, work, now_ns);
 	pthread_mutex_unlock(&workers->lock);
 }
 
 void ldma_workers_set_delay(struct ldma_workers *workers, uint64_t delay_ns)
 {
 	__atomic_store_n(&workers->delay_ns, delay_ns, __ATOMIC_RELAXED);
+}
+
+void ldma_workers_set_width(struct ldma_workers *workers, uint32_t width)
+{
+	__atomic_store_n(&workers->width, width, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&workers->lock);
+	let_in(workers);
+	pthread_mutex_unlock(&workers->lock);
 }

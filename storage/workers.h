@@ -2,8 +2,9 @@
  *
  * They have no privileges (capabilities): what they are given is open already, and is not to be used as root would.
  *
- * With a delay each piece of work waits that long before a thread takes it, and none is occupied meanwhile. Any thread
- * may use it. */
+ * A slow store can be had for the lab. With a delay each piece of work waits that long before a thread takes it, and none is
+ * occupied meanwhile. With a width no more than so many are between the begin of their delay and their end, and the
+ * others queue. Any thread may use it. */
 #ifndef LDMA_WORKERS_H
 #define LDMA_WORKERS_H
 
@@ -16,7 +17,8 @@
 struct ldma_work {
 	struct ldma_work *next;
 	void (*run)(struct ldma_work *work);
-	uint64_t due_ns;
+	uint64_t due_ns;    /* the workers': when its delay is over, or when it was submitted */
+	uint64_t queued_ns; /* as run is called: how long it has waited, less its delay */
 };
 
 struct ldma_work_queue {
@@ -30,10 +32,13 @@ struct ldma_workers {
 	struct ldma_work *delayed; /* by due_ns */
 	struct ldma_work *latest;  /* the last of those */
 	uint64_t delay_ns;         /* atomic */
+	uint32_t width;            /* atomic; 0: any number */
+	uint32_t in_store;
+	struct ldma_work_queue outside; /* of the store, for want of width */
 	bool is_stopping;
 	bool has_timer; /* somebody waits for the first of delayed */
 	uint32_t threads;
-	uint32_t queued, queued_most; /* atomic; of both queues */
+	uint32_t queued, queued_most; /* atomic; of all queues */
 	pthread_t ids[LDMA_WORKERS_MAX];
 };
 
@@ -47,5 +52,15 @@ void ldma_workers_stop(struct ldma_workers *workers);
 void ldma_workers_submit(struct ldma_workers *workers, struct ldma_work *work);
 
 void ldma_workers_set_delay(struct ldma_workers *workers, uint64_t delay_ns);
+
+/* 0: any number at a time. */
+void ldma_workers_set_width(struct ldma_workers *workers, uint32_t width);
+
+/* Whether work has to pass by here though it would not block. */
+static inline bool ldma_workers_are_slow(const struct ldma_workers *workers)
+{
+	return __atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&workers->width, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -191,6 +191,12 @@ class TestTable:
         assert lines[3].split() == ["fill", "4", "KiB", "45.1", "us", "500", "MB/s"]
         assert len(lines) == 3 + 4
 
+    def test_a_terminal_gets_what_fits_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Tiny, "brief", ("rate_bytes_per_s",))
+        assert as_text(Tiny(), made_up(2, 1)).splitlines()[0].split() == ["way", "size", "rate"]
+        monkeypatch.setattr(Tiny, "brief", ())
+        assert as_text(Tiny(), made_up(2, 1)) == ""
+
     def test_points_without_figures_have_no_line(self, troubled: Runs) -> None:
         assert len(as_text(Troubled(), troubled).splitlines()) == 3 + 1
 

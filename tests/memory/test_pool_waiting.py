@@ -343,3 +343,24 @@ def test_quantiles_of_the_histogram() -> None:
     assert found == [8, 8, 64, 64, 480, 480]
     assert waits.mean_ns == 100
     assert (Waits(0, 0, 0, ()).quantile_ns(0.5), Waits(0, 0, 0, ()).mean_ns) == (0, 0)
+
+
+def test_who_waits_lets_it_grow_while_its_bounds_are_set() -> None:
+    """That all was there when its turn came was taken for a source without room."""
+
+    class Slow(Lender):
+        def take(self, size: int) -> Loan:
+            is_asked.set()
+            assert may_lend.wait(LIMIT_S)
+            return super().take(size)
+
+    is_asked, may_lend = threading.Event(), threading.Event()
+    with Pool(Slow(), 4096, 8192, maximum=2) as pool, ThreadPoolExecutor() as threads:
+        taken = threads.submit(pool.take, False, LIMIT_S)
+        assert is_asked.wait(LIMIT_S)
+        bounded = threads.submit(pool.set_bounds, 2, 2)
+        until(lambda: pool.is_short())
+        may_lend.set()
+        bounded.result(LIMIT_S)
+        taken.result(LIMIT_S).release()
+        assert pool.stats.buffers == 2

@@ -63,6 +63,13 @@ def test_many_sessions_and_every_byte_right(
     assert found["bytes"] == 8192 * found["operations"]
     assert len(found["sessions"]) == 6
     assert sum(one["operations"] for one in found["sessions"]) == found["operations"]
+    assert len({one["id"] for one in found["sessions"]}) == 6
+    assert all(len(bytes.fromhex(one["id"])) == 16 for one in found["sessions"])
+    assert sum(one["bytes"] for one in found["sessions"]) == found["bytes"]
+    for one in found["sessions"]:
+        assert one["bytes"] == one["bytes_read"] + one["bytes_written"]
+        assert one["bytes_read"] == 8192 * one["reads"]
+        assert one["bytes_filled"] == 8192 * one["filled"] == (0 if rw == "write" else 1 << 20)
     latency = found["latency_us"]
     assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"]
     assert latency["p99.9"] <= latency["max"]
@@ -180,3 +187,10 @@ def test_a_plan_knows_what_it_needs() -> None:
     assert Plan(size=4096, depth=300).file_bytes == 1200 * 4096
     with pytest.raises(PlanError, match="--file-size"):
         Plan(file_bytes=65536)
+
+
+def test_a_seed_makes_the_same_places_and_data_each_time() -> None:
+    seeds = [Plan(seed=7).session_seed(number) for number in range(64)]
+    assert seeds == [Plan(seed=7).session_seed(number) for number in range(64)]
+    assert len({*seeds, *(Plan(seed=8).session_seed(number) for number in range(64))}) == 128
+    assert Plan().session_seed(0) != Plan().session_seed(0)

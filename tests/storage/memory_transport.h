@@ -25,6 +25,7 @@ struct memory_call {
 	uint8_t reply[8192];
 	uint32_t reply_length;
 	uint64_t data_length;
+	uint32_t accesses; /* to the store, as told; atomic */
 	uint32_t replies;
 	sem_t is_replied;
 };
@@ -42,6 +43,13 @@ uint64_t ldma_call_connection(const struct ldma_call *call)
 uint32_t ldma_call_piece_bytes(const struct ldma_call *call)
 {
 	return ((const struct memory_call *)call)->piece_bytes;
+}
+
+void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queued_ns)
+{
+	EXPECT(queued_ns <= storage_ns);
+	__atomic_add_fetch(&call->storage_ns, storage_ns, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&((struct memory_call *)call)->accesses, 1, __ATOMIC_RELAXED);
 }
 
 static void *deliver(void *argument)

@@ -53,6 +53,9 @@ static void test_lengths(bool is_later, uint32_t threads)
 	read_file(&served, 0, 100000, sizeof(chunk), 8192, false, is_later);
 	EXPECT(served.accelerator->counters.taken == 13);
 	EXPECT(served.slots->counters.reads == 13);
+	EXPECT(served.slots->account.operations == 13 && served.slots->account.latency.count == 13);
+	EXPECT(served.slots->account.read_bytes == served.slots->counters.read_bytes);
+	EXPECT(served.slots->account.storage_ns && !served.slots->account.written_bytes);
 	EXPECT(served.slots->counters.read_bytes ==
 	       served.accelerator->kinds[LDMA_KIND_READ].bytes);
 	EXPECT(served.accelerator->kinds[LDMA_KIND_READ].storage.count ==
@@ -73,6 +76,7 @@ static void test_pieces_are_bounded(void)
 	call.piece_bytes = 4096;
 	EXPECT(offer(served.program, &call)); /* the transport looks at how many there are */
 	EXPECT(call.pieces == (SIZE + 4095) / 4096 && call.data_length == SIZE);
+	EXPECT(call.accesses == call.pieces && call.call.read_bytes == SIZE);
 	expect_bytes(chunk, 0, SIZE);
 	stop_serving(&served);
 }
@@ -180,6 +184,7 @@ static void test_lost_connection(bool is_later)
 	call.is_later = is_later;
 	EXPECT(offer(served.program, &call) && call.replies == 1);
 	EXPECT(served.accelerator->counters.lost == 1 && !served.slots->executing);
+	EXPECT(!served.slots->account.operations && !call.call.read_bytes);
 	read_file(&served, 0, SIZE, sizeof(chunk), SIZE, true, false); /* the same sequence */
 	stop_serving(&served);
 }

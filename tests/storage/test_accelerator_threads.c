@@ -72,6 +72,7 @@ static void *disturb(void *argument)
 		EXPECT(!grant(&served, passing, true, false, served.fd));
 		ldma_slots_set_target(served.slots, round % 2 ? SLOTS : 64);
 		ldma_workers_set_delay(&served.accelerator->workers, round % 3 ? 0 : 100000);
+		ldma_workers_set_width(&served.accelerator->workers, round % 4);
 		usleep(100);
 		EXPECT(ldma_opens_revoke(&served.accelerator->opens, passing));
 	}

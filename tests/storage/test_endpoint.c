@@ -322,6 +322,8 @@ static void test_calls(struct world *world)
 	ldma_endpoint_get_stats(served.endpoint, &stats);
 	assert(stats.calls == 120 && stats.slow_calls == 20 && stats.fast_calls == 100);
 	assert(stats.buffer_waits.count && !stats.in_progress);
+	assert(stats.latency.count == 120);
+	assert(stats.asked == 16);
 	ldma_endpoint_close(served.endpoint);
 	ldma_endpoint_close(served.endpoint);
 	assert(!ldma_endpoint_is_open(served.endpoint));

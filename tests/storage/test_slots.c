@@ -87,8 +87,86 @@ static void test_memory_follows_use(void)
 	ldma_slots_put(slots);
 }
 
+static struct ldma_slots_account account;
+
+static uint32_t most_since_then(const struct ldma_slots *slots)
+{
+	uint32_t most = ldma_slots_most(&account, &slots->account);
+
+	account = slots->account;
+	return most;
+}
+
+static void begin_some(struct ldma_slots *slots, uint32_t from, uint32_t to, uint32_t sequence)
+{
+	uint32_t length;
+	uint8_t *replay;
+
+	for (uint32_t i = from; i < to; i++)
+		EXPECT(!begin(slots, i, sequence, &replay, &length));
+}
+
+static void end_some(struct ldma_slots *slots, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++)
+		ldma_slots_end(slots, i, NULL, 0);
+}
+
+static void test_how_many_executed_at_a_time(void)
+{
+	struct ldma_slots *slots = ldma_slots_create(session_id, 1, LDMA_SLOTS_MAX, 4096);
+
+	memset(&account, 0, sizeof(account));
+	EXPECT(most_since_then(slots) == 0);
+	for (uint32_t count = 1; count <= LDMA_SLOTS_MAX; count += count < 70 ? 1 : 37) {
+		uint32_t seen;
+
+		begin_some(slots, 0, count, 1);
+		end_some(slots, 0, count);
+		seen = most_since_then(slots);
+		EXPECT(seen >= count && seen <= count + count / 8);
+		EXPECT(seen == count || count > 64);
+		EXPECT(most_since_then(slots) == 0); /* none has begun */
+		begin_some(slots, 0, 1, 2);
+		end_some(slots, 0, 1);
+		EXPECT(most_since_then(slots) == 1); /* what was before is no more */
+		ldma_slots_put(slots);
+		slots = ldma_slots_create(session_id, 1, LDMA_SLOTS_MAX, 4096);
+		memset(&account, 0, sizeof(account));
+	}
+	begin_some(slots, 0, LDMA_SLOTS_MAX, 1);
+	EXPECT(most_since_then(slots) >= LDMA_SLOTS_MAX);
+	ldma_slots_put(slots);
+}
+
+static void test_what_requests_took(void)
+{
+	struct ldma_slots *slots = ldma_slots_create(session_id, 1, 4, 1024);
+	struct ldma_sequence asked = {.slot = 3, .sequence = 1};
+	struct ldma_slots_took took = {.now_ns = 5000,
+				       .read_bytes = 10,
+				       .written_bytes = 20,
+				       .waited_ns = 30,
+				       .storage_ns = 40};
+
+	EXPECT(ldma_slots_try(slots, &asked, 2000));
+	ldma_slots_account(slots, 3, &took);
+	ldma_slots_end(slots, 3, NULL, 0);
+	asked.slot = 0;
+	EXPECT(ldma_slots_try(slots, &asked, 7000)); /* seen before it came, by another clock */
+	ldma_slots_account(slots, 0, &took);
+	ldma_slots_end(slots, 0, NULL, 0);
+	EXPECT(slots->account.operations == 2 && slots->account.read_bytes == 20);
+	EXPECT(slots->account.written_bytes == 40 && slots->account.waited_ns == 60);
+	EXPECT(slots->account.storage_ns == 80 && slots->account.latency.count == 2);
+	EXPECT(slots->account.latency.sum_ns == 3000 && slots->account.latency.max_ns == 3000);
+	ldma_slots_put(slots);
+}
+
 int main(void)
 {
+	test_how_many_executed_at_a_time();
+	test_what_requests_took();
 	test_trying_leaves_the_rest_alone();
 	test_cancelling_brings_the_last_reply_back();
 	test_memory_follows_use();

@@ -36,8 +36,9 @@ cdef extern from "accelerator.h" nogil:
 
     struct ldma_workers:
         uint64_t delay_ns
-        uint32_t queued, queued_most
+        uint32_t width, queued, queued_most
     void ldma_workers_set_delay(ldma_workers *workers, uint64_t delay_ns)
+    void ldma_workers_set_width(ldma_workers *workers, uint32_t width)
 
     struct ldma_kind_counters:
         uint64_t calls, bytes, errors
@@ -193,6 +194,15 @@ cdef class Accelerator:
         if not 0 <= delay_s <= 3600:
             raise ValueError(f"a delay of 0 to 3600 s, not {delay_s}")
         ldma_workers_set_delay(&self.c.workers, <uint64_t>(delay_s * 1e9))
+
+    @property
+    def store_width(self):
+        """How many storage calls are made at a time, their delays included; 0: any number."""
+        return load_relaxed(&self.c.workers.width)
+
+    @store_width.setter
+    def store_width(self, uint32_t width):
+        ldma_workers_set_width(&self.c.workers, width)
 
     @property
     def counters(self):

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.errno cimport EBUSY
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -64,8 +65,11 @@ cdef extern from "load.h" nogil:
         uint64_t writes
         uint64_t read_bytes
         uint64_t written_bytes
+        uint64_t fills
+        uint64_t filled_bytes
         uint64_t errors
         uint64_t wrong
+        uint64_t repeats
         uint64_t delays
         uint64_t waited
         uint64_t waited_ns
@@ -90,6 +94,9 @@ cdef extern from "load.h" nogil:
         ldma_load_counters counters
         ldma_latency latency
         uint64_t began_ns
+        uint64_t gap_ns
+        uint64_t pause_ns
+        uint32_t moves
         uint32_t limit
         char words[192]
     struct ldma_load:
@@ -105,6 +112,10 @@ cdef extern from "load.h" nogil:
     int ldma_load_add_rdma(ldma_load *load, const ldma_load_rdma *rdma)
     int ldma_load_add_tcp(ldma_load *load, int fd)
     int ldma_load_limit(ldma_load *load, uint32_t link, uint32_t send_bytes)
+    int ldma_load_pair(ldma_load *load, uint32_t link, uint32_t other)
+    int ldma_load_move_session(ldma_load *load, uint32_t session, uint32_t link)
+    int ldma_load_close_link(ldma_load *load, uint32_t link)
+    void ldma_load_set_active(ldma_load *load, uint32_t sessions)
     int ldma_load_add_session(ldma_load *load, const ldma_load_session_config *config)
     void ldma_load_begin(ldma_load *load)
     void ldma_load_run(ldma_load *load)
@@ -115,6 +126,7 @@ cdef extern from "load.h" nogil:
                                   ldma_load_session_figures_t *ret)
     int ldma_load_call(ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,
                        uint32_t length)
+    uint32_t ldma_load_places(ldma_load *load, int32_t *ret, uint32_t room)
     bint ldma_load_take_reply(ldma_load *load, ldma_load_reply *ret)
     int ldma_load_event_fd(const ldma_load *load)
     int ldma_load_link_error(ldma_load *load, uint32_t link)
@@ -129,8 +141,11 @@ class Counters(NamedTuple):
     writes: int
     read_bytes: int
     written_bytes: int
+    fills: int
+    filled_bytes: int
     errors: int
     wrong: int
+    repeats: int
     delays: int
     waited: int
     waited_ns: int
@@ -154,18 +169,22 @@ class Figures(NamedTuple):
 
 
 class SessionFigures(NamedTuple):
-    """Of one session. slots: that are used now; words: what went wrong first."""
+    """Of one session. slots: that are used now; words: what went wrong first. gap_ns: its longest time without a reply;
+    pause_ns: around its moves."""
 
     counters: Counters
     latency: Latency
     began_ns: int
+    gap_ns: int
+    pause_ns: int
+    moves: int
     slots: int
     words: str
 
 
 cdef object counters(const ldma_load_counters *c):
-    return Counters(c.reads, c.writes, c.read_bytes, c.written_bytes, c.errors, c.wrong, c.delays,
-                    c.waited, c.waited_ns)
+    return Counters(c.reads, c.writes, c.read_bytes, c.written_bytes, c.fills, c.filled_bytes, c.errors,
+                    c.wrong, c.repeats, c.delays, c.waited, c.waited_ns)
 
 
 cdef int copy(uint8_t *into, size_t room, bytes data, str what) except -1:
@@ -186,7 +205,8 @@ cdef class Load:
 
     cdef ldma_load *c
     cdef Port port
-    cdef list held
+    cdef CompletionQueue cq
+    cdef dict links  # what each uses
     cdef uint32_t runs
 
     def __init__(self, Port port=None, CompletionQueue cq=None, *, uint32_t size, uint32_t depth,
@@ -207,7 +227,7 @@ cdef class Load:
         config.interval_ns = interval_ns
         config.spin_ns = <uint64_t>(min(max(spin, 0.0), 1.0) * 1e9)
         check(ldma_load_create(&config, &self.c))
-        self.port, self.held = port, [cq]
+        self.port, self.cq, self.links = port, cq, {}
 
     def __dealloc__(self):
         if self.c != NULL:
@@ -224,6 +244,7 @@ cdef class Load:
         cdef ldma_load_rdma rdma
         cdef ldma_load *load = self.live()
         cdef uint8_t[::1] inlined = inline_memory[2], data = data_memory[2]
+        cdef int link
         if <uint64_t>inlined.shape[0] < ldma_caller_bytes(calls, send_bytes, receive_bytes):
             raise ValueError("the inline memory is too small")
         rdma.qp, rdma.calls = qp.live(), calls
@@ -232,12 +253,49 @@ cdef class Load:
             inline_memory[0], inline_memory[1], &inlined[0])
         rdma.data_key, rdma.data_va, rdma.data_memory = data_memory[0], data_memory[1], &data[0]
         rdma.first_xid = int.from_bytes(os.urandom(4), "little")
-        self.held.append((qp, inlined, data))
-        return check(ldma_load_add_rdma(load, &rdma))
+        with nogil:
+            link = ldma_load_add_rdma(load, &rdma)
+        check(link)
+        self.links[link] = (qp, inlined, data)
+        return link
 
     def add_tcp(self, int fd):
-        """A connection; the socket must stay open as long as the load is."""
-        return check(ldma_load_add_tcp(self.live(), fd))
+        """A connection; the socket must stay open as long as the connection is, or the load."""
+        cdef ldma_load *load = self.live()
+        cdef int link
+        with nogil:
+            link = ldma_load_add_tcp(load, fd)
+        return check(link)
+
+    def pair(self, uint32_t link, uint32_t other):
+        """If one of the connections breaks, its sessions go on by the other."""
+        check(ldma_load_pair(self.live(), link, other))
+
+    def move_session(self, uint32_t session, uint32_t link):
+        """The session, which is bound to that connection as well, sends its calls there from now on."""
+        cdef ldma_load *load = self.live()
+        cdef int error
+        with nogil:
+            error = ldma_load_move_session(load, session, link)
+        check(error)
+
+    def close_link(self, uint32_t link):
+        """Ends the use of a connection; False: it is still needed. Its queue pair has to be closed before its memory."""
+        cdef ldma_load *load = self.live()
+        cdef int error
+        with nogil:
+            error = ldma_load_close_link(load, link)
+        if error == -EBUSY:
+            return False
+        check(error)
+        self.links.pop(link, None)
+        return True
+
+    def set_active(self, uint32_t sessions):
+        """Sessions from this number on begin no operations until they are active again."""
+        cdef ldma_load *load = self.live()
+        with nogil:
+            ldma_load_set_active(load, sessions)
 
     def limit(self, uint32_t link, uint32_t send_bytes):
         """The peer takes no longer SENDs than these."""
@@ -318,7 +376,8 @@ cdef class Load:
                 usleep(1000)
         self.c = NULL
         ldma_load_destroy(load)
-        self.held.clear()
+        self.links.clear()
+        self.cq = None
 
     def figures(self):
         cdef ldma_load *load = self.live()
@@ -352,10 +411,28 @@ cdef class Load:
                 error = ldma_load_session_figures(load, number, c)
             check(error)
             latency.c = c.latency
-            return SessionFigures(counters(&c.counters), latency, c.began_ns, c.limit,
-                                  c.words.decode())
+            return SessionFigures(counters(&c.counters), latency, c.began_ns, c.gap_ns, c.pause_ns, c.moves,
+                                  c.limit, c.words.decode())
         finally:
             PyMem_Free(c)
+
+    def places(self):
+        """The connection of each session, by its number; -1: it has failed."""
+        cdef ldma_load *load = self.live()
+        cdef uint32_t room = 0, count = ldma_load_places(load, NULL, 0), i
+        cdef int32_t *links = NULL
+        try:
+            while count > room:
+                PyMem_Free(links)
+                room = count
+                links = <int32_t *>PyMem_Calloc(room, sizeof(int32_t))
+                if links == NULL:
+                    raise MemoryError
+                with nogil:
+                    count = ldma_load_places(load, links, room)
+            return [links[i] for i in range(count)]
+        finally:
+            PyMem_Free(links)
 
     def call(self, uint32_t link, uint64_t user, const uint8_t[::1] message not None):
         """Makes a call of somebody else's on a connection."""

@@ -1,6 +1,8 @@
 """storage/slots.h and storage/changes.h, and their objects for those who use them from C."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from livedma._native.times cimport *
+
 cdef extern from "bytes.h" nogil:
     uint64_t get64(const uint8_t *p)
     void put64(uint8_t *p, uint64_t v)
@@ -16,16 +18,22 @@ cdef extern from "slots.h" nogil:
     struct ldma_slots_counters:
         uint64_t executed, replayed, delayed, uncached, false_retries, misordered, bad_slots
         uint64_t retired, reply_bytes, reads, read_bytes, writes, written_bytes, commits
+    struct ldma_slots_account_t "ldma_slots_account":
+        uint64_t operations, read_bytes, written_bytes, waited_ns, storage_ns
+        ldma_times latency
+    struct ldma_slots_took:
+        uint64_t now_ns, read_bytes, written_bytes, waited_ns, storage_ns
     struct ldma_slots:
         uint8_t *session_id
         uint64_t client
         uint32_t cache_bytes
         uint32_t status_flags, request_max, response_max
         ldma_lock lock
-        uint32_t size, target
+        uint32_t size, target, peak, executing
         bint is_closed
         uint64_t used_ns
         ldma_slots_counters counters
+        ldma_slots_account_t account
     struct ldma_sequence:
         uint32_t slot, sequence, highest
         bint cache_this
@@ -36,6 +44,8 @@ cdef extern from "slots.h" nogil:
     int ldma_slots_begin(ldma_slots *slots, const ldma_sequence *asked, uint64_t now_ns,
                          uint8_t **replay, uint32_t *length)
     bint ldma_slots_end(ldma_slots *slots, uint32_t slot, const void *reply, uint32_t length)
+    void ldma_slots_account(ldma_slots *slots, uint32_t slot, const ldma_slots_took *took)
+    uint32_t ldma_slots_most(const ldma_slots_account_t *before, const ldma_slots_account_t *now)
     void ldma_slots_cancel(ldma_slots *slots, uint32_t slot)
     bint ldma_slots_is_executing(ldma_slots *slots, uint32_t slot)
     void ldma_slots_set_target(ldma_slots *slots, uint32_t target)

@@ -17,7 +17,9 @@ class SlotTable:
     def begin(
         self, slot: int, sequence: int, highest: int, cache_this: bool, fingerprint: int = 0
     ) -> int | bytes: ...
-    def end(self, slot: int, reply: bytes | None) -> bool: ...
+    def end(
+        self, slot: int, reply: bytes | None, read_bytes: int = 0, written_bytes: int = 0
+    ) -> bool: ...
     def cancel(self, slot: int) -> None: ...
     target: int
     status_flags: int
@@ -39,6 +41,16 @@ class SlotTable:
     @property
     def is_closed(self) -> bool: ...
     def close(self) -> None: ...
+
+@final
+class SessionLook:
+    def again(
+        self, table: SlotTable
+    ) -> tuple[
+        tuple[int, int, int],
+        tuple[int, int, int, int, int, int],
+        tuple[int, int, int, int, int] | None,
+    ]: ...
 
 @final
 class Changes:

@@ -93,9 +93,13 @@ cdef class SlotTable:
             raise ValueError(f"slot {slot} is not executing")
         return 0
 
-    def end(self, uint32_t slot, bytes reply):
-        """The request was executed. Whether its reply is kept; None never is."""
+    def end(self, uint32_t slot, bytes reply, uint64_t read_bytes=0, uint64_t written_bytes=0):
+        """The request was executed, and moved so much of files. Whether its reply is kept; None never is."""
+        cdef ldma_slots_took took
         self.check_executing(slot)
+        took.now_ns, took.read_bytes, took.written_bytes = now_ns(), read_bytes, written_bytes
+        took.waited_ns = took.storage_ns = 0  # data passes through the process's own memory
+        ldma_slots_account(self.c, slot, &took)
         if reply is None:
             return bool(ldma_slots_end(self.c, slot, NULL, 0))
         return bool(ldma_slots_end(self.c, slot, <const char *>reply, <uint32_t>len(reply)))
@@ -200,6 +204,44 @@ cdef class SlotTable:
     def close(self):
         """No request begins any more (BADSESSION); those that have begun may end."""
         ldma_slots_close(self.c)
+
+
+@cython.final
+cdef class SessionLook:
+    """What a session does from one look to the next; the first interval begins with the session.
+    Each who looks has one of its own."""
+
+    cdef ldma_slots_account_t before
+    cdef uint32_t executing
+
+    def again(self, SlotTable table not None):
+        """Now: (slots, slots wanted, executing). Since the last look: (the most executing at a time,
+        operations, bytes read, bytes written, ns waited for buffers, ns in the store), and how long
+        operations took: (count, sum, half of them within, 99 of 100 within, longest), in ns; None if
+        there were none."""
+        cdef ldma_slots_account_t now
+        cdef ldma_slots_account_t *before = &self.before
+        cdef uint32_t size, target, executing, most
+        ldma_take(&table.c.lock)
+        now = table.c.account
+        size, target, executing = table.c.size, table.c.target, table.c.executing
+        most = table.c.peak
+        ldma_unlock(&table.c.lock)
+        most = min(most, ldma_slots_most(before, &now))
+        ret = (
+            (size, target, executing),
+            (
+                max(most, executing, self.executing),
+                now.operations - before.operations,
+                now.read_bytes - before.read_bytes,
+                now.written_bytes - before.written_bytes,
+                now.waited_ns - before.waited_ns,
+                now.storage_ns - before.storage_ns,
+            ),
+            summary(&before.latency, &now.latency) if now.operations != before.operations else None,
+        )
+        self.before, self.executing = now, executing
+        return ret
 
 
 @cython.final

@@ -29,6 +29,7 @@ cdef extern from "port.h" nogil:
         uint64_t send_errors
         uint64_t strays
         uint64_t sleeps
+        uint64_t busy_ns
     struct ldma_port:
         pass
     int ldma_port_open(const ldma_port_config *config, ldma_port **ret)

@@ -150,5 +150,5 @@ cdef class Port(Engine):
         return {
             "received_trains": c.received_trains, "sent_trains": c.sent_trains,
             "foreign": c.foreign, "overruns": c.overruns, "send_errors": c.send_errors,
-            "strays": c.strays, "sleeps": c.sleeps,
+            "strays": c.strays, "sleeps": c.sleeps, "busy_ns": c.busy_ns,
         }

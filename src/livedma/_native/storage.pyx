@@ -11,11 +11,10 @@ from libc.errno cimport EPROTONOSUPPORT
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
-from livedma._native.pool cimport (
-    LDMA_HISTOGRAM_BUCKETS, Pool, ldma_histogram, ldma_histogram_least_ns, ldma_pool,
-)
+from livedma._native.pool cimport Pool, ldma_pool
 from livedma._native.port cimport Port, ldma_port
 from livedma._native.rdma cimport CompletionQueue, QueuePair, check, ldma_cq, ldma_qp
+from livedma._native.times cimport *
 
 cdef extern from *:
     """
@@ -114,6 +113,7 @@ cdef extern from "endpoint.h" nogil:
         uint32_t replying
         uint32_t waiting_pieces
         uint32_t queued_sends
+        uint32_t asked
         uint64_t calls
         uint64_t fast_calls
         uint64_t slow_calls
@@ -127,12 +127,18 @@ cdef extern from "endpoint.h" nogil:
         uint64_t invalidations
         uint64_t receives_late
         uint64_t gathered_bytes
-        ldma_histogram buffer_waits
-        ldma_histogram send_waits
+        uint64_t read_bytes
+        uint64_t written_bytes
+        ldma_times buffer_waits
+        ldma_times send_waits
+        ldma_times latency
+        ldma_times storage
+        ldma_times storage_queue
     void ldma_endpoint_start(ldma_endpoint *endpoint)
     void ldma_endpoint_close(ldma_endpoint *endpoint)
     void ldma_endpoint_put(ldma_endpoint *endpoint)
     void ldma_endpoint_set_credits(ldma_endpoint *endpoint, uint32_t credits)
+    void ldma_endpoint_moved(ldma_endpoint *endpoint, uint64_t read_bytes, uint64_t written_bytes)
     bint ldma_endpoint_is_open(ldma_endpoint *endpoint)
     void ldma_endpoint_get_stats(ldma_endpoint *endpoint, ldma_endpoint_stats *ret)
     const uint8_t *ldma_call_message(const ldma_call *call, uint64_t *ret_length)
@@ -153,6 +159,7 @@ cdef extern from "server.h" nogil:
         uint64_t batches
         uint64_t completions
         uint64_t locks
+        uint64_t busy_ns
     int ldma_endpoint_create(ldma_service *service, const ldma_endpoint_config *config,
                              ldma_endpoint **ret)
     int ldma_service_create(const ldma_service_config *config, ldma_service **ret)
@@ -169,11 +176,11 @@ cdef uint64_t nanoseconds(timeout) except? 0xffffffffffffffff:
     return UINT64_MAX if timeout is None else <uint64_t>(max(timeout, 0) * 1e9)
 
 
-cdef tuple histogram(const ldma_histogram *h):
+cdef tuple histogram(const ldma_times *times):
     """(count, sum, longest, [(least of a bucket, how many)]), all in ns."""
-    buckets = [(ldma_histogram_least_ns(i), h.buckets[i])
-               for i in range(LDMA_HISTOGRAM_BUCKETS) if h.buckets[i]]
-    return h.count, h.sum_ns, h.max_ns, buckets
+    buckets = [(ldma_times_least_ns(i), times.buckets[i])
+               for i in range(LDMA_TIMES_BUCKETS) if times.buckets[i]]
+    return times.count, times.sum_ns, times.max_ns, buckets
 
 
 @cython.no_gc_clear  # what it holds must outlive it
@@ -263,7 +270,7 @@ cdef class Service:
     def counters(self):
         cdef ldma_service_stats_t stats = ldma_service_stats(self.live())
         return {"wakes": stats.wakes, "batches": stats.batches, "completions": stats.completions,
-                "locks": stats.locks}
+                "locks": stats.locks, "busy_ns": stats.busy_ns}
 
 
 @cython.no_gc_clear
@@ -353,6 +360,10 @@ cdef class Endpoint:
             ldma_endpoint_set_credits(c, value)
         self.service.port.users -= 1
 
+    def moved(self, uint64_t read_bytes, uint64_t written_bytes):
+        """A call that Python answers has read or written so much of files."""
+        ldma_endpoint_moved(self.live(), read_bytes, written_bytes)
+
     def statistics(self):
         """struct ldma_endpoint_stats."""
         cdef ldma_endpoint_stats s
@@ -360,7 +371,7 @@ cdef class Endpoint:
         cdef size_t i
         ldma_endpoint_get_stats(self.live(), &s)
         return {
-            "credits": s.credits, "posted": s.posted, "granted": s.granted,
+            "credits": s.credits, "posted": s.posted, "granted": s.granted, "asked": s.asked,
             "in_progress": s.in_progress, "replying": s.replying,
             "waiting_pieces": s.waiting_pieces, "queued_sends": s.queued_sends,
             "calls": s.calls, "fast_calls": s.fast_calls, "slow_calls": s.slow_calls,
@@ -370,13 +381,47 @@ cdef class Endpoint:
             "bytes_pulled": s.bytes_pulled, "bytes_pushed": s.bytes_pushed,
             "invalidations": s.invalidations, "receives_late": s.receives_late,
             "gathered_bytes": s.gathered_bytes,
+            "read_bytes": s.read_bytes, "written_bytes": s.written_bytes,
             "errors": {
                 ldma_endpoint_error_names[i].name.decode():
                     (<const uint64_t *>(base + ldma_endpoint_error_names[i].offset))[0]
                 for i in range(LDMA_ENDPOINT_ERROR_COUNT)
             },
             "buffer_waits": histogram(&s.buffer_waits), "send_waits": histogram(&s.send_waits),
+            "latency": histogram(&s.latency), "storage": histogram(&s.storage),
+            "storage_queue": histogram(&s.storage_queue),
         }
+
+
+@cython.final
+cdef class EndpointLook:
+    """What an endpoint does from one look to the next; the first interval begins with the endpoint.
+    Each who looks has one of its own."""
+
+    cdef ldma_endpoint_stats before
+
+    def again(self, Endpoint endpoint not None):
+        """What is now, what was counted since the last look, and how long it took:
+        (count, sum, half of them within, 99 of 100 within, longest), in ns."""
+        cdef ldma_endpoint_stats now
+        cdef ldma_endpoint_stats *before = &self.before
+        ldma_endpoint_get_stats(endpoint.live(), &now)
+        ret = {
+            "credits": now.credits, "posted": now.posted, "granted": now.granted,
+            "asked": now.asked, "in_progress": now.in_progress,
+            "waiting_pieces": now.waiting_pieces,
+            "receives_late": now.receives_late - before.receives_late,
+            "dropped_calls": now.dropped_calls - before.dropped_calls,
+            "read_bytes": now.read_bytes - before.read_bytes,
+            "written_bytes": now.written_bytes - before.written_bytes,
+            "buffer_waits": summary(&before.buffer_waits, &now.buffer_waits),
+            "send_waits": summary(&before.send_waits, &now.send_waits),
+            "latency": summary(&before.latency, &now.latency),
+            "storage": summary(&before.storage, &now.storage),
+            "storage_queue": summary(&before.storage_queue, &now.storage_queue),
+        }
+        self.before = now
+        return ret
 
 
 cdef class SlowCall:

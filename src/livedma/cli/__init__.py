@@ -21,11 +21,26 @@ from livedma.cli import (
     perf,
     rping,
     serve,
+    why,
 )
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError, PrivilegeError
 
-_COMMANDS = (demo, doctor, mem, capture, decode, guard, perf, rping, serve, load, experiment, lab)
+_COMMANDS = (
+    demo,
+    doctor,
+    mem,
+    capture,
+    decode,
+    guard,
+    perf,
+    rping,
+    serve,
+    load,
+    why,
+    experiment,
+    lab,
+)
 
 
 def _parser() -> argparse.ArgumentParser:

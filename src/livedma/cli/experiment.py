@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from livedma.cli import units
 from livedma.errors import LivedmaError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _EXAMPLES = """examples:
   livedma experiment pool --out results        also the data (Parquet), plots and a page
   livedma experiment paging --full --out results
   livedma experiment pages --json | jq -r '.answer[]'
+  livedma experiment ramp --out results        15 minutes: sessions pile up, under each policy
 
 Exit status 1 if a run failed; what this machine cannot do is left out, and said."""
 
@@ -30,15 +32,21 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "experiment",
         help="measure what a way to use memory costs, and get an answer",
-        description="Measures one question about DMA memory on this machine: points in turns, each "
+        description="Measures one question on this machine: points in turns, each "
         "run in a fresh process, and an answer computed from the data. Without NAME: lists them.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("name", metavar="NAME", nargs="?", help="pool, paging or pages")
+    add("name", metavar="NAME", nargs="?", help="as listed without a name")
     add("--out", metavar="DIR", type=Path, help="keep data, plots and a page there")
     add("--full", action="store_true", help="all points, more turns: takes many minutes")
+    add("--repeats", type=units.positive, metavar="N", help="turns (ramp: 5; others: 4, full: 7)")
+    add(
+        "--store",
+        choices=("delay", "disk"),
+        help="ramp: a store in memory that takes 20 ms, or this machine's disk (delay)",
+    )
     add("--seed", type=int, default=1, metavar="N", help="of the order of the runs (1)")
     add("--json", action="store_true", help="everything as one JSON object")
     parser.set_defaults(run=run, wrong_use=parser.error)
@@ -67,6 +75,7 @@ class _Progress:
 
 def run(args: argparse.Namespace) -> int:
     from livedma.lab.experiment import registry
+    from livedma.lab.experiment.ramp import Ramp
 
     if args.name is None:
         if args.out or args.full:
@@ -77,6 +86,11 @@ def run(args: argparse.Namespace) -> int:
     except KeyError:
         names = ", ".join(each.name for each in registry.EXPERIMENTS)
         args.wrong_use(f"no experiment is called {args.name!r}: there are {names}")
+    experiment.repeats = args.repeats
+    if isinstance(experiment, Ramp):
+        experiment.use_store(args.store or "delay")
+    elif args.store is not None:
+        args.wrong_use(f"--store is for ramp: {args.name} has none")
     return _make(args, experiment)
 
 
@@ -87,7 +101,7 @@ def _list(as_json: bool) -> int:
         print(json.dumps([{"name": e.name, "question": e.question} for e in EXPERIMENTS]))
     else:
         for experiment in EXPERIMENTS:
-            print(f"{experiment.name:8} {experiment.question}")
+            print(f"{experiment.name:9} {experiment.question}")
     return 0
 
 
@@ -115,7 +129,9 @@ def _make(args: argparse.Namespace, experiment: Any) -> int:
         found = {**about(report), "runs": records(runs), "files": [str(path) for path in files]}
         print(json.dumps(found))
     else:
-        print(f"{experiment.question}\n\n{as_text(experiment, runs)}\n")
+        print(f"{experiment.question}\n")
+        if table := as_text(experiment, runs):
+            print(f"{table}\n")
         for sentence in (*report.answer, *report.problems):
             print(f"- {sentence}")
         if files:

@@ -76,6 +76,13 @@ def register(commands: Any) -> None:
         default=True,
         help="compare what is read with what was written (yes)",
     )
+    add(
+        "--follow",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="rdma: open connections and move sessions there if the server asks for it (yes)",
+    )
+    add("--seed", type=_seed, metavar="N", help="the same places and data each time (random)")
     add("-I", "--source", metavar="ADDR", help="rdma: from this address of this host")
     add(
         "--via",
@@ -84,6 +91,12 @@ def register(commands: Any) -> None:
         help="rdma: how packets come in (auto: packet with CAP_NET_RAW, else udp)",
     )
     add("--json", action="store_true", help="one object a line: intervals, then the total")
+    add(
+        "--driven",
+        action="store_true",
+        help="with --json: standard input says how many sessions there are and where intervals "
+        "end, by lines such as `sessions 8` and `interval`; --sessions is the most",
+    )
     parser.set_defaults(run=run, wrong_use=parser.error)
 
 
@@ -95,6 +108,12 @@ def _number(text: str) -> float:
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return value
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return int(text)
 
 
 def _ramp(text: str) -> float:
@@ -119,7 +138,8 @@ class _Progress:
 
 
 def run(args: argparse.Namespace) -> int:
-    from livedma.nfs.load import Interval, Plan, PlanError, Runner
+    from livedma.nfs.load import Interval, Plan, PlanError, Result, Runner
+    from livedma.nfs.load.driven import Driven, orders_from_stdin
     from livedma.rpc.client import ConnectionLost
 
     try:
@@ -137,11 +157,15 @@ def run(args: argparse.Namespace) -> int:
             file_bytes=args.file_size,
             verify=args.verify,
             directory=args.dir,
+            seed=args.seed,
+            follow=args.follow,
         )
     except PlanError as error:
         args.wrong_use(str(error))
     if args.proto == "tcp" and args.source:
         args.wrong_use("--source is for RDMA: over TCP the route decides")
+    if args.driven and (plan.ramp is not None or not args.json):
+        args.wrong_use("--driven goes with --json, and without --ramp")
 
     from livedma.cli import load_page as page
     from livedma.tools.endpoint import device_towards, resolve
@@ -163,11 +187,20 @@ def run(args: argparse.Namespace) -> int:
         if plan.proto == "rdma":
             source = None if args.source is None else resolve(args.source)
             device = stack.enter_context(device_towards(server, _SPIN_S, source, args.via))
-        runner = Runner(
-            plan, server, port, device=device, spin=_SPIN_S, show=show, tell=progress.tell
-        )
+
+        async def measure() -> Result:
+            if not args.driven:
+                runner = Runner(
+                    plan, server, port, device=device, spin=_SPIN_S, show=show, tell=progress.tell
+                )
+                return await runner.run()
+            orders = await orders_from_stdin()
+            return await Driven(
+                plan, server, port, device=device, spin=_SPIN_S, orders=orders, answer=_answer
+            ).run()
+
         try:
-            result = asyncio.run(runner.run())
+            result = asyncio.run(measure())
         except ConnectionLost as error:
             raise ConnectionLost(f"{error}: {_advice(plan.proto, server, port)}") from None
         finally:
@@ -178,6 +211,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(page.totals(result)))
     return 0 if result.is_clean else 1
+
+
+def _answer(found: dict[str, Any]) -> None:
+    print(json.dumps(found), flush=True)
 
 
 def _advice(proto: str, server: str, port: int) -> str:

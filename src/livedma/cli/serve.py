@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import logging
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from livedma.cli import units
 
 if TYPE_CHECKING:
+    from livedma.control.running import Options as Steering
     from livedma.nfs.config import Config
     from livedma.nfs.service import Wishes
     from livedma.rpc.service import Network
@@ -117,7 +119,43 @@ def register(commands: Any) -> None:
         default=0.0,
         help="make each access to data take so long, say 5ms: a slow disk, for the lab",
     )
+    add(
+        "--store-width",
+        metavar="N",
+        type=units.positive,
+        help="and let no more than N of them be under way: a disk that can be saturated",
+    )
+    _add_controller(parser)
     parser.set_defaults(run=run, wrong_use=parser.error)
+
+
+def _add_controller(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--policy",
+        choices=("static", "extend", "spread", "migrate"),
+        default="extend",
+        help="what is done when a connection is short of DMA memory (extend)",
+    )
+    add("--dry-run", action="store_true", help="say what the policy would do, and leave it")
+    add(
+        "--budget",
+        metavar="SIZE",
+        type=units.size,
+        help="DMA memory of all connections together (what the system allows)",
+    )
+    add(
+        "--objective-p99",
+        metavar="TIME",
+        type=units.duration,
+        help="a connection whose p99 is longer is degraded, say 10ms (only waiting counts)",
+    )
+    add(
+        "--monitor",
+        choices=("auto", "server"),
+        default="auto",
+        help="watch the wire by BPF where that is allowed, or ask the server alone (auto)",
+    )
 
 
 def _port(text: str) -> int | None:
@@ -172,6 +210,7 @@ def _config(args: argparse.Namespace) -> Config:
         anonymous_gid=args.anonymous[1],
         slots=args.slots,
         store_delay_s=args.store_delay,
+        store_width=args.store_width or 0,
     )
 
 
@@ -198,25 +237,51 @@ def _wishes(args: argparse.Namespace) -> Wishes:
     )
 
 
+def _steering(args: argparse.Namespace) -> Steering:
+    from livedma.control.limits import Objectives
+    from livedma.control.running import Options
+
+    p99_s = args.objective_p99
+    return Options(
+        policy=args.policy,
+        dry_run=args.dry_run,
+        budget_bytes=args.budget,
+        monitor=args.monitor,
+        objectives=Objectives(None if p99_s is None else round(p99_s * 1e9)),
+    )
+
+
+def _log_decisions() -> None:
+    """One line each, on stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("livedma.decisions")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
 def run(args: argparse.Namespace) -> int:
+    from livedma.control.running import controlled
     from livedma.nfs.held import allow_all_descriptors
     from livedma.nfs.service import NfsService
 
     allow_all_descriptors()
-    wishes = _wishes(args)
+    wishes, steering = _wishes(args), _steering(args)
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    _log_decisions()
     with NfsService(args.directory, wishes) as service:
         _say(f"livedma: serving {args.directory}")
         for tcp in service.tcp:
             _say(f"  TCP port {tcp.port}, {' '.join(args.listen) or 'all addresses'}")
         for rdma in service.rdma:
             _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
-        _say(f"  control socket {wishes.control}")
-        try:
-            stopped.wait()
-        except KeyboardInterrupt:
-            _say("")
+        with controlled(service, steering):
+            _say(f"  control socket {wishes.control}")
+            try:
+                stopped.wait()
+            except KeyboardInterrupt:
+                _say("")
     return 0
 
 
@@ -224,6 +289,11 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _default_control() -> Path:
+def control_directory() -> Path:
+    """Where servers of this user have their control sockets, unless they are told otherwise."""
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "/tmp"))
-    return base / "livedma" / f"serve-{os.getpid()}"
+    return base / "livedma"
+
+
+def _default_control() -> Path:
+    return control_directory() / f"serve-{os.getpid()}"

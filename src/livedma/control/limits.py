@@ -20,6 +20,7 @@ class Limit(Enum):
     STORAGE = "storage"
     CPU = "CPU"
     NETWORK = "network loss"
+    PEER = "the client or the wire"  # data waits to be taken by the client
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from livedma.control.limits import Diagnosis
-from livedma.monitor.snapshot import Snapshot
+from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = [
     "Action",
+    "Demand",
     "Extend",
     "Migrate",
+    "NoRoom",
     "Plan",
     "Policy",
     "Room",
@@ -82,17 +84,42 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Memory is what it takes, and there is none left: in the window, or in the budget."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What a plan may use. budget_bytes: left of the host's; None: there is no bound."""
 
     budget_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a connection needed at most, over a while; and the credits that it had at first."""
+
+    buffers: int
+    calls: int
+    first_credits: int
+
+
 class Policy(Protocol):
-    """A pure function from a diagnosis to a plan."""
+    """Pure functions: from a diagnosis to a plan, and from what was needed to what is given back.
+
+    may_refuse: new sessions are refused while there is no memory for those that are there.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | None:
-        """None: there is nothing that it would do."""
+    @property
+    def may_refuse(self) -> bool: ...
+
+    def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        """For a connection that is degraded. None: there is nothing that it would do."""
+
+    def relax(self, connection: Connection, demand: Demand) -> Plan | None:
+        """For one that is not: what can be taken back. None: nothing."""

@@ -25,7 +25,7 @@ from livedma.lab.guest import Guest, Lab
 from livedma.lab.hosts import Host, connect
 from livedma.lab.impairment import ENDS, Impairment, Rule
 
-__all__ = ["Rule", "Wire", "guest_wire", "wired_hosts"]
+__all__ = ["Rule", "Wire", "guest_wire", "wire_name", "wired_hosts"]
 
 _ALL_PROTOCOLS = 0x0003
 _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 263, 6, 23
@@ -145,10 +145,15 @@ def _packet_socket(host: Host) -> socket.socket:
     return sock
 
 
+def wire_name() -> str:
+    """Of the namespace between the hosts of this process."""
+    return f"ldma-{os.getpid()}-wire"
+
+
 @contextlib.contextmanager
 def wired_hosts(*rules: Rule, mtu: int = 1500, seed: int = 0) -> Iterator[tuple[Host, Host, Wire]]:
     """Two hosts at 10.80.0.1 (near) and .2 (far) with a wire between them."""
-    name = f"ldma-{os.getpid()}-wire"
+    name = wire_name()
     hosts = {
         end: Host(f"{name}-{end}", "eth0", f"10.80.0.{i}", f"fd80::{i}")
         for i, end in enumerate(ENDS, 1)

@@ -21,6 +21,10 @@ class Holes:
     def largest(self) -> int:
         return max((end - start for start, end in self._holes), default=0)
 
+    def pieces(self, size: int) -> int:
+        """How many of that size can be taken."""
+        return sum((end - start) // size for start, end in self._holes)
+
     def take(self, size: int, align: int = 1) -> int | None:
         """The start of the first hole's part that is large enough and on a multiple of align."""
         for start, end in self._holes:

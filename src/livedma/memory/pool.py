@@ -36,7 +36,8 @@ class Pool(native.Pool):
     A shard holds as many buffers as fit, one at least. It is added when no buffer is free and the
     source has room, and given back when it is empty and another one is, too. Reserve, minimum and
     maximum are numbers of buffers: so many are there for control whatever data does; so many are
-    there from the start and stay; never more than that. All calls may be made by any thread.
+    there from the start and stay; never more than that. With short_shards, one has fewer buffers
+    where the source has no piece as long as a whole one. All calls may be made by any thread.
 
     close() may be called at any time. Buffers that are still taken are gone then: whoever posted
     them has to end that first.
@@ -50,12 +51,15 @@ class Pool(native.Pool):
         reserve: int = 0,
         minimum: int = 0,
         maximum: int | None = None,
+        *,
+        short_shards: bool = False,
     ) -> None:
         """NoRoomError: the source has too little for minimum and reserve."""
         buffers = _shard_buffers(buffer_size, shard_size)
         _check_bounds(reserve, minimum, maximum)
         super().__init__(buffer_size, buffers, reserve, minimum, maximum or 0)
         self._source = source
+        self._has_short_shards = short_shards
         self.shard_size = up(max(shard_size, buffers * self.stride), PAGE)
         self._growing = threading.Lock()
         self._refused_s = -_RETRY_S
@@ -70,7 +74,8 @@ class Pool(native.Pool):
 
     def _fill(self) -> None:
         while self.is_short():
-            if not self._grow():
+            # Who waits lets it grow, too: it may have what it needs by now.
+            if not self._grow() and self.is_short():
                 raise NoRoomError(
                     f"the source has no room for the buffers of {self.buffer_size} bytes that the "
                     "pool has to have: its minimum and its reserve"
@@ -191,13 +196,12 @@ class Pool(native.Pool):
     def _add_shard(self) -> bool:
         """One more shard, unless the pool or the source says no."""
         buffers = self.room()
-        if not buffers:
-            return False
-        whole = buffers == self.shard_buffers
-        try:
-            lease = self._source.take(self.shard_size if whole else up(buffers * self.stride, PAGE))
-        except (NoRoomError, BudgetError, LimitError):
-            self._refused_s = time.monotonic()
+        lease = None
+        while buffers and lease is None:
+            lease = self._take_shard(buffers)
+            if lease is None:
+                buffers = buffers // 2 if self._has_short_shards else 0
+        if lease is None:
             return False
         try:
             self.add_shard(lease, buffers)
@@ -205,6 +209,14 @@ class Pool(native.Pool):
             lease.release()
             raise
         return True
+
+    def _take_shard(self, buffers: int) -> Lease | None:
+        whole = buffers == self.shard_buffers
+        try:
+            return self._source.take(self.shard_size if whole else up(buffers * self.stride, PAGE))
+        except (NoRoomError, BudgetError, LimitError):
+            self._refused_s = time.monotonic()
+            return None
 
     def _retry(self) -> None:
         """Asks the source again, but not for each of those who wait."""

@@ -281,6 +281,10 @@ class Window(native.Window):
         """A source that gives each lease a mapping of its own."""
         return Mapper(self, timeout)
 
+    def _room_for(self, size: int) -> int:
+        with self._changed:
+            return self._room.pieces(size)
+
     def _lend_whole(self, size: int, timeout: float) -> Lease:
         part = self._map(size, is_lent_whole=True)
 
@@ -361,6 +365,10 @@ class Mapper:
 
     def __init__(self, window: Window, timeout: float) -> None:
         self.window, self.timeout = window, timeout
+
+    def room(self, size: int) -> int:
+        """How many pieces of size bytes, in whole granules, there are addresses for."""
+        return self.window._room_for(up(size, self.window.granule))
 
     def take(self, size: int) -> Lease:
         """At least size bytes, in whole granules. NoRoomError: no addresses or no memory left."""

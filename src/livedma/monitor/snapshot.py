@@ -72,6 +72,7 @@ class InsideSession:
     slots_used_most: int  #: of the interval: the most that were executing at a time
     memory_waited_ns: int  #: in the interval, by its calls together
     storage_ns: int
+    slots_asked: int | None = None  #: by the client, when the session was made; None: not known
 
 
 @dataclass(frozen=True, slots=True)

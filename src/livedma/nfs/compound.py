@@ -23,7 +23,7 @@ from livedma.nfs.ops import rules
 from livedma.nfs.ops.registry import OPERATIONS
 from livedma.nfs.reply import ReplyEncoder
 from livedma.nfs.sequence import Sequence
-from livedma.rpc.service import Connection, Part
+from livedma.rpc.service import Connection, CountingConnection, Part
 from livedma.rpc.xdr import WORD_BYTES, Decoder, Encoder, XdrError
 
 if TYPE_CHECKING:
@@ -130,10 +130,17 @@ class _Compound:
             if asked.cache_this or self._results.size <= SMALL_REPLY:
                 reply = self._header() + self._results.flat()
         finally:
-            session.slots.end(asked.slot, reply)
+            session.slots.end(asked.slot, reply, ctx.read_bytes, ctx.written_bytes)
+            self._count()
             with ctx.server.lock:
                 ctx.server.clients.renew(session.client, session)
         return self.parts()
+
+    def _count(self) -> None:
+        ctx = self._ctx
+        moved = ctx.read_bytes, ctx.written_bytes
+        if any(moved) and isinstance(ctx.connection, CountingConnection):
+            ctx.connection.moved(*moved)
 
     def _limit(self, asked: Sequence, fore: ChannelAttributes, message_bytes: int) -> None:
         """What the session was made for; its slot stays as it is if this is more."""

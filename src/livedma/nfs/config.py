@@ -26,7 +26,8 @@ class Config:
     on the disk before they are acknowledged; else a crash of the host may undo the last seconds of
     them (that of the server never does). delegations: clients may be told that nobody else changes
     a file, and are called back before somebody does; over TCP. store_delay_s: how long each access
-    to data takes at least, to have a slow disk in a lab.
+    to data takes at least, and store_width: how many there are at a time (0: any number), to have a
+    slow disk in a lab.
     """
 
     lease_s: int = 90
@@ -49,6 +50,7 @@ class Config:
     states_most: int = 16384
     open_files_most: int | None = None
     store_delay_s: float = 0.0
+    store_width: int = 0
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.grace_s < self.lease_s:

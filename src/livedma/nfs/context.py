@@ -42,6 +42,8 @@ class Context:
     saved: Node | None = None
     current_stateid: Stateid | None = None
     saved_stateid: Stateid | None = None
+    read_bytes: int = 0  #: of files, so far
+    written_bytes: int = 0
 
     @property
     def node(self) -> Node:

@@ -9,22 +9,26 @@ Requests on one connection are answered in their order. Only the server's own us
 from __future__ import annotations
 
 import contextlib
+import errno
 import inspect
 import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from livedma.errors import LivedmaError
 
-__all__ = ["Control", "ControlError", "ControlServer"]
+__all__ = ["Control", "ControlError", "ControlServer", "is_answered"]
 
 LINE_MOST = 1 << 16
 CONNECTIONS_MOST = 32
 _PATIENCE_S = 30.0
+_AGAIN_S = 0.1
+_FOR_A_WHILE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 Method = Callable[..., object]
 
@@ -38,7 +42,7 @@ class ControlServer:
 
     def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
         self.path = path
-        self._methods = methods
+        self._methods = dict(methods)
         self._places = threading.BoundedSemaphore(CONNECTIONS_MOST)
         self._lock = threading.Lock()
         self._peers: set[socket.socket] = set()
@@ -47,12 +51,19 @@ class ControlServer:
         self._thread = threading.Thread(target=self._accept, name="control", daemon=True)
         self._thread.start()
 
+    def add(self, methods: Mapping[str, Method]) -> None:
+        """More of them, from now on."""
+        self._methods = {**self._methods, **methods}
+
     def _accept(self) -> None:
         while True:
             try:
                 peer, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno not in _FOR_A_WHILE:
+                    return
+                time.sleep(_AGAIN_S)
+                continue
             if not self._places.acquire(blocking=False):
                 with peer, contextlib.suppress(OSError):
                     peer.sendall(_line({"error": f"{CONNECTIONS_MOST} are connected already"}))
@@ -160,7 +171,7 @@ def _listen(path: Path) -> socket.socket:
     ret = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o177)
     try:
-        if path.is_socket() and not _is_answered(path):
+        if path.is_socket() and not is_answered(path):
             path.unlink()
         path.parent.mkdir(parents=True, exist_ok=True)
         ret.bind(str(path))
@@ -173,7 +184,8 @@ def _listen(path: Path) -> socket.socket:
     return ret
 
 
-def _is_answered(path: Path) -> bool:
+def is_answered(path: Path) -> bool:
+    """Whether a server has this socket; one that is left behind by the dead has none."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

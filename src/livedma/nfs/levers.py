@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Levers"]
 
 
+_TIMES = ("latency", "buffer_waits", "send_waits", "storage", "storage_queue")
+
+
 class Levers:
     """Each method answers with what JSON can say."""
 
@@ -38,6 +41,9 @@ class Levers:
             self.extend,
             self.shrink,
             self.refuse_sessions,
+            self.spread,
+            self.migrate,
+            self.guidance,
             self.cut,
         )
         return {method.__name__: method for method in offered}
@@ -95,9 +101,11 @@ class Levers:
         }
 
     def waits(self, connection: int) -> dict[str, Any]:
-        """How long calls of a connection waited: for data buffers, for the send queue."""
+        """How long calls of a connection took, waited for data buffers and for the send queue, and
+        were in the store, and of that until it began with them.
+        """
         statistics = self._connection(connection).statistics()
-        return {name: _histogram(statistics[name]) for name in ("buffer_waits", "send_waits")}
+        return {name: _histogram(statistics[name]) for name in _TIMES}
 
     def set_credits(self, connection: int, credits: int) -> dict[str, Any]:  # noqa: A002
         """How many calls the connection's peer may have under way; it follows its next replies."""
@@ -133,6 +141,28 @@ class Levers:
         self._service.server.sessions.refuse = lambda: refuse
         return {"refuse": refuse}
 
+    def spread(self, connection: int) -> dict[str, Any]:
+        """Asks a connection's client to open another one, for new sessions."""
+        self._service.guidance.spread(connection)
+        return self.guidance(connection)
+
+    def migrate(self, connection: int, bytes: int, credits: int) -> dict[str, Any]:  # noqa: A002
+        """Asks it to move all sessions to another one, with so much memory and so many credits."""
+        guidance = self._service.guidance
+        guidance.migrate(connection, mapped_bytes=_positive(bytes), credits=_positive(credits))
+        return self.guidance(connection)
+
+    def guidance(self, connection: int) -> dict[str, Any]:
+        """Whether a connection's client asks what is wanted of it, and what became of the last
+        wish.
+        """
+        guidance = self._service.guidance
+        state = guidance.state(connection)
+        return {
+            "follows": guidance.follows(connection),
+            "state": None if state is None else state.as_json(),
+        }
+
     def cut(self, connection: int) -> None:
         """Ends a connection; its sessions may go on by another one."""
         for server in self._service.tcp:
@@ -163,27 +193,35 @@ class Levers:
 
 def _positive(value: int) -> int:
     if not isinstance(value, int) or value <= 0:
-        raise ValueError("bytes are a positive number")
+        raise ValueError(f"{value!r} is no positive number")
     return value
 
 
 def _facts(connection: RdmaConnection) -> dict[str, Any]:
     memory, statistics = connection.memory, connection.statistics()
-    waits = {name: _summary(statistics.pop(name)) for name in ("buffer_waits", "send_waits")}
+    times = {name: _summary(statistics.pop(name)) for name in _TIMES}
     pool = memory.data_pool.stats
+    server_qpn, client_qpn = connection.qpns
     return {
         "kind": connection.kind,
         "number": connection.number,
         "peer": connection.peer,
+        "server": connection.server,
+        "server_qpn": server_qpn,
+        "client_qpn": client_qpn,
         "window": memory.window.size,
         "mapped": memory.window.linked,
+        "first_bytes": memory.first_bytes,
+        "room": memory.room,
         "buffer_bytes": memory.data_pool.buffer_size,
         "buffers": pool.buffers,
         "buffers_wanted": memory.buffers,
         "buffers_taken": pool.taken,
         "buffers_waited_for": pool.waiting,
+        "credits_asked": statistics.pop("asked"),
+        "credits_max": connection.credits_max,
         **statistics,
-        **waits,
+        **times,
     }
 
 

@@ -13,6 +13,8 @@ from livedma._native.accelerator import Accelerator
 from livedma.errors import LivedmaError
 from livedma.nfs.config import Config
 from livedma.nfs.control import ControlServer
+from livedma.nfs.guidance import Guidance
+from livedma.nfs.guided_program import GuidedProgram
 from livedma.nfs.levers import Levers
 from livedma.nfs.persist import Persist, default_directory
 from livedma.nfs.program import NfsProgram
@@ -57,9 +59,11 @@ class NfsService:
         self.started_s = time.time()
         self.tcp: list[TcpServer] = []
         self.rdma: list[RdmaServer] = []
+        self.control: ControlServer | None = None
         with ExitStack() as stack:
             self.server = self._make_server(stack)
-            self._program = NfsProgram(self.server)
+            self.guidance = Guidance(self)
+            self._program = GuidedProgram(NfsProgram(self.server), self.guidance)
             self.server.start()
             stack.callback(self.server.stop)
             if wishes.tcp_port is not None:
@@ -69,8 +73,8 @@ class NfsService:
                 for address in wishes.addresses or addresses():
                     self.rdma.append(self._listen_rdma(stack, address))
             if wishes.control is not None:
-                control = ControlServer(wishes.control, Levers(self).methods())
-                stack.callback(control.close)
+                self.control = ControlServer(wishes.control, Levers(self).methods())
+                stack.callback(self.control.close)
             self._stack = stack.pop_all()
 
     def _make_server(self, stack: ExitStack) -> Server:
@@ -88,6 +92,7 @@ class NfsService:
         )
         stack.callback(self.accelerator.close)
         self.accelerator.store_delay_s = config.store_delay_s
+        self.accelerator.store_width = config.store_width
         return Server(store, persist, config, accelerator=self.accelerator)
 
     def _listen_tcp(self, address: str) -> TcpServer:
@@ -109,6 +114,7 @@ class NfsService:
             )
         )
         rdma.set_native_program(self.accelerator.capsule)
+        rdma.expect = self.guidance.expect
         return rdma
 
     def close(self) -> None:

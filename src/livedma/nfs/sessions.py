@@ -75,7 +75,9 @@ class SessionFacts:
 
 
 class Session:
-    """One session. `connections`: those that are bound to it, by number."""
+    """One session. `connections`: those that are bound to it, by number. slots_asked: by the
+    client; it may have got fewer.
+    """
 
     def __init__(
         self,
@@ -88,8 +90,11 @@ class Session:
         self.client = client
         self.fore = fore
         self.back = back
+        self.slots_asked = asked.fore.requests
         self.back_channel = BackChannel(self.id, asked.minor, asked.security)
+        self.slots_asked = asked.fore.requests  #: what the client wanted, and may not have got
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
+        self.slots_asked = asked.fore.requests  # by the client, who may have got fewer
         self.slots.request_max = fore.request_bytes
         self.slots.response_max = fore.response_bytes
         self.connections: dict[int, Connection] = {}

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -23,6 +23,7 @@ from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
 from livedma.rpc.pool_keeper import PoolKeeper
 from livedma.rpc.rdma_memory import ConnectionMemory
 from livedma.rpc.rdma_private import Inline, PrivateData, agree
+from livedma.rpc.rdma_terms import Expected, Terms
 from livedma.rpc.service import Network, Program, is_allowed
 
 __all__ = ["Options", "RdmaConnection", "RdmaServer"]
@@ -72,6 +73,12 @@ class Options:
         return _ring(self.credits_max)
 
     @property
+    def terms(self) -> Terms:
+        """What a connection gets, unless it was asked for."""
+        mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
+        return Terms(self.window_bytes, mapped_bytes, self.credits)
+
+    @property
     def completions(self) -> int:
         """That one connection may have at a time."""
         return self.max_send + self.max_recv
@@ -86,9 +93,10 @@ class RdmaConnection:
 
     kind: Literal["rdma"] = "rdma"
 
-    def __init__(self, server: RdmaServer, request: cm.Request) -> None:
+    def __init__(self, server: RdmaServer, request: cm.Request, terms: Terms) -> None:
         """Makes all it needs; NoRoomError and its like if that cannot be had."""
-        options = server.options
+        self.options = options = server.options
+        self.terms = terms
         self.number = next(_numbers)
         self.peer = request.peer
         self._own = PrivateData(
@@ -104,12 +112,11 @@ class RdmaConnection:
         self._pd = server.device.protection_domain()
         self.memory = ConnectionMemory(
             self._pd,
-            window_bytes=options.window_bytes,
-            mapped_bytes=_mapped_bytes(options),
+            window_bytes=terms.window_bytes,
+            mapped_bytes=terms.mapped_bytes,
             inline_bytes=options.inline_bytes,
             buffer_bytes=options.buffer_bytes,
-            credits_begin=options.credits,
-            credits_max=options.credits_max,
+            credits_begin=terms.credits,
         )
 
     def accept(self, request: cm.Request) -> None:
@@ -141,7 +148,7 @@ class RdmaConnection:
             self.memory.receive_pool,
             self.memory.data_pool,
             number=self.number,
-            credits=options.credits,
+            credits=self.terms.credits,
             credits_max=options.credits_max,
             completions=options.completions,
             send_inline=self.inline.send_bytes,
@@ -175,8 +182,37 @@ class RdmaConnection:
             raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
         endpoint = self.endpoint
         if endpoint is not None:
-            self.memory.make_ready_for(value)
-            endpoint.credits = value
+            if value > endpoint.credits:
+                self.memory.make_ready_for(value)
+                endpoint.credits = value
+            else:
+                endpoint.credits = value
+                self.memory.make_ready_for(value)
+
+    @property
+    def credits_max(self) -> int:
+        """What credits may be raised to."""
+        return self._server.options.credits_max
+
+    @property
+    def server(self) -> str:
+        """The address at which it came."""
+        return self._server.device.address
+
+    @property
+    def qpns(self) -> tuple[int, int]:
+        """Numbers of its queue pairs: the server's, the peer's; 0 as long as it is not there."""
+        endpoint, connection = self.endpoint, self._cm
+        return (
+            0 if endpoint is None else endpoint.qp.number,
+            0 if connection is None else connection.remote_qpn,
+        )
+
+    def moved(self, read_bytes: int, written_bytes: int) -> None:
+        """A call that Python answers has read or written so much of files."""
+        endpoint = self.endpoint
+        if endpoint is not None:
+            endpoint.moved(read_bytes, written_bytes)
 
     def statistics(self) -> dict[str, Any]:
         """What the endpoint counts: credits, calls, bytes, errors by kind; waits are (count, sum,
@@ -235,6 +271,10 @@ class RdmaServer:
         self.port = port
         self.options = options or Options()
         self.refused = 0  # connections for which there was no memory, or no place
+        #: who is expected from an address; everybody else gets what `options` say
+        self.expect: Callable[[str], Expected | None] = lambda _: None
+        #: a connection with so much memory is made in it; BudgetError: there is none for it
+        self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
         self._allow = tuple(allow)
         self._lock = threading.Condition()
@@ -302,32 +342,46 @@ class RdmaServer:
                 request.reject()
 
     def _accept(self, request: cm.Request) -> None:
+        expected = None
         try:
-            connection = self._admit(request)
-        except (NotAllowedError, *_NO_MEMORY):
+            if not is_allowed(request.peer, self._allow):
+                raise NotAllowedError(f"{request.peer} may not connect")
+            expected = self.expect(request.peer)
+            connection = self._admit(request, expected)
+        except (NotAllowedError, ValueError, *_NO_MEMORY) as error:
             self.refused += 1
+            if expected is not None:
+                expected.refused(str(error) or "there is no memory")
             request.reject()
             return
+        if expected is not None:  # before its peer can say so
+            expected.came(connection)
+        why = ""
         try:
             connection.accept(request)
-        except (LivedmaError, OSError, ValueError, TimeoutError):
+        except (LivedmaError, OSError, ValueError, TimeoutError) as error:
             connection.close()  # the peer has not confirmed, or is gone
+            why = str(error) or "it was not confirmed"
         except BaseException:
             connection.close()
+            why = "it failed"
             _report()
+        if expected is not None and why:
+            expected.refused(why)
         if connection.endpoint is None:
             self._finish(connection)
         if self._is_closing:
             connection.close()
         self._finish(connection)
 
-    def _admit(self, request: cm.Request) -> RdmaConnection:
-        if not is_allowed(request.peer, self._allow):
-            raise NotAllowedError(f"{request.peer} may not connect")
+    def _admit(self, request: cm.Request, expected: Expected | None) -> RdmaConnection:
         self._make_room()
-        connection = RdmaConnection(self, request)
-        with self._lock:
-            self._connections[connection.number] = connection
+        terms = None if expected is None else expected.terms
+        terms = terms or self.options.terms
+        with self.admitting(terms.mapped_bytes):
+            connection = RdmaConnection(self, request, terms)
+            with self._lock:
+                self._connections[connection.number] = connection
         self._keeper.add(connection.memory.receive_pool)
         self._keeper.add(connection.memory.data_pool)
         return connection
@@ -405,12 +459,6 @@ class RdmaServer:
 def _ring(least: int) -> int:
     """Rings have as many places as a power of two."""
     return 1 << (least - 1).bit_length()
-
-
-def _mapped_bytes(options: Options) -> int:
-    if options.mapped_bytes is not None:
-        return options.mapped_bytes
-    return options.window_bytes // 4
 
 
 def _thread(name: str, target: Callable[[], None]) -> threading.Thread:

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-__all__ = ["CallingConnection", "Connection", "Data", "Network", "Part", "Program", "is_allowed"]
+__all__ = [
+    "CallingConnection",
+    "Connection",
+    "CountingConnection",
+    "Data",
+    "Network",
+    "Part",
+    "Program",
+    "is_allowed",
+]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -59,6 +68,14 @@ class CallingConnection(Connection, Protocol):
 
     def call(self, message: bytes) -> bool:
         """Sends a whole RPC call, without waiting. False: the peer cannot be reached by this."""
+
+
+@runtime_checkable
+class CountingConnection(Connection, Protocol):
+    """One that keeps account of what calls by it have moved."""
+
+    def moved(self, read_bytes: int, written_bytes: int) -> None:
+        """A call that is being answered has read or written so much of files."""
 
 
 class Program(Protocol):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 __all__ = ["Company"]
 
-_IDLE = (3, 4)  # idle and waiting for disks, of the times in /proc/stat
+# Of the times in /proc/stat: idle, waiting for disks, and interrupts, which are no process's: most
+# are our own packets.
+_NOBODYS = (3, 4, 5, 6)
 _GUEST = 8  # counted among the others already
 
 
@@ -28,7 +30,7 @@ class Company:
 def _busy_s() -> float:
     first = Path("/proc/stat").read_text().partition("\n")[0]
     ticks = [int(word) for word in first.split()[1:]]
-    busy = sum(count for place, count in enumerate(ticks[:_GUEST]) if place not in _IDLE)
+    busy = sum(count for place, count in enumerate(ticks[:_GUEST]) if place not in _NOBODYS)
     return busy / os.sysconf("SC_CLK_TCK")
 
 

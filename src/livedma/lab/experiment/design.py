@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from livedma.errors import LivedmaError
 from livedma.lab.experiment.quantities import UNITS, Value, quantity
@@ -15,14 +15,24 @@ from livedma.lab.experiment.quantities import UNITS, Value, quantity
 if TYPE_CHECKING:
     from livedma.lab.experiment.runs import Runs
 
-__all__ = ["Column", "Experiment", "Form", "LeftOut", "Measures", "Panel", "Point", "grid"]
+__all__ = [
+    "Column",
+    "Experiment",
+    "Form",
+    "LeftOut",
+    "Measures",
+    "Panel",
+    "Point",
+    "Section",
+    "grid",
+]
 
 Form = Literal["quick", "full"]
 Point = Mapping[str, Value]  #: a level of every factor
 Measures = Mapping[str, Value]
 
 
-_PLAIN = ("", "count", "ratio", "share")
+_PLAIN = ("", "count", "ratio", "share", "lines")
 
 
 class LeftOut(LivedmaError):
@@ -40,7 +50,7 @@ class Column:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ValueError(f"{self.name}: {self.unit!r} is no unit")
-        if self.unit not in _PLAIN and not self.name.endswith(f"_{self.unit}"):
+        if self.unit not in _PLAIN and not f"_{self.name}".endswith(f"_{self.unit}"):
             raise ValueError(f"{self.name}: the name has to end in _{self.unit}")
 
     def text(self, value: Value) -> str:
@@ -60,21 +70,40 @@ class Panel:
     is_log: bool = True  #: the measure's axis; a factor that is a number always has a log axis
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of the page that only this experiment has: words, a small table, lines of a log."""
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    head: Sequence[str] = ()
+    body: Sequence[Sequence[str]] = ()
+    log: Sequence[str] = ()
+
+
 class Experiment(ABC):
     """A question, and how it is answered. `run` has a process of its own for every point."""
 
     name: ClassVar[str]
     question: ClassVar[str]  #: one sentence
     factors: ClassVar[tuple[Column, ...]]
+    within: ClassVar[tuple[str, ...]] = ()  #: factors whose levels a run goes through by itself
     measures: ClassVar[tuple[Column, ...]]
+    brief: ClassVar[tuple[str, ...] | None] = None  #: measures for a terminal; None: all; (): none
     method: ClassVar[tuple[str, ...]]  #: paragraphs: what is done at a point, and what counts
+    limits: ClassVar[tuple[str, ...]] = ()  #: paragraphs: what the figures do not show
     point_limit_s: ClassVar[float] = 60.0
+    repeats: int | None = None  #: instead of those of the form
 
     @abstractmethod
     def points(self, form: Form) -> list[Point]: ...
 
     def repetitions(self, form: Form) -> int:
-        return 4 if form == "quick" else 7
+        return self.repeats or (4 if form == "quick" else 7)
+
+    def takes_part(self, point: Point, turn: int, form: Form) -> bool:
+        """Whether the point is measured in that turn: points beside the question need fewer."""
+        return True
 
     def around(self, form: Form) -> AbstractContextManager[None]:
         """What has to be so while points are measured; undone at the end, however it ends."""
@@ -84,12 +113,31 @@ class Experiment(ABC):
     def run(self, point: Point) -> Measures:
         """Raises LeftOut if this machine cannot do it."""
 
+    def rows(self, point: Point) -> list[tuple[Point, Measures]]:
+        """What one run gives: a row, or one for each level of the factors in `within`."""
+        return [({}, self.run(point))]
+
     @abstractmethod
     def answer(self, runs: Runs) -> list[str]:
         """The findings, as sentences; the first answers the question."""
 
     @abstractmethod
     def panels(self, runs: Runs) -> Sequence[Panel]: ...
+
+    def setup(self, form: Form) -> Mapping[str, str]:
+        """What was built to measure it, by name."""
+        return {}
+
+    def sections(self, runs: Runs) -> Sequence[Section]:
+        return ()
+
+    def files(self, runs: Runs) -> Mapping[str, list[dict[str, Any]]]:
+        """Rows for programs, by the name of a JSON file, beside the Parquet file that has all."""
+        return {}
+
+    def options(self) -> str:
+        """Of the command line, that make it what it is."""
+        return "" if self.repeats is None else f" --repeats {self.repeats}"
 
     def column(self, name: str) -> Column:
         return next(c for c in (*self.factors, *self.measures) if c.name == name)

@@ -8,11 +8,12 @@ import string
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from livedma.lab.experiment.design import Experiment
+from livedma.lab.experiment.design import Experiment, Section
 from livedma.lab.experiment.plots import INK, PALETTE
 from livedma.lab.experiment.report import Report
 from livedma.lab.experiment.runs import Runs
 from livedma.lab.experiment.summary import columns_of, lines_of
+from livedma.lab.experiment.wording import confidence
 
 __all__ = ["render"]
 
@@ -39,7 +40,11 @@ def render(report: Report, plots: Mapping[str, str]) -> str:
         question=escape(experiment.question),
         answer=f"<p>{escape(first)}</p>\n{_list(others)}",
         left_out=f"<h2>What to know about the data</h2>\n{_list(problems)}" if problems else "",
+        sections="\n".join(_section(one) for one in experiment.sections(report.runs)),
+        limits=_titled("What it does not show", _paragraphs(experiment.limits)),
+        setup=_titled("Set-up", _definitions(experiment.setup(report.form))),
         repetitions=report.repetitions,
+        confidence=confidence(report.repetitions),
         plots="\n".join(_figure(name, svg) for name, svg in plots.items()),
         table=_table(experiment, report.runs),
         method=_paragraphs(
@@ -52,8 +57,38 @@ def render(report: Report, plots: Mapping[str, str]) -> str:
         ),
         host=_definitions(report.host),
         again=f"<p><code>{escape(report.command)}</code></p>\n<p>The data of every run are in "
-        f"<code>{escape(experiment.name)}.parquet</code>, beside this page.</p>",
+        f"<code>{escape(experiment.name)}.parquet</code>, beside this page"
+        f"{_also(experiment.files(report.runs))}.</p>",
     )
+
+
+def _also(names: Iterable[str]) -> str:
+    return "".join(f"; rows for programs in <code>{escape(name)}</code>" for name in names)
+
+
+def _titled(title: str, html: str) -> str:
+    """Nothing where there is nothing to say."""
+    return f"<h2>{escape(title)}</h2>\n{html}" if html else ""
+
+
+def _words(tag: str, texts: Iterable[str]) -> str:
+    cells = (f'<{tag} class="word">{escape(text)}</{tag}>' for text in texts)
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _section(section: Section) -> str:
+    parts = [_paragraphs(section.paragraphs)]
+    if section.body:
+        head = _words("th", section.head)
+        body = "\n".join(_words("td", line) for line in section.body)
+        parts.append(
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section.title)}">'
+            f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+        )
+    if section.log:
+        text = escape("\n".join(section.log))
+        parts.append(f'<pre class="scroll" tabindex="0">{text}</pre>')
+    return _titled(section.title, "\n".join(part for part in parts if part))
 
 
 def _paragraphs(texts: Iterable[str]) -> str:
@@ -67,7 +102,7 @@ def _list(texts: Iterable[str]) -> str:
 
 def _definitions(pairs: Mapping[str, str]) -> str:
     rows = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs.items())
-    return "<dl>\n{}\n</dl>".format("\n".join(rows))
+    return "<dl>\n{}\n</dl>".format("\n".join(rows)) if pairs else ""
 
 
 def _table(experiment: Experiment, runs: Runs) -> str:
@@ -89,7 +124,7 @@ def _table(experiment: Experiment, runs: Runs) -> str:
                 for cell in line
             ),
         )
-        for line in lines_of(experiment, runs)
+        for line in lines_of(experiment, runs, columns)
     )
     return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 

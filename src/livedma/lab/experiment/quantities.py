@@ -7,19 +7,24 @@ __all__ = ["UNITS", "Value", "quantity", "times"]
 Value = int | float | str | bool | None
 
 #: What a column may hold; its name ends so, unless it is a plain number or a word ("").
-UNITS = ("", "count", "ns", "bytes", "bytes_per_s", "ratio", "share")
+UNITS = ("", "count", "ns", "us", "s", "bytes", "bytes_per_s", "per_s", "ratio", "share", "lines")
 
 _SCALES = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
+    "us": ((1e6, "s"), (1e3, "ms"), (1, "us")),
+    "s": ((1, "s"),),
     "bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")),
     "bytes_per_s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "B/s")),
+    "per_s": ((1, "/s"),),
 }
 
 
 def quantity(value: Value, unit: str) -> str:
-    """`1.5 ms`, `64 KiB`, `1,024`; a dash for what was not measured."""
+    """`1.5 ms`, `64 KiB`, `1,024`; a dash for what was not measured. Lines: how many."""
     if value is None:
         return "-"
+    if unit == "lines":
+        return str(len(str(value).splitlines()))
     if isinstance(value, str | bool):
         return str(value)
     if unit == "ratio":

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from livedma.lab.experiment.design import Experiment
+from livedma.lab.experiment.diagnosis import Diagnoses
 from livedma.lab.experiment.pages import Pages
 from livedma.lab.experiment.paging import Paging
 from livedma.lab.experiment.pool import Pools
+from livedma.lab.experiment.ramp import Ramp
+from livedma.lab.experiment.step import Steps
+from livedma.lab.experiment.tide import Tides
 
 __all__ = ["EXPERIMENTS", "by_name"]
 
-EXPERIMENTS: tuple[Experiment, ...] = (Pools(), Paging(), Pages())
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Pools(),
+    Paging(),
+    Pages(),
+    Ramp(),
+    Diagnoses(),
+    Tides(),
+    Steps(),
+)
 
 
 def by_name(name: str) -> Experiment:

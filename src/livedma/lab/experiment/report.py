@@ -34,7 +34,8 @@ class Report:
     @property
     def command(self) -> str:
         full = " --full" if self.form == "full" else ""
-        return f"livedma experiment {self.experiment.name}{full} --seed {self.seed} --out DIR"
+        options = f"{full}{self.experiment.options()}"
+        return f"livedma experiment {self.experiment.name}{options} --seed {self.seed} --out DIR"
 
     @property
     def problems(self) -> list[str]:

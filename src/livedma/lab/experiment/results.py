@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def write(report: Report, directory: Path) -> list[Path]:
     try:
         files.append(directory / f"{name}.parquet")
         data.save(files[-1], report.experiment, report.runs, about(report))
+        for file, records in report.experiment.files(report.runs).items():
+            files.append(directory / file)
+            files[-1].write_text(json.dumps(records, indent=1))
         for panel in report.experiment.panels(report.runs):
             svg, png = draw(report.experiment, panel, report.runs)
             plots[panel.name] = svg

@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 from livedma.errors import LivedmaError
 from livedma.lab.experiment.company import Company
@@ -44,49 +46,70 @@ def _measure(
     experiment: Experiment, form: Form, progress: Progress, seed: int
 ) -> tuple[Runs, float]:
     points = experiment.points(form)
-    turns = experiment.repetitions(form)
-    total, started_s = len(points) * turns, time.monotonic()
+    turns = [
+        [index for index, point in enumerate(points) if experiment.takes_part(point, turn, form)]
+        for turn in range(experiment.repetitions(form))
+    ]
+    total, started_s = sum(map(len, turns)), time.monotonic()
     shuffle = random.Random(seed).shuffle
-    rows: dict[tuple[int, int], Row] = {}
+    rows: dict[tuple[int, int], list[Row]] = {}
     hopeless: dict[int, str] = {}
     spare = total // 4
-    for turn in range(turns):
-        order = list(range(len(points)))
+    for turn, order in enumerate(turns):
         shuffle(order)
         for index in order:
             done = len(rows)
             left_s = (time.monotonic() - started_s) / done * (total - done) if done else None
             progress(done, total, left_s, points[index])
             if index in hopeless:
-                row = Row(points[index], turn, done, {}, hopeless[index], is_left_out=True)
+                found = _without_figures(
+                    experiment, points[index], turn, done, hopeless[index], is_left_out=True
+                )
             else:
-                row = _one(experiment, points[index], turn, done)
+                found = _one(experiment, points[index], turn, done)
                 for _ in range(min(_TRIES - 1, spare)):
-                    if (row.others_share or 0.0) < _MUCH_COMPANY:
+                    if _company(found) < _MUCH_COMPANY:
                         break
                     spare -= 1
-                    row = _less_disturbed(row, _one(experiment, points[index], turn, done))
-                if row.is_left_out:
-                    hopeless[index] = row.problem
-            rows[index, turn] = row
-    return Runs([rows[key] for key in sorted(rows)]), time.monotonic() - started_s
+                    found = _less_disturbed(found, _one(experiment, points[index], turn, done))
+                if found[0].is_left_out:
+                    hopeless[index] = found[0].problem
+            rows[index, turn] = found
+    in_order = [row for key in sorted(rows) for row in rows[key]]
+    return Runs(in_order), time.monotonic() - started_s
 
 
-def _less_disturbed(row: Row, again: Row) -> Row:
-    if again.others_share is None or row.others_share is None:
-        return row
-    return min(row, again, key=lambda each: each.others_share or 0.0)
+def _company(rows: list[Row]) -> float:
+    return rows[0].others_share or 0.0
 
 
-def _one(experiment: Experiment, point: Point, turn: int, order: int) -> Row:
+def _less_disturbed(rows: list[Row], again: list[Row]) -> list[Row]:
+    if rows[0].others_share is None or again[0].others_share is None:
+        return rows
+    return min(rows, again, key=_company)
+
+
+def _one(experiment: Experiment, point: Point, turn: int, order: int) -> list[Row]:
+    """The rows of one run; there is at least one."""
     kind, found, others_share = _in_fresh_process(experiment, point)
-    if kind == _MEASURED:
-        assert isinstance(found, dict)
-        return Row(point, turn, order, found, others_share=others_share)
-    return Row(point, turn, order, {}, str(found), is_left_out=kind == _LEFT_OUT)
+    if kind == _MEASURED and isinstance(found, list):
+        return [
+            Row({**point, **levels}, turn, order, measures, others_share=others_share)
+            for levels, measures in found
+        ]
+    return _without_figures(
+        experiment, point, turn, order, str(found), is_left_out=kind == _LEFT_OUT
+    )
 
 
-_Result = tuple[int, Measures | str, float | None]
+def _without_figures(
+    experiment: Experiment, point: Point, turn: int, order: int, why: str, *, is_left_out: bool
+) -> list[Row]:
+    full = {factor.name: point.get(factor.name) for factor in experiment.factors}
+    return [Row(full, turn, order, {}, why, is_left_out=is_left_out)]
+
+
+_Result = tuple[int, list[tuple[Point, Measures]] | str, float | None]
 
 
 def _in_fresh_process(experiment: Experiment, point: Point) -> _Result:
@@ -109,16 +132,20 @@ def _in_fresh_process(experiment: Experiment, point: Point) -> _Result:
         process.join(_END_S)
         return found
     finally:
-        _end(process.pid)
+        _end(process)
         process.join()
         process.close()
         ours.close()
 
 
-def _end(pid: int | None) -> None:
-    """Whatever is left of the process, and of those that it started."""
+def _end(process: BaseProcess) -> None:
+    """Whatever is left of the process, once it could clean up, and of those that it started."""
+    pid = process.pid
     if pid is None:
         return
+    if process.is_alive():
+        process.terminate()
+        process.join(_END_S)
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -129,9 +156,11 @@ def _end(pid: int | None) -> None:
 def _run(experiment: Experiment, point: Point, pipe: Connection) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked for it ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of all that has to be undone
     company = Company()
     try:
-        result: _Result = _MEASURED, dict(experiment.run(point)), company.share()
+        found = [(dict(levels), dict(measures)) for levels, measures in experiment.rows(point)]
+        result: _Result = _MEASURED, list(found), company.share()
     except LeftOut as reason:
         result = _LEFT_OUT, str(reason), None
     except (LivedmaError, OSError, MemoryError) as error:

@@ -23,9 +23,8 @@ def columns_of(experiment: Experiment, runs: Runs) -> list[Column]:
     return [*experiment.factors, *(m for m in experiment.measures if m.name in measured)]
 
 
-def lines_of(experiment: Experiment, runs: Runs) -> Iterator[list[Cell]]:
-    """A cell for each of columns_of; points of which nothing was measured have no line."""
-    columns = columns_of(experiment, runs)
+def lines_of(experiment: Experiment, runs: Runs, columns: Sequence[Column]) -> Iterator[list[Cell]]:
+    """A cell for each column; points of which nothing was measured have no line."""
     factors = {factor.name for factor in experiment.factors}
     for point in runs.points():
         here = runs.where(**point)
@@ -41,6 +40,9 @@ def _cell(runs: Runs, column: Column) -> Cell:
     if not column.unit:
         words = dict.fromkeys(str(row.measures.get(column.name, "-")) for row in runs)
         return Cell(" / ".join(words))
+    if column.unit == "lines":
+        counts = [column.text(row.measures.get(column.name) or "") for row in runs]
+        return Cell(" / ".join(dict.fromkeys(counts)))
     spread = runs.spread(column.name)
     if spread is None:
         return Cell("-")
@@ -49,9 +51,18 @@ def _cell(runs: Runs, column: Column) -> Cell:
 
 
 def as_text(experiment: Experiment, runs: Runs) -> str:
-    columns = columns_of(experiment, runs)
+    """For a terminal; empty where there are too many lines for one."""
+    brief = experiment.brief
+    if brief == ():
+        return ""
+    names = {factor.name for factor in experiment.factors}
+    columns = [
+        column
+        for column in columns_of(experiment, runs)
+        if brief is None or column.name in names or column.name in brief
+    ]
     heads = [column.label.split(" ") for column in columns]
-    body = [[cell.text for cell in line] for line in lines_of(experiment, runs)]
+    body = [[cell.text for cell in line] for line in lines_of(experiment, runs, columns)]
     widths = [
         max(len(text) for text in (*head, *(line[i] for line in body)))
         for i, head in enumerate(heads)

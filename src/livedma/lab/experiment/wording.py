@@ -5,7 +5,7 @@ from __future__ import annotations
 from livedma.lab.experiment.quantities import times
 from livedma.lab.experiment.runs import Spread
 
-__all__ = ["ALIKE", "is_clear", "relation"]
+__all__ = ["ALIKE", "confidence", "is_clear", "relation"]
 
 ALIKE = 0.05  #: what differs by less is alike
 
@@ -27,3 +27,15 @@ def relation(ratio: Spread | None, more: str = "more", less: str = "less") -> st
     word = more if ratio.median > 1 else less
     factor = ratio.median if ratio.median > 1 else 1 / ratio.median
     return f"{times(factor)} {word}"
+
+
+def confidence(runs: int) -> str:
+    """What the range of so many independent runs says about the true median, whatever their
+    distribution: it misses only if all are on one side of it."""
+    if runs < 3:
+        return "So few runs say nothing about what others would give."
+    share = 1 - 2.0 ** (1 - runs)
+    return (
+        f"Whatever the distribution, the true median is within that range with {share:.1%} "
+        "confidence, if runs do not influence each other."
+    )

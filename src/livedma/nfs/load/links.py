@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import socket
+from dataclasses import dataclass, field
 from typing import Literal
 
 from livedma._native.caller import memory_bytes, receives
@@ -21,6 +22,7 @@ from livedma.rpc.xdr import WORD_BYTES
 __all__ = ["Calls", "LinkTransport", "RdmaLinks", "TcpLinks"]
 
 _CONNECT_S = 10.0
+_MORE_LINKS = 7  # at a time, beside those that are there from the start
 _HEADERS_MOST = 120  # of RPC-over-RDMA, in front of a call
 _WHY = {
     errno.EPROTO: "the server broke the rules of the transport",
@@ -113,6 +115,22 @@ class LinkTransport:
         """The connection is the load's."""
 
 
+@dataclass(slots=True)
+class _RdmaLink:
+    """What a connection over RDMA has here."""
+
+    number: int = -1
+    connection: cm.Connection | None = None
+    regions: list[MemoryRegion] = field(default_factory=list)
+    inline_bytes: int = 0
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        for region in self.regions:
+            region.close()
+
+
 class RdmaLinks:
     """Connections over RDMA, with one completion queue for all."""
 
@@ -121,11 +139,9 @@ class RdmaLinks:
         self._device, self._plan = device, plan
         self._pd: ProtectionDomain = device.protection_domain()
         self._cq: CompletionQueue = device.completion_queue(
-            plan.connections * (3 * calls + receives(calls))
+            (plan.connections + _MORE_LINKS) * (3 * calls + receives(calls))
         )
-        self._connections: list[cm.Connection] = []
-        self._regions: list[MemoryRegion] = []
-        self._link = 0
+        self._links: dict[int, _RdmaLink] = {}
         self.load = Load(
             device,
             self._cq,
@@ -137,21 +153,34 @@ class RdmaLinks:
             interval_ns=plan.interval_ns,
             spin=spin,
         )
-        self.inline_bytes: list[int] = []
 
-    async def open(self, address: str, port: int) -> None:
-        """One more connection."""
+    async def open(self, address: str, port: int) -> int:
+        """One more connection: its number. ConnectionLost: it cannot be had."""
+        if len(self._links) >= self._plan.connections + _MORE_LINKS:
+            raise ConnectionLost(f"{len(self._links)} connections are enough")
+        link = _RdmaLink()
+        try:
+            await self._connect(link, address, port)
+        except BaseException:
+            if link.number >= 0:
+                self.load.close_link(link.number)
+            link.close()
+            raise
+        self._links[link.number] = link
+        return link.number
+
+    async def _connect(self, link: _RdmaLink, address: str, port: int) -> None:
         said, calls = PrivateData(INLINE_BYTES, INLINE_BYTES), self._plan.calls
         try:
             async with asyncio.timeout(_CONNECT_S):
-                connection = await cm.connect_async(
+                link.connection = await cm.connect_async(
                     self._device,
                     address,
                     port,
                     private_data=said.encode(),
                     pd=self._pd,
                     cq=self._cq,
-                    prepare=self._prepare,
+                    prepare=lambda qp: self._prepare(link, qp),
                     max_send=2 * calls,
                     max_recv=receives(calls),
                     max_send_sge=1,
@@ -161,16 +190,15 @@ class RdmaLinks:
             raise ConnectionLost(f"{address} did not answer in {_CONNECT_S:g} s") from None
         except cm.ConnectError as error:
             raise ConnectionLost(str(error)) from None
-        self._connections.append(connection)
-        inline = agree(said, PrivateData.decode(connection.private_data))
-        self.load.limit(self._link, inline.send_bytes)
-        self.inline_bytes.append(inline.send_bytes)
+        inline = agree(said, PrivateData.decode(link.connection.private_data))
+        self.load.limit(link.number, inline.send_bytes)
+        link.inline_bytes = inline.send_bytes
 
-    def _prepare(self, qp: QueuePair) -> None:
-        calls = self._plan.calls
-        messages = self._memory(memory_bytes(calls, INLINE_BYTES, INLINE_BYTES))
-        data = self._memory(calls * buffer_bytes(self._plan.size), "remote_read", "remote_write")
-        self._link = self.load.add_rdma(
+    def _prepare(self, link: _RdmaLink, qp: QueuePair) -> None:
+        calls, data_bytes = self._plan.calls, self._plan.calls * buffer_bytes(self._plan.size)
+        messages = self._memory(link, memory_bytes(calls, INLINE_BYTES, INLINE_BYTES))
+        data = self._memory(link, data_bytes, "remote_read", "remote_write")
+        link.number = self.load.add_rdma(
             qp,
             messages,
             data,
@@ -179,23 +207,31 @@ class RdmaLinks:
             receive_bytes=INLINE_BYTES,
         )
 
-    def _memory(self, size: int, *access: str) -> tuple[int, int, memoryview]:
+    def _memory(self, link: _RdmaLink, size: int, *access: str) -> tuple[int, int, memoryview]:
         buffer = mmap.mmap(-1, size)
         region = self._pd.register(buffer, *access)
-        self._regions.append(region)
+        link.regions.append(region)
         return region.key, region.va, memoryview(buffer)
 
     def transport(self, calls: Calls, link: int) -> LinkTransport:
-        most = self.inline_bytes[link] - _HEADERS_MOST
+        most = self._links[link].inline_bytes - _HEADERS_MOST
         return LinkTransport(self.load, calls, link, "rdma", most)
+
+    def close_link(self, link: int) -> bool:
+        """Ends a connection that nobody needs any more; False: somebody does."""
+        if not self.load.close_link(link):
+            return False
+        self._links.pop(link).close()
+        return True
 
     def close(self) -> None:
         self.load.end()
-        for connection in self._connections:
-            connection.close()
+        for link in self._links.values():
+            if link.connection is not None:
+                link.connection.close()
         self.load.close()
-        for region in self._regions:
-            region.close()
+        for link in self._links.values():
+            link.close()
         self._cq.close()
 
 
@@ -205,7 +241,7 @@ class TcpLinks:
     _MOST = 65536  # of a call of Python's
 
     def __init__(self, plan: Plan) -> None:
-        self._sockets: list[socket.socket] = []
+        self._sockets: dict[int, socket.socket] = {}
         self.load = Load(
             size=plan.size,
             depth=plan.depth,
@@ -215,8 +251,8 @@ class TcpLinks:
             interval_ns=plan.interval_ns,
         )
 
-    async def open(self, address: str, port: int) -> None:
-        """One more connection."""
+    async def open(self, address: str, port: int) -> int:
+        """One more connection: its number. ConnectionLost: it cannot be had."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         plug = socket.socket(family, socket.SOCK_STREAM)
         plug.setblocking(False)
@@ -231,13 +267,21 @@ class TcpLinks:
             plug.close()
             why = os.strerror(error.errno) if error.errno else str(error)
             raise ConnectionLost(f"{address} port {port}: {why}") from None
-        self._sockets.append(plug)
-        self.load.add_tcp(plug.fileno())
+        link = self.load.add_tcp(plug.fileno())
+        self._sockets[link] = plug
+        return link
 
     def transport(self, calls: Calls, link: int) -> LinkTransport:
         return LinkTransport(self.load, calls, link, "tcp", self._MOST)
 
+    def close_link(self, link: int) -> bool:
+        """Ends a connection that nobody needs any more; False: somebody does."""
+        if not self.load.close_link(link):
+            return False
+        self._sockets.pop(link).close()
+        return True
+
     def close(self) -> None:
         self.load.close()
-        for plug in self._sockets:
+        for plug in self._sockets.values():
             plug.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -24,6 +26,8 @@ class Plan:
     """rate: operations a second of all sessions together; None: each slot has one after the other.
 
     ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
+    seed: of the files' data and of where sessions read and write; None: another one each time.
+    follow: do what the server wants of connections, over RDMA.
     """
 
     sessions: int = 1
@@ -39,6 +43,8 @@ class Plan:
     file_bytes: int = 0
     verify: bool = True
     directory: str = "/"
+    seed: int | None = None
+    follow: bool = True
 
     def __post_init__(self) -> None:
         if self.size % _WORD:
@@ -66,6 +72,13 @@ class Plan:
     def interval_ns(self) -> int:
         """Between two operations of a session, when all of them are there; 0: at once."""
         return 0 if self.rate is None else max(round(self.sessions / self.rate * 1e9), 1)
+
+    def session_seed(self, number: int) -> int:
+        """Of a session's data and places, 64 bits."""
+        if self.seed is None:
+            return secrets.randbits(64)
+        said = f"{self.seed} {number}".encode()
+        return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,12 @@ def _operations(counters: Counters) -> int:
 
 def _bytes(counters: Counters) -> int:
     return counters.read_bytes + counters.written_bytes
+
+
+def _spread(times_ns: list[int]) -> dict[str, float] | None:
+    if not times_ns:
+        return None
+    return {"median": statistics.median(times_ns) / 1000, "max": max(times_ns) / 1000}
 
 
 def percentiles_us(latency: Latency) -> dict[str, float]:
@@ -74,23 +81,58 @@ class SessionResult:
     """One session, as long as it ran."""
 
     number: int
-    operations: int
+    id: bytes
+    figures: SessionFigures
     seconds: float
-    errors: int
-    latency: Latency
-    words: str  #: what went wrong first
 
     @classmethod
-    def of(cls, number: int, figures: SessionFigures, end_ns: int) -> SessionResult:
+    def of(
+        cls, number: int, session_id: bytes, figures: SessionFigures, end_ns: int
+    ) -> SessionResult:
         seconds = (end_ns - figures.began_ns) * _S if figures.began_ns else 0.0
-        return cls(
-            number,
-            _operations(figures.counters),
-            seconds,
-            figures.counters.errors,
-            figures.latency,
-            named(figures.words),
-        )
+        return cls(number, session_id, figures, seconds)
+
+    @property
+    def operations(self) -> int:
+        return _operations(self.figures.counters)
+
+    @property
+    def errors(self) -> int:
+        return self.figures.counters.errors
+
+    @property
+    def latency(self) -> Latency:
+        return self.figures.latency
+
+    @property
+    def words(self) -> str:
+        """What went wrong first."""
+        return named(self.figures.words)
+
+    def as_json(self) -> dict[str, Any]:
+        """filled: WRITEs before it began, which are part of nothing else. longest_gap: without any
+        reply, but for pauses: those around moves.
+        """
+        counters = self.figures.counters
+        return {
+            "session": self.number,
+            "id": self.id.hex(),
+            "operations": self.operations,
+            "reads": counters.reads,
+            "writes": counters.writes,
+            "bytes": _bytes(counters),
+            "bytes_read": counters.read_bytes,
+            "bytes_written": counters.written_bytes,
+            "moves": self.figures.moves,
+            **({"pause_us": self.figures.pause_ns / 1000} if self.figures.moves else {}),
+            "longest_gap_us": self.figures.gap_ns / 1000,
+            "filled": counters.fills,
+            "bytes_filled": counters.filled_bytes,
+            "operations_per_s": round(self.operations_per_s, 1),
+            "latency_us": percentiles_us(self.latency),
+            "errors": self.errors,
+            **({"first_error": self.words} if self.words else {}),
+        }
 
     @property
     def operations_per_s(self) -> float:
@@ -112,7 +154,9 @@ def _name(kind: type[Op] | type[Status], number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be had."""
+    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be had;
+    connections: that were opened.
+    """
 
     seconds: float
     counters: Counters
@@ -123,6 +167,7 @@ class Result:
     refused: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()  #: connections, and why
     latency: Latency = field(default_factory=Latency)
+    connections: int = 1
 
     @property
     def operations(self) -> int:
@@ -140,6 +185,11 @@ class Result:
     @property
     def cpu_us_per_operation(self) -> float:
         return self.cpu_s * 1e6 / self.operations if self.operations else 0.0
+
+    @property
+    def moved(self) -> list[SessionResult]:
+        """Sessions that changed their connection."""
+        return [one for one in self.sessions if one.figures.moves]
 
     @property
     def late(self) -> int:
@@ -178,15 +228,13 @@ class Result:
             "not_begun": self.late,
             "refused": list(self.refused),
             "lost": list(self.lost),
-            "sessions": [
-                {
-                    "session": one.number,
-                    "operations": one.operations,
-                    "operations_per_s": round(one.operations_per_s, 1),
-                    "latency_us": percentiles_us(one.latency),
-                    "errors": one.errors,
-                    **({"first_error": one.words} if one.words else {}),
-                }
-                for one in self.sessions
-            ],
+            "connections": self.connections,
+            "reconnects": 0,  # never: who is lost is in `lost`
+            "repeated": counters.repeats,
+            "moved": {
+                "sessions": len(self.moved),
+                "pause_us": _spread([one.figures.pause_ns for one in self.moved]),
+                "longest_gap_us": _spread([one.figures.gap_ns for one in self.moved]),
+            },
+            "sessions": [one.as_json() for one in self.sessions],
         }

@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from livedma._native.latency import Latency
@@ -17,14 +17,15 @@ from livedma.errors import LivedmaError
 from livedma.nfs.client import Client, OperationFailed
 from livedma.nfs.client.client import own_credential
 from livedma.nfs.client.codec.session import destroy_session
-from livedma.nfs.client.connection import Connection
 from livedma.nfs.client.file import File
+from livedma.nfs.load.follower import Follower
 from livedma.nfs.load.links import Calls, RdmaLinks, TcpLinks
+from livedma.nfs.load.places import Places
 from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.result import Interval, Result, SessionResult, named
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.rdma import Device
-from livedma.rpc.client import ConnectionLost, RpcError, Transport
+from livedma.rpc.client import RpcError
 from livedma.rpc.message import Call, encode_call
 from livedma.rpc.xdr import Encoder
 
@@ -62,7 +63,6 @@ class _State:
     """What a run has made at the server."""
 
     files: list[File] = field(default_factory=list)
-    sessions: list[tuple[int, bytes]] = field(default_factory=list)  # connection, id
     refused: list[str] = field(default_factory=list)
 
 
@@ -84,10 +84,15 @@ class Runner:
         self._device, self._spin = device, spin
         self._show, self._tell = show, tell
         self._state = _State()
+        self._is_stopped = asyncio.Event()
         self._credential = own_credential()
         whole = encode_call(Call(0, 0, 0, 0, self._credential))
         self._credential_bytes = whole[_CALL_HEADER:]
         self._prefix = f"livedma-load-{os.getpid()}-{secrets.token_hex(2)}"
+
+    def stop(self) -> None:
+        """Ends the measurement before its time; `run` returns what was measured."""
+        self._is_stopped.set()
 
     async def run(self) -> Result:
         """Raises LoadError, ConnectionLost and what the client raises."""
@@ -98,42 +103,41 @@ class Runner:
         else:
             self._links = TcpLinks(self.plan)
         try:
-            for _ in range(self.plan.connections):
+            links = [
                 await self._links.open(self._address, self._port)
-            return await self._with_links()
+                for _ in range(self.plan.connections)
+            ]
+            return await self._with_links(links)
         finally:
             self._links.close()
 
-    async def _with_links(self) -> Result:
+    async def _with_links(self, links: Sequence[int]) -> Result:
         self._load = self._links.load
         thread = threading.Thread(target=self._load.run, name="load", daemon=True)
         thread.start()
         calls = Calls(self._load)
-        self._connections = [self._connection(calls, i) for i in range(self.plan.connections)]
+        self._places = Places(self._links, calls, self._address, self._port)
+        for link in links:
+            self._places.add(link)
         try:
-            async with await self._client() as client:
+            async with await self._client(links[0]) as client:
+                follower = Follower(self._load, calls.call, self._places, client)
+                if self.plan.follow and self.plan.proto == "rdma":
+                    follower.start()
                 try:
                     return await self._measure(client)
                 finally:
+                    await follower.stop()
                     await self._clean_up(client)
         finally:
             calls.close()
             self._load.end()
             await asyncio.to_thread(thread.join)
 
-    def _connection(self, calls: Calls, link: int) -> Connection:
-        async def connect() -> Transport:
-            transport = self._links.transport(calls, link)
-            if not transport.is_open:
-                raise ConnectionLost(f"the connection with {self._address} was lost")
-            return transport
-
-        return Connection(connect, f"{self._address} port {self._port}")
-
-    async def _client(self) -> Client:
+    async def _client(self, link: int) -> Client:
         return await Client.connect(
             self._address,
-            via=self._connections[0],
+            via=self._places.connections[link],
             minor=1,
             slots=_CONTROL_SLOTS,
             message_bytes=self.plan.size + _MESSAGE_EXTRA,
@@ -145,30 +149,34 @@ class Runner:
     # Sessions.
 
     async def _add(self, client: Client, number: int) -> None:
+        with self._places.for_new(number) as link:
+            await self._add_to(link, client, number)
+
+    async def _add_to(self, link: int, client: Client, number: int) -> None:
         """Makes a session and its file, and leaves them to the load."""
         plan, state = self.plan, self._state
-        link = number % plan.connections
-        session = await client.session(plan.depth, connection=self._connections[link])
+        # With one to spare: a session that uses all of its slots looks as if it wanted more.
+        session = await client.session(plan.depth + 1, connection=self._places.connections[link])
         most = min(session.read_bytes, session.write_bytes)
         if most < plan.size:
             raise LoadError(f"the server takes {most} bytes a call at most: use --size {most}")
         handed = await session.hand_over()
-        state.sessions.append((link, handed.session_id))
         path = f"{plan.directory.rstrip('/')}/{self._prefix}-{number}"
         file = await client.open(path, "rw", create=True)
         state.files.append(file)
         stateid = Encoder()
         file.stateid.encode(stateid)
-        self._load.add_session(
+        added = self._load.add_session(
             link,
             session_id=handed.session_id,
             sequences=[slot.sequence - 1 for slot in handed.slots],
             handle=file.handle,
             stateid=bytes(stateid),
             credential=self._credential_bytes,
-            seed=secrets.randbits(64),
+            seed=plan.session_seed(number),
             file_bytes=plan.file_bytes,
         )
+        self._places.sessions[added] = handed.session_id
 
     async def _try_add(self, client: Client, number: int) -> None:
         try:
@@ -181,15 +189,22 @@ class Runner:
 
     async def _add_all(self, client: Client) -> None:
         """All of them, with their files filled."""
+        await self._add_some(client, range(self.plan.sessions))
+        self._check(self._load.figures())
+        self._check(await self._filled())
+
+    async def _add_some(self, client: Client, numbers: Iterable[int]) -> None:
         turn = asyncio.Semaphore(_SETUPS_AT_ONCE)
 
         async def add(number: int) -> None:
             async with turn:
                 await self._try_add(client, number)
 
-        await asyncio.gather(*(add(number) for number in range(self.plan.sessions)))
-        figures = self._load.figures()
-        self._check(figures)
+        await asyncio.gather(*(add(number) for number in numbers))
+
+    async def _filled(self) -> Figures:
+        """When all files are, of sessions that work."""
+        figures = self._look()
         end_s = time.monotonic() + _FILL_S
         while figures.filled + figures.failed < figures.sessions:
             if time.monotonic() > end_s:
@@ -199,8 +214,12 @@ class Runner:
                 )
             self._tell(f"writing files: {figures.filled} of {figures.sessions}")
             await asyncio.sleep(_LOOK_S)
-            figures = self._load.figures()
-        self._check(figures)
+            figures = self._look()
+        return figures
+
+    def _look(self) -> Figures:
+        """Figures of now; with the latencies since the look before, which nobody else sees."""
+        return self._load.figures()
 
     def _check(self, figures: Figures) -> None:
         """There has to be a session that works."""
@@ -211,40 +230,25 @@ class Runner:
         lost = next(iter(self._lost()), None)
         raise LoadError(why or lost or next(iter(self._state.refused), "no session was made"))
 
-    async def _ramp(self, client: Client) -> None:
+    async def _ramp(self, client: Client, numbers: Iterable[int], rate: float) -> None:
         """One session after the other, each at its time, however long another one takes."""
-        assert self.plan.ramp is not None
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for number in range(self.plan.sessions):
-                due_s = started_s + number / self.plan.ramp
+            for place, number in enumerate(numbers):
+                due_s = started_s + place / rate
                 await asyncio.sleep(max(due_s - time.monotonic(), 0))
                 group.create_task(self._try_add(client, number))
 
     # Measuring.
 
     async def _measure(self, client: Client) -> Result:
-        if self.plan.ramp is None:
-            await self._add_all(client)
+        await self._prepare(client)
         cpu_s = time.process_time()
         before = self._load.figures()
         self._load.begin()
-        ramp = asyncio.create_task(self._ramp(client)) if self.plan.ramp is not None else None
+        before = before._replace(now_ns=self._load.figures().began_ns)
         total = Latency()
-        try:
-            begin_s = time.monotonic()
-            before = before._replace(now_ns=self._load.figures().began_ns)
-            while (left_s := begin_s + self.plan.seconds - time.monotonic()) > 0:
-                await asyncio.sleep(min(_INTERVAL_S, left_s))
-                before = self._interval(before, total)
-                if ramp is not None and ramp.done():
-                    ramp.result()
-                if before.sessions and before.failed == before.sessions:
-                    break
-        finally:
-            if ramp is not None:
-                ramp.cancel()
-                await asyncio.gather(ramp, return_exceptions=True)
+        before = await self._go_on(client, before, total)
         self._load.stop()
         end_ns = before.now_ns
         cpu_s = time.process_time() - cpu_s
@@ -256,15 +260,47 @@ class Runner:
             seconds=max((end_ns - last.began_ns) * 1e-9, 1e-9),
             counters=last.counters,
             sessions=tuple(
-                SessionResult.of(i, self._load.session(i), end_ns) for i in range(last.sessions)
+                SessionResult.of(number, session_id, self._load.session(number), end_ns)
+                for number, session_id in sorted(self._places.sessions.items())
             ),
             statuses={_status_name(*key): count for key, count in last.statuses.items()},
             cpu_s=cpu_s,
             unanswered=last.open,
             refused=tuple(self._state.refused),
             lost=tuple(self._lost()),
+            connections=self._places.opened,
             latency=total,
         )
+
+    async def _prepare(self, client: Client) -> None:
+        """What is there before anything is measured."""
+        if self.plan.ramp is None:
+            await self._add_all(client)
+
+    async def _go_on(self, client: Client, before: Figures, total: Latency) -> Figures:
+        """Until time is up or no session is left; all latencies go into total. The last figures."""
+        ramp = None
+        if self.plan.ramp is not None:
+            sessions = self._ramp(client, range(self.plan.sessions), self.plan.ramp)
+            ramp = asyncio.create_task(sessions)
+        try:
+            begin_s = time.monotonic()
+            while (left_s := begin_s + self.plan.seconds - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(_INTERVAL_S, left_s)):
+                        await self._is_stopped.wait()
+                before = self._interval(before, total)
+                if self._is_stopped.is_set():
+                    break
+                if ramp is not None and ramp.done():
+                    ramp.result()
+                if before.sessions and before.failed == before.sessions:
+                    break
+        finally:
+            if ramp is not None:
+                ramp.cancel()
+                await asyncio.gather(ramp, return_exceptions=True)
+        return before
 
     def _interval(self, before: Figures, total: Latency) -> Figures:
         after = self._load.figures()
@@ -284,18 +320,15 @@ class Runner:
             await asyncio.sleep(_LOOK_S)
 
     def _lost(self) -> list[str]:
-        return [
-            f"connection {link}: {os.strerror(error)}"
-            for link in range(self.plan.connections)
-            if (error := self._load.link_error(link))
-        ]
+        errors = self._places.errors()
+        return [f"connection {link}: {os.strerror(error)}" for link, error in errors.items()]
 
     # The end.
 
     async def _clean_up(self, client: Client) -> None:
         """Leaves nothing behind, as far as the server can still be reached."""
         self._load.stop()
-        if len(self._lost()) == self.plan.connections:
+        if self._places.is_lost:
             return
         turn = asyncio.Semaphore(_SETUPS_AT_ONCE)
 
@@ -308,9 +341,10 @@ class Runner:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._drain()
                 await asyncio.gather(*(remove(file) for file in self._state.files))
-                for link, session_id in self._state.sessions:
-                    connection = self._connections[link]
-                    if (transport := connection.transport) is not None:
+                links = self._load.places()
+                for number, session_id in self._places.sessions.items():
+                    connection = self._places.connections.get(links[number])
+                    if connection is not None and (transport := connection.transport) is not None:
                         destroy = destroy_session(session_id)
                         await connection.perform(transport, client.identity.terms, [destroy])
 

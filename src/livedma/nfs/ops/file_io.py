@@ -20,6 +20,7 @@ def read(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     ctx.node.want_file()
     with ctx.server.opens.for_io(ctx, stateid, write=False) as fd:
         data, is_end = ctx.server.store.read(fd, offset, min(count, io_bytes(ctx.server.config)))
+    ctx.read_bytes += len(data)
     out.boolean(is_end)
     out.data(data)
 
@@ -37,6 +38,7 @@ def write(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
         # Before the data: if it is lost by then, the client has to learn of that later.
         verifier = store.verifier
         written = store.write(fd, offset, data, stable)
+    ctx.written_bytes += written
     store.modified(ctx.node)
     out.u32(written, stable)
     out.fixed(verifier, len(verifier))

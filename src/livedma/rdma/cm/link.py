@@ -119,6 +119,11 @@ class Connection:
         return self._cm.path_mtu
 
     @property
+    def remote_qpn(self) -> int:
+        """The number of the peer's queue pair."""
+        return self._cm.remote_qpn
+
+    @property
     def is_established(self) -> bool:
         return self._cm.state is State.ESTABLISHED
 

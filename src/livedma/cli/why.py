@@ -1,0 +1,77 @@
+"""livedma why: what limits a server's connections, or makes a session slow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from livedma.errors import LivedmaError
+
+_EXAMPLES = """examples:
+  livedma why                              what limits each connection of the server that runs here
+  livedma why 5f0c                         why the session whose id begins so is slow
+  livedma why --json | jq -r .limit
+  livedma why --control /run/livedma/serve-4711
+
+`livedma serve` prints where its control socket is."""
+
+
+def register(commands: Any) -> None:
+    parser = commands.add_parser(
+        "why",
+        help="what limits a server's connections, or makes a session slow",
+        description="Asks a running server what limits its connections over RDMA, or why one "
+        "session is slow: its own slots, its connection's memory, credits or send queue, the "
+        "store, the CPU, the network, or nothing.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("session", metavar="SESSION", nargs="?", help="its id, or the beginning of it")
+    add("--control", metavar="PATH", type=Path, help="the server's socket (of the one that runs)")
+    add("--json", action="store_true", help="print an object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from livedma.nfs.control import Control
+
+    with Control(args.control or the_server()) as control:
+        answer = control.ask("why", session=args.session)
+    print(json.dumps(answer) if args.json else "\n".join(answer["lines"]))
+    return 0
+
+
+def the_server() -> Path:
+    """The control socket of the one server that runs, of those in the default place."""
+    from livedma.cli.serve import control_directory
+    from livedma.nfs.control import is_answered
+
+    directory = control_directory()
+    found = [path for path in _sockets(directory) if is_answered(path)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LivedmaError(f"no server has its control socket in {directory}: use --control PATH")
+    names = " ".join(map(str, found))
+    raise LivedmaError(f"{len(found)} servers run here: use --control with one of {names}")
+
+
+def _sockets(directory: Path) -> list[Path]:
+    """This user's: in a directory for everybody, others may have put anything."""
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    return [
+        Path(entry.path) for entry in entries if entry.name.startswith("serve-") and _is_own(entry)
+    ]
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    found = entry.stat(follow_symlinks=False)
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()

@@ -1,0 +1,76 @@
+"""Carrying out a plan as a whole or not at all, and what is needed to judge and undo it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from livedma.control.effect import Figures
+from livedma.control.faults import described
+from livedma.control.hands import Hands, Outcome
+from livedma.control.limits import Limit
+from livedma.control.plan import Action, Plan
+
+__all__ = ["Attempt", "NotDone", "as_json", "carry_out", "take_back"]
+
+
+class NotDone(Exception):
+    """str(): why, and what is left of the plan. __cause__: what was raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Something that was done at at_s, because of a limit. text: what, for people."""
+
+    at_s: float
+    limit: Limit
+    plan: Plan
+    before: Figures | None
+    undo: tuple[Action, ...]
+
+
+def carry_out(hands: Hands, plan: Plan) -> tuple[str, tuple[Action, ...], float]:
+    """What was done, what takes it back, and the milliseconds that it took. Raises NotDone."""
+    began_s = time.perf_counter()
+    done: list[Outcome] = []
+    for action in plan.actions:
+        try:
+            done.append(hands.carry_out(action))
+        except Exception as error:
+            kept = take_back(hands, _undoing(done))
+            text = (
+                f"{described(error)}; all is as it was"
+                if not kept
+                else f"{described(error)}; {kept}"
+            )
+            raise NotDone(text) from error
+    text = _summary([one.text for one in done])
+    return text, _undoing(done), (time.perf_counter() - began_s) * 1e3
+
+
+def take_back(hands: Hands, actions: Sequence[Action]) -> str:
+    """As far as it can be; what cannot, in words: nothing means that all was."""
+    kept = []
+    for action in actions:
+        try:
+            hands.carry_out(action)
+        except Exception as error:
+            kept.append(f"{type(action).__name__} could not be done ({described(error)})")
+    return _summary(kept)
+
+
+def as_json(plan: Plan) -> list[dict[str, Any]]:
+    return [{"action": type(one).__name__, **asdict(one)} for one in plan.actions]
+
+
+def _undoing(done: Sequence[Outcome]) -> tuple[Action, ...]:
+    """The last first."""
+    return tuple(action for one in reversed(done) for action in one.undo)
+
+
+def _summary(texts: Sequence[str]) -> str:
+    """Of a thousand sessions, the first will do."""
+    more = f", and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return "; ".join(texts[:3]) + more

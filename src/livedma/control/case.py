@@ -1,0 +1,320 @@
+"""A connection's story: it gets worse, something is done, it is checked, kept or taken back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+from livedma.control.attempt import Attempt, NotDone, as_json, carry_out, take_back
+from livedma.control.demand import DemandWatch
+from livedma.control.effect import Figures, Seen, Verdict, judge
+from livedma.control.events import Events, Kind
+from livedma.control.faults import Faults, described
+from livedma.control.hands import Hands, Progress
+from livedma.control.limits import Diagnosis, Limit
+from livedma.control.plan import Migrate, NoRoom, Plan, Policy, Room
+from livedma.control.words import duration, rate
+from livedma.errors import BudgetError, LimitError, NoRoomError
+from livedma.monitor.snapshot import Connection, Snapshot
+
+__all__ = ["Case", "Means"]
+
+_T = TypeVar("_T")
+CHECK_S = 1.0  # after it was done
+SETTLE_S = 0.3  # after it was done: figures from then on count
+BEFORE_S = 1.0  # before it was done: figures since then count
+LATELY_S = 0.5
+CALM_S = 1.0  # without trouble: it has recovered
+BARRED_S, BARRED_MOST_S = 60.0, 600.0  # what did not help is not tried again for so long
+COOL_S, COOL_MOST_S = 5.0, 300.0  # after a failure
+PUZZLED_S = 0.5  # nothing explains it: perhaps something will
+MOVE_S = 30.0  # for a client to open a connection, and to move
+DRY_S = 10.0  # between two things that would be done
+_ELSEWHERE = (Limit.CPU, Limit.NETWORK, Limit.PEER)
+_NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError)
+
+
+@dataclass(slots=True)
+class Means:
+    """What a case acts by; the policy may change at any time."""
+
+    policy: Policy
+    hands: Hands
+    events: Events
+    faults: Faults
+    room: Callable[[], Room]
+    is_dry: bool = False
+    heirs: dict[int, Attempt] = field(default_factory=dict)  # connections to which sessions moved
+
+
+class Case:
+    """`see` is told everything about one connection, in order. lack: why it cannot have the memory
+    that it needs, as of the last time.
+    """
+
+    def __init__(self, number: int, means: Means) -> None:
+        self.lack: NoRoom | None = None
+        self._number = number
+        self._means = means
+        self._history: deque[Seen] = deque(maxlen=64)
+        self._watch = DemandWatch()
+        self._attempt: Attempt | None = None  # to be judged
+        self._move: Attempt | None = None  # that its client was asked for
+        self._successor: int | None = None  # where its client's new sessions go
+        self._is_degraded = False
+        self._puzzled_since_s: float | None = None
+        self._calm_since_s: float | None = None
+        self._explained: set[tuple[Limit, type]] = set()
+        self._not_before_s = 0.0
+        self._cool_s = COOL_S
+        self._barred: dict[
+            Limit, tuple[float, float]
+        ] = {}  # until when; for how long the next time
+        self._dry_said = ""
+
+    def see(self, seen: Seen, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
+        self._history.append(seen)
+        self._watch.see(seen.at_s, seen.connection)
+        if self._attempt is None:
+            self._attempt = self._means.heirs.pop(self._number, None)
+        if self._move is not None:
+            self._follow_move(self._move, seen.at_s)
+        elif self._attempt is not None:
+            self._verify(self._attempt, seen.at_s, diagnosis.limit)
+        elif diagnosis.is_degraded:
+            self._calm_since_s = None
+            self._degraded(diagnosis, snapshot)
+        else:
+            self._calm(seen.at_s)
+        is_settled = self._move is None and self._attempt is None
+        if is_settled and not (diagnosis.is_degraded and _is_short(diagnosis.limit)):
+            self._relax(seen)
+
+    def lately(self) -> list[Connection]:
+        last_s = self._history[-1].at_s
+        return [one.connection for one in self._history if one.at_s > last_s - LATELY_S]
+
+    def policy_changed(self) -> None:
+        """What one did not want, another may."""
+        self.lack = None
+        self._explained.clear()
+        self._not_before_s = 0.0
+        self._dry_said = ""
+
+    def gone(self) -> None:
+        """The connection has ended: perhaps because its sessions have moved."""
+        if self._move is not None:
+            self._follow_move(self._move, self._history[-1].at_s)
+        elif self._attempt is not None:
+            self._tell("check", "it has ended before it could be judged")
+
+    def _degraded(self, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
+        at_s = diagnosis.at_s
+        if self._is_puzzling(diagnosis):
+            return
+        if not self._is_degraded:
+            self._is_degraded = True
+            self._tell("degraded", self._state(), data=dict(diagnosis.evidence))
+        barred_until_s, _ = self._barred.get(diagnosis.limit, (0.0, 0.0))
+        if at_s < max(self._not_before_s, barred_until_s):
+            return
+        if self._successor is not None and snapshot.connection(self._successor) is not None:
+            return  # what its client adds is there, and has a case of its own
+        plan, is_broken = self._ask(
+            at_s, lambda policy: policy.plan(diagnosis, snapshot, self._means.room())
+        )
+        if is_broken:
+            return
+        self.lack = plan if isinstance(plan, NoRoom) else None
+        self._explain(diagnosis, plan)
+        if isinstance(plan, Plan):
+            self._act(plan, diagnosis)
+
+    def _is_puzzling(self, diagnosis: Diagnosis) -> bool:
+        """It is slow, and nothing limits it: perhaps the snapshots just begin to show what does."""
+        if diagnosis.limit is not Limit.NOTHING:
+            self._puzzled_since_s = None
+            return False
+        if self._puzzled_since_s is None:
+            self._puzzled_since_s = diagnosis.at_s
+        return diagnosis.at_s - self._puzzled_since_s < PUZZLED_S
+
+    def _ask(self, at_s: float, question: Callable[[Policy], _T]) -> tuple[_T | None, bool]:
+        """What the policy says; and whether it failed, which is named and survived."""
+        policy = self._means.policy
+        what = f"the policy {policy.name}, connection {self._number}"
+        try:
+            ret = question(policy)
+        except Exception as error:
+            self._means.faults.failed(what, described(error), at_s)
+            self._not_before_s = at_s + COOL_S
+            return None, True
+        self._means.faults.worked(what)
+        return ret, False
+
+    def _explain(self, diagnosis: Diagnosis, plan: Plan | NoRoom | None) -> None:
+        """Once for each limit until it has recovered."""
+        match plan:
+            case Plan():
+                rest = ""
+            case NoRoom():
+                rest = f"; {plan.reason}"
+            case None:
+                rest = f"; {self._means.policy.name} leaves it as it is"
+        known = (diagnosis.limit, type(plan))
+        if known not in self._explained:
+            self._explained.add(known)
+            data = {"limit": diagnosis.limit.value, **diagnosis.evidence}
+            self._tell("why", diagnosis.sentence + rest, data=data)
+
+    def _act(self, plan: Plan, diagnosis: Diagnosis) -> None:
+        means, at_s = self._means, diagnosis.at_s
+        said = f"{means.policy.name}: {plan.reason}"
+        if means.is_dry:
+            self._not_before_s = at_s + DRY_S
+            if said != self._dry_said:
+                self._dry_said = said
+                self._tell("plan", said, data={"actions": as_json(plan)}, dry=True)
+            return
+        self._tell("plan", said, data={"actions": as_json(plan)})
+        before = Figures.of(one for one in self._history if one.at_s > at_s - BEFORE_S)
+        try:
+            text, undo, took_ms = carry_out(means.hands, plan)
+        except NotDone as error:
+            self._failed(error, at_s)
+            return
+        self._cool_s = COOL_S
+        self._watch.wanted_more(at_s)
+        attempt = Attempt(at_s, diagnosis.limit, plan, before, undo)
+        if means.hands.progress(plan.actions[0]) is None:
+            self._attempt = attempt
+        else:
+            self._move = attempt
+        self._tell("done", f"in {took_ms:.1f} ms: {text}", data={"took_ms": took_ms})
+
+    def _failed(self, error: NotDone, at_s: float) -> None:
+        self._not_before_s = at_s + self._cool_s
+        self._cool_s = min(2 * self._cool_s, COOL_MOST_S)
+        if isinstance(error.__cause__, _NO_MEMORY):
+            self.lack = NoRoom(str(error.__cause__))
+        self._tell("failed", str(error))
+
+    def _follow_move(self, move: Attempt, at_s: float) -> None:
+        """Clients move when they like, or not at all; then they stay, and nothing is lost."""
+        hands, action = self._means.hands, move.plan.actions[0]
+        progress = hands.progress(action) or Progress("", is_over=True)
+        failed = progress.failed
+        if not progress.is_over:
+            if at_s - move.at_s < MOVE_S:
+                return
+            hands.give_up(action)
+            failed = f"its client has not done it within {MOVE_S:.0f} s"
+        self._move = None
+        if failed:
+            self._failed(NotDone(f"{failed}; all is as it was"), at_s)
+            return
+        self._successor = progress.successor
+        self._not_before_s = at_s + COOL_S
+        self._tell("check", progress.text, data={"successor": progress.successor})
+        if progress.successor is not None and isinstance(action, Migrate):
+            self._means.heirs[progress.successor] = replace(move, at_s=at_s)
+
+    def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
+        """What seems of no use gets a second look: a busy host is noisy. If something that has
+        nothing to do with it is the limit by then, nothing can be said.
+        """
+        since_s = at_s - attempt.at_s
+        if since_s < CHECK_S:
+            return
+        settled_s = attempt.at_s + SETTLE_S
+        after = Figures.of(one for one in self._history if one.at_s - one.interval_s >= settled_s)
+        if attempt.before is None or after is None:
+            self._attempt = None
+            return
+        verdict = judge(attempt.before, after)
+        if verdict.helped is False and limit in _ELSEWHERE:
+            verdict = Verdict(None, f"{verdict.text}; by now {limit.value} is the limit")
+        if verdict.helped is False and since_s < 2 * CHECK_S:
+            return
+        self._attempt = None
+        self._watch.reset()
+        kept = "take it back" if verdict.helped is False and attempt.undo else "keep"
+        data = {
+            "helped": verdict.helped,
+            "before": asdict(attempt.before),
+            "after": asdict(after),
+        }
+        self._tell("check", f"{verdict.text}: {kept}", data=data)
+        if verdict.helped is False:
+            self._undo(attempt, at_s)
+
+    def _undo(self, attempt: Attempt, at_s: float) -> None:
+        _, bar_s = self._barred.get(attempt.limit, (0.0, BARRED_S))
+        self._barred[attempt.limit] = (at_s + bar_s, min(2 * bar_s, BARRED_MOST_S))
+        if attempt.undo:
+            kept = take_back(self._means.hands, attempt.undo)
+            how = f"not all of it: {kept}" if kept else "taken back"
+            self._tell("undo", f"{how}; not tried again for {bar_s:.0f} s")
+
+    def _calm(self, at_s: float) -> None:
+        if self._calm_since_s is None:
+            self._calm_since_s = at_s
+        if at_s - self._calm_since_s < CALM_S:
+            return
+        self.lack = None
+        if self._is_degraded:
+            self._is_degraded = False
+            self._explained.clear()
+            self._dry_said = ""
+            self._tell("recovered", self._state())
+
+    def _relax(self, seen: Seen) -> None:
+        means, at_s = self._means, seen.at_s
+        demand = self._watch.lasting(at_s)
+        if demand is None or at_s < self._not_before_s:
+            return
+        plan, _ = self._ask(at_s, lambda policy: policy.relax(seen.connection, demand))
+        if plan is None:
+            return
+        if means.is_dry:
+            self._not_before_s = at_s + DRY_S
+            if plan.reason != self._dry_said:
+                self._dry_said = plan.reason
+                self._tell("shrink", plan.reason, data={"actions": as_json(plan)}, dry=True)
+            return
+        try:
+            text, _, took_ms = carry_out(means.hands, plan)
+        except NotDone as error:
+            self._failed(error, at_s)
+            return
+        self._watch.gave_back(at_s)
+        data = {"actions": as_json(plan), "took_ms": took_ms}
+        self._tell("shrink", f"{plan.reason}; {text}", data=data)
+
+    def _state(self) -> str:
+        """As of the last while: p99, bandwidth, how many calls."""
+        last_s = self._history[-1].at_s
+        figures = Figures.of(one for one in self._history if one.at_s > last_s - LATELY_S)
+        sessions = self._history[-1].connection.sessions
+        if figures is None:
+            return f"{sessions} sessions"
+        return (
+            f"{sessions} sessions, {rate(figures.bytes_per_s)}, p99 {duration(figures.p99_ns)}, "
+            f"{figures.in_flight:.0f} calls in flight"
+        )
+
+    def _tell(
+        self,
+        kind: Kind,
+        text: str,
+        *,
+        data: Mapping[str, Any] | None = None,
+        dry: bool = False,
+    ) -> None:
+        self._means.events.tell(kind, text, connection=self._number, data=data, dry=dry)
+
+
+def _is_short(limit: Limit) -> bool:
+    return limit in (Limit.MEMORY, Limit.CREDITS)

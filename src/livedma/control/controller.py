@@ -1,0 +1,220 @@
+"""The loop: observe, diagnose, plan, act, verify, undo. Its thread outlives whatever goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, Self, TypeVar
+
+from livedma.control.case import Case, Means
+from livedma.control.effect import Seen
+from livedma.control.events import Events
+from livedma.control.faults import Faults, described
+from livedma.control.hands import Hands
+from livedma.control.limits import Diagnosis
+from livedma.control.plan import Policy, Room
+from livedma.control.refusal import Refusal, waiting_share
+from livedma.control.sizing import slots_used
+from livedma.monitor.snapshot import Connection, Snapshot
+
+__all__ = ["Controller", "Diagnosing", "Observing", "View"]
+
+_T = TypeVar("_T")
+PERIOD_S = 0.1
+_DESCRIPTORS_S = 1.0  # between two looks whether there are any left
+_END_S = 10.0
+
+
+class Observing(Protocol):
+    def observe(self) -> Snapshot | None:
+        """What happened since the last time; None: nothing that could be used."""
+
+
+class Diagnosing(Protocol):
+    def see(self, snapshot: Snapshot) -> tuple[Diagnosis, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The last snapshot, and what was made of it."""
+
+    snapshot: Snapshot
+    diagnoses: tuple[Diagnosis, ...]
+
+
+class Controller:
+    """`step` is one round; `start` lets a thread do it ten times a second until `close`.
+
+    make_diagnostician: one that has failed is replaced, since what it remembers may be the reason.
+    """
+
+    def __init__(
+        self,
+        observer: Observing,
+        make_diagnostician: Callable[[], Diagnosing],
+        hands: Hands,
+        policy: Policy,
+        *,
+        room: Callable[[], Room],
+        events: Events | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self.events = events if events is not None else Events()
+        self._faults = Faults(self.events)
+        self._means = Means(policy, hands, self.events, self._faults, room, dry_run)
+        self._observer = observer
+        self._make_diagnostician = make_diagnostician
+        self._diagnostician = make_diagnostician()
+        self._cases: dict[int, Case] = {}
+        self._refusal = Refusal()
+        self._view: View | None = None
+        self._viewed = threading.Condition()
+        self._stepping = threading.Lock()
+        self._stopped = threading.Event()
+        self._descriptors_s = 0.0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def policy(self) -> Policy:
+        return self._means.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        with self._stepping:
+            before = self._means.policy
+            if policy.name == before.name:
+                return
+            self._means.policy = policy
+            for case in self._cases.values():
+                case.policy_changed()
+            self.events.tell("policy", f"{before.name} -> {policy.name}")
+            if self._refusal.is_on and not policy.may_refuse:
+                self._admit(f"the policy {policy.name} refuses nobody")
+
+    @property
+    def is_dry(self) -> bool:
+        return self._means.is_dry
+
+    def view(self, wait_s: float = 0.0) -> View | None:
+        """The last; waits so long for the first."""
+        with self._viewed:
+            if self._view is None and wait_s > 0:
+                self._viewed.wait_for(lambda: self._view is not None, wait_s)
+            return self._view
+
+    def step(self) -> None:
+        """One round. Raises nothing: what fails is named, and the next round tries again."""
+        with self._stepping:
+            self._guarded("the controller", self._round)
+
+    def _round(self) -> None:
+        snapshot = self._guarded("observing", self._observer.observe)
+        if snapshot is None:
+            return
+        diagnoses = self._guarded("the diagnosis", lambda: self._diagnostician.see(snapshot))
+        if diagnoses is None:
+            self._diagnostician = self._make_diagnostician()
+            diagnoses = ()
+        with self._viewed:
+            self._view = View(snapshot, diagnoses)
+            self._viewed.notify_all()
+        self._follow(snapshot, diagnoses)
+        self._refuse_or_admit(snapshot)
+
+    def _follow(self, snapshot: Snapshot, diagnoses: tuple[Diagnosis, ...]) -> None:
+        there = {one.number: one for one in snapshot.connections}
+        for number in self._means.heirs.keys() - there.keys():
+            del self._means.heirs[number]
+        for number in self._cases.keys() - there.keys():
+            self._cases.pop(number).gone()
+        for diagnosis in diagnoses:
+            connection = there.get(diagnosis.connection)
+            if connection is not None:
+                self._guarded(
+                    f"connection {connection.number}",
+                    partial(self._see, connection, diagnosis, snapshot),
+                )
+
+    def _see(self, connection: Connection, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
+        case = self._cases.get(connection.number)
+        if case is None:
+            case = self._cases[connection.number] = Case(connection.number, self._means)
+        case.see(Seen(snapshot.at_s, snapshot.interval_s, connection), diagnosis, snapshot)
+
+    def _refuse_or_admit(self, snapshot: Snapshot) -> None:
+        if not self._means.policy.may_refuse:
+            return
+        lacking = [
+            (waiting_share(case.lately(), slots_used(snapshot, number)), number, case.lack.reason)
+            for number, case in self._cases.items()
+            if case.lack is not None
+        ]
+        share, number, reason = max(lacking, default=(None, 0, ""))
+        if not self._refusal.see(snapshot.at_s, share):
+            return
+        if not self._refusal.is_on:
+            self._admit("what there is suffices again")
+            return
+        text = (
+            f"new sessions get NFS4ERR_NOSPC: {share or 0:.0%} of latency is waiting, and {reason}"
+        )
+        self.events.tell(
+            "refuse", text, connection=number, data={"waiting_share": share}, dry=self.is_dry
+        )
+        if not self.is_dry:
+            self._means.hands.refuse_sessions(True)
+
+    def _admit(self, why: str) -> None:
+        self._refusal = Refusal()
+        if not self.is_dry:
+            self._means.hands.refuse_sessions(False)
+        self.events.tell("admit", f"new sessions: {why}", dry=self.is_dry)
+
+    def _guarded(self, what: str, work: Callable[[], _T]) -> _T | None:
+        try:
+            ret = work()
+        except Exception as error:
+            with contextlib.suppress(Exception):  # telling is no reason to end, either
+                self._faults.failed(what, described(error), time.monotonic())
+            return None
+        self._faults.worked(what)
+        return ret
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="livedma-controller", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due_s = time.monotonic()
+        while not self._stopped.wait(max(due_s - time.monotonic(), 0)):
+            self.step()
+            now_s = time.monotonic()
+            if now_s - self._descriptors_s >= _DESCRIPTORS_S:
+                self._descriptors_s = now_s
+                self._guarded("file descriptors", _try_a_descriptor)
+            due_s = max(due_s + PERIOD_S, now_s + PERIOD_S / 2)
+
+    def close(self) -> None:
+        """Ends it. What was mapped stays; sessions are admitted again."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(_END_S)
+        with self._stepping:
+            if self._refusal.is_on:
+                self._admit("the controller ends")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _try_a_descriptor() -> None:
+    """Out of them, nobody can connect or open a file: this says so, whoever it happens to."""
+    os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

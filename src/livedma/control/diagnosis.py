@@ -1,0 +1,149 @@
+"""What limits each connection, snapshot by snapshot: pure, without a clock or I/O.
+
+A finding is said when it was made in snapshots in a row, so a single burst is nothing, and a limit
+is taken back only when it has been gone for a while.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from livedma.control.evidence import evidence_of, took
+from livedma.control.figures import Figures, History
+from livedma.control.judgement import Finding, Seen, Stages, judge
+from livedma.control.limits import Diagnosis, Limit, Objectives
+from livedma.monitor.snapshot import Connection, Session, Snapshot
+
+__all__ = ["Diagnostician"]
+
+T = TypeVar("T")
+
+_ABSURD_S = 10.0  # an interval so long says nothing of now
+_SURE_S = 0.15  # of findings in a row; and two of them
+_GONE_S = 0.35
+
+
+class Diagnostician:
+    """Give it each snapshot, in their order."""
+
+    def __init__(self, objectives: Objectives | None = None) -> None:
+        self.objectives = objectives or Objectives()
+        self._cases: dict[int, _Case] = {}
+
+    def see(self, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
+        """What is the matter with each of its connections. An absurd interval changes nothing."""
+        if not 0 < snapshot.interval_s < _ABSURD_S:
+            known = (self._cases.get(one.number) for one in snapshot.connections)
+            return tuple(case.diagnosis for case in known if case and case.diagnosis)
+        sessions = _by_connection(snapshot)
+        cases = {one.number: self._cases.get(one.number) or _Case() for one in snapshot.connections}
+        self._cases = cases
+        return tuple(
+            cases[one.number].see(one, sessions[one.number], snapshot, self.objectives)
+            for one in snapshot.connections
+        )
+
+
+def _by_connection(snapshot: Snapshot) -> Mapping[int, list[Session]]:
+    found: defaultdict[int, list[Session]] = defaultdict(list)
+    for session in snapshot.sessions:
+        for number in session.connections:
+            found[number].append(session)
+    return found
+
+
+class _Held(Generic[T]):
+    """A value that changes when another one was found often enough in a row."""
+
+    def __init__(self, value: T) -> None:
+        self.value = self._other = value
+        self._times, self._for_s = 0, 0.0
+
+    def find(self, value: T, interval_s: float, sure_s: float) -> bool:
+        """Whether it is this one now."""
+        if value != self._other:
+            self._other, self._times, self._for_s = value, 0, 0.0
+        if value == self.value:
+            return True
+        self._times += 1
+        self._for_s += interval_s
+        if self._times >= 2 and self._for_s >= sure_s:
+            self.value = value
+        return value == self.value
+
+
+class _Case:
+    """One connection's."""
+
+    def __init__(self) -> None:
+        self._history = History()
+        self._stages = Stages()
+        self._limit = _Held(Limit.NOTHING)
+        self._slows = _Held(False)
+        self._said = Finding(Limit.NOTHING, False, "it was seen only once")
+        self._least_latency_s = math.inf
+        self._best_bytes_per_s = 0.0
+        self.diagnosis: Diagnosis | None = None
+
+    def see(
+        self,
+        connection: Connection,
+        sessions: list[Session],
+        snapshot: Snapshot,
+        objectives: Objectives,
+    ) -> Diagnosis:
+        figures, lately = self._history.add(connection, sessions, snapshot)
+        self._stages.observe(figures)
+        if figures.operations_per_s:
+            self._least_latency_s = min(self._least_latency_s, figures.latency_s)
+            self._best_bytes_per_s = max(self._best_bytes_per_s, figures.bytes_per_s)
+        found = judge(Seen(figures, lately, self._stages))
+        if found is not None:
+            self._find(_against(objectives, found, figures), snapshot.interval_s)
+        self.diagnosis = Diagnosis(
+            connection.number,
+            snapshot.at_s,
+            self._slows.value,
+            self._said.limit,
+            self._said.sentence,
+            self._evidence(figures),
+        )
+        return self.diagnosis
+
+    def _find(self, found: Finding, seconds: float) -> None:
+        sure_s = _GONE_S if found.limit is Limit.NOTHING else _SURE_S
+        if self._limit.find(found.limit, seconds, sure_s):
+            self._said = found
+        self._slows.find(found.slows, seconds, _SURE_S if found.slows else _GONE_S)
+
+    def _evidence(self, figures: Figures) -> dict[str, float]:
+        evidence = evidence_of(figures)
+        if figures.operations_per_s:
+            evidence["least_latency_ms"] = self._least_latency_s * 1e3
+            evidence["best_bytes_per_s"] = self._best_bytes_per_s
+        return evidence
+
+
+def _against(objectives: Objectives, found: Finding, figures: Figures) -> Finding:
+    """The same, by what users want: what is fast enough for them is not slow, and the other way."""
+    wanted_ns = objectives.p99_ns
+    if wanted_ns is None or not figures.operations_per_s:
+        return found
+    is_met = figures.p99_s * 1e9 <= wanted_ns
+    if is_met:
+        # Calls that wait at the client for a credit or a slot are slower than can be seen here.
+        hidden = found.limit in (Limit.CREDITS, Limit.SLOTS) or figures.has_all_credits_used
+        return replace(found, slows=found.slows and hidden)
+    missed = f"99 % of the calls take up to {took(figures.p99_s)}, not {took(wanted_ns / 1e9)}"
+    if found.limit is not Limit.NOTHING:
+        return replace(found, slows=True, sentence=f"{found.sentence}; {missed}")
+    if 2 * figures.store.inside >= figures.in_progress > 0:
+        sentence = (
+            f"an access takes {took(figures.store.time_s)} in the store, and waits for nothing"
+        )
+        return Finding(Limit.STORAGE, True, f"{sentence}; {missed}")
+    return Finding(Limit.NOTHING, True, f"{missed}, though nothing has run out")

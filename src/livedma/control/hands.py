@@ -1,0 +1,178 @@
+"""Carries out actions on a live server, each as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from livedma.control.plan import Action, Extend, Migrate, SetCredits, SetSlots, Shrink, Spread
+from livedma.control.words import size
+from livedma.errors import LivedmaError
+from livedma.nfs.numbers import NfsError
+
+if TYPE_CHECKING:
+    from livedma.control.budget import HostBudget
+    from livedma.nfs.service import NfsService
+    from livedma.nfs.sessions import Session
+    from livedma.rpc.rdma_server import RdmaConnection
+
+__all__ = ["Hands", "Outcome", "Progress", "ServiceHands"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """text: what was done, in figures. undo: what takes it back; nothing, if that is impossible."""
+
+    text: str
+    undo: tuple[Action, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of what a client was asked for. successor: the number of its other connection, once that is
+    there. failed: why it stays as it is; nothing else has changed then.
+    """
+
+    text: str
+    is_over: bool = False
+    failed: str = ""
+    successor: int | None = None
+
+
+class Hands(Protocol):
+    """May raise anything: then nothing has changed."""
+
+    def carry_out(self, action: Action) -> Outcome: ...
+
+    def progress(self, action: Action) -> Progress | None:
+        """None: it was done when it was carried out."""
+
+    def give_up(self, action: Action) -> None:
+        """Nothing is asked of the client any more."""
+
+    def refuse_sessions(self, is_refused: bool) -> None: ...
+
+
+class ServiceHands:
+    """Those of a server in this process."""
+
+    def __init__(self, service: NfsService, budget: HostBudget) -> None:
+        self._service = service
+        self._budget = budget
+
+    def carry_out(self, action: Action) -> Outcome:
+        match action:
+            case Extend():
+                return self._extend(action)
+            case Shrink():
+                return self._shrink(action)
+            case SetCredits():
+                return self._set_credits(action)
+            case SetSlots():
+                return self._set_slots(action)
+            case Spread():
+                self._check_follows(action.connection)
+                self._service.guidance.spread(action.connection)
+                return Outcome("its client was asked for another connection")
+            case Migrate():
+                self._check_follows(action.connection)
+                self._service.guidance.migrate(
+                    action.connection, mapped_bytes=action.bytes, credits=action.credits
+                )
+                return Outcome("its client was asked to move")
+
+    def progress(self, action: Action) -> Progress | None:
+        if not isinstance(action, Spread | Migrate):
+            return None
+        state = self._service.guidance.state(action.connection)
+        if state is None:
+            return Progress("", is_over=True, failed="nothing is asked of its client any more")
+        if state.phase in ("refused", "lost"):
+            return Progress("", is_over=True, failed=state.words or state.phase)
+        if state.wish == "spread":
+            text = f"new sessions go to connection {state.successor}"
+        else:
+            text = (
+                f"{state.moved} of {state.sessions} sessions moved to connection {state.successor}"
+            )
+        return Progress(text, state.is_over, "", state.successor)
+
+    def give_up(self, action: Action) -> None:
+        if isinstance(action, Spread | Migrate):
+            self._service.guidance.clear(action.connection)
+
+    def refuse_sessions(self, is_refused: bool) -> None:
+        self._service.server.sessions.refuse = lambda: is_refused
+
+    def _check_follows(self, connection: int) -> None:
+        if not self._service.guidance.follows(connection):
+            raise LivedmaError("its client does not ask where its sessions should go")
+
+    def _extend(self, action: Extend) -> Outcome:
+        """Credits first: their Receives take a part of the window, too, and it may be its last."""
+        connection = self._connection(action.connection)
+        before, mapped = connection.credits, connection.memory.window.linked
+        wanted = max(before, action.credits)
+        with self._budget.taking(action.bytes + _receive_bytes(connection, wanted)):
+            connection.credits = wanted
+            try:
+                # Receives come in shards: what they left may be less than was planned with.
+                added = connection.memory.extend(min(action.bytes, connection.memory.room or 1))
+            except BaseException:
+                connection.credits = before
+                raise
+        undo: list[Action] = [Shrink(action.connection, added, before)]
+        for session, slots in action.slots.items():
+            with contextlib.suppress(LivedmaError):  # it has ended meanwhile
+                undo += self._set_slots(SetSlots(session, slots)).undo
+        text = (
+            f"mapped {size(mapped)} -> {size(connection.memory.window.linked)}, "
+            f"{connection.memory.buffers} buffers, {connection.credits} credits"
+        )
+        return Outcome(text, tuple(undo))
+
+    def _shrink(self, action: Shrink) -> Outcome:
+        connection = self._connection(action.connection)
+        before = connection.credits
+        connection.credits = min(before, action.credits)
+        try:
+            length = connection.memory.shrink(action.bytes)
+        except BaseException:
+            connection.credits = before
+            raise
+        text = f"{size(length)} go as they become free, {connection.credits} credits"
+        return Outcome(text, (Extend(action.connection, length, before),))
+
+    def _set_credits(self, action: SetCredits) -> Outcome:
+        connection = self._connection(action.connection)
+        before = connection.credits
+        with self._budget.taking(_receive_bytes(connection, action.credits)):
+            connection.credits = action.credits
+        undo = SetCredits(action.connection, before)
+        return Outcome(f"{action.credits} credits", (undo,))
+
+    def _set_slots(self, action: SetSlots) -> Outcome:
+        session = self._session(action.session)
+        before = session.slots.target
+        wanted = min(action.slots, self._service.server.config.slots_most)
+        session.set_slots(wanted)
+        return Outcome(f"{wanted} slots", (SetSlots(action.session, before),))
+
+    def _connection(self, number: int) -> RdmaConnection:
+        for server in self._service.rdma:
+            for connection in server.connections:
+                if connection.number == number and connection.endpoint is not None:
+                    return connection
+        raise LivedmaError(f"connection {number} has ended")
+
+    def _session(self, name: str) -> Session:
+        try:
+            return self._service.server.sessions.find(bytes.fromhex(name))
+        except (NfsError, ValueError):
+            raise LivedmaError(f"session {name} has ended") from None
+
+
+def _receive_bytes(connection: RdmaConnection, wanted: int) -> int:
+    """Of Receives and replies, for more credits; fewer give theirs back when they can."""
+    return 2 * connection.memory.receive_pool.stride * max(wanted - connection.credits, 0)

@@ -1,0 +1,221 @@
+"""Snapshots by the server itself: what it did, and what its requests waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from livedma._native.nfs import SessionLook
+from livedma._native.storage import EndpointLook
+from livedma.monitor.snapshot import (
+    Connection,
+    Host,
+    Inside,
+    InsideSession,
+    Session,
+    Snapshot,
+    Times,
+)
+from livedma.nfs.service import NfsService
+from livedma.nfs.sessions import Session as NfsSession
+from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
+from livedma.rpc.service import Connection as RpcConnection
+
+__all__ = ["InsideSource"]
+
+_NO_TIMES = Times()
+# The device's counters of both directions: what went wrong here, and what the peer said of it.
+_RNR_NAKS = ("send_rnr_err", "rcvd_rnr_err")
+_NAKS = ("out_of_seq_request", "packet_seq_err", "remote_access_err", "remote_invalid_req_err")
+_RETRANSMISSIONS = ("duplicate_request", "completer_retry_err")
+
+
+class InsideSource:
+    """Looks at a service. Each source has intervals of its own, whoever else looks; one thread uses
+    it at a time.
+
+    Sessions and connections over TCP are not in its snapshots.
+    """
+
+    def __init__(self, service: NfsService) -> None:
+        """The first interval begins now."""
+        self._service = service
+        self._connections: dict[int, _ConnectionLook] = {}
+        self._sessions: dict[bytes, _SessionLook] = {}
+        self._busy_ns: dict[RdmaServer, int] = {}
+        self._at_s = time.monotonic()
+        self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """What has happened since the last one."""
+        at_s = time.monotonic()
+        interval_s, self._at_s = at_s - self._at_s, at_s
+        sessions = tuple(self._look_at_sessions())
+        used = Counter(number for one in sessions for number in one.connections)
+        connections = tuple(self._look_at_connections(used))
+        return Snapshot(
+            at_s=at_s,
+            wall_s=time.time(),
+            interval_s=interval_s,
+            source="server",
+            connections=connections,
+            sessions=sessions,
+            host=Host(
+                cpu_busy=self._cpu_busy(interval_s),
+                mapped_bytes=sum(one.inside.mapped_bytes for one in connections if one.inside),
+                budget_bytes=None,
+                refuses_sessions=self._service.server.sessions.refuse(),
+            ),
+        )
+
+    def _look_at_sessions(self) -> Iterator[Session]:
+        looks, self._sessions = self._sessions, {}
+        for session in self._service.server.sessions.all():
+            look = self._sessions[session.id] = looks.get(session.id) or _SessionLook()
+            seen = look.again(session)
+            if seen is not None:
+                yield seen
+
+    def _look_at_connections(self, used: Counter[int]) -> Iterator[Connection]:
+        looks, self._connections = self._connections, {}
+        for server in self._service.rdma:
+            for connection in server.connections:
+                number = connection.number
+                look = self._connections[number] = looks.get(number) or _ConnectionLook()
+                with contextlib.suppress(ValueError):  # it ends just now, and its pools are closed
+                    seen = look.again(connection, used[number])
+                    if seen is not None:
+                        yield seen
+
+    def _cpu_busy(self, interval_s: float) -> float | None:
+        """Of the busiest device: handling calls, and packets, but not looking for some in vain."""
+        before, self._busy_ns = self._busy_ns, {}
+        for server in self._service.rdma:
+            with contextlib.suppress(ValueError):  # the device is closed
+                self._busy_ns[server] = (
+                    server.service.counters["busy_ns"] + server.device.port_counters["busy_ns"]
+                )
+        parts = [busy_ns - before.get(one, 0) for one, busy_ns in self._busy_ns.items()]
+        if not parts or interval_s <= 0:
+            return None
+        return min(max(parts) / 1e9 / interval_s, 1.0)
+
+
+class _SessionLook:
+    def __init__(self) -> None:
+        self._look = SessionLook()
+        self._numbers: tuple[int, ...] = ()
+        self._figures: tuple[object, ...] = ()
+        self._seen: Session | None = None
+
+    def again(self, session: NfsSession) -> Session | None:
+        """None: it is not over RDMA."""
+        figures = (*self._look.again(session.slots), tuple(session.connections.values()))
+        # There may be thousands, most of which do nothing: those look as they did before.
+        if figures != self._figures:
+            self._figures = figures
+            self._seen = self._show(session, *figures)
+        return self._seen
+
+    def _show(
+        self,
+        session: NfsSession,
+        now: tuple[int, int, int],
+        counted: tuple[int, int, int, int, int, int],
+        times: tuple[int, int, int, int, int] | None,
+        bound: tuple[RpcConnection, ...],
+    ) -> Session | None:
+        slots, slots_target, executing = now
+        most, operations, read_bytes, written_bytes, waited_ns, storage_ns = counted
+        numbers = tuple(one.number for one in bound if one.kind == "rdma")
+        # Those that it has lost meanwhile served it still.
+        shown = numbers or (self._numbers if operations else ())
+        self._numbers = numbers
+        if not shown:
+            return None
+        return Session(
+            id=session.id.hex(),
+            connections=shown,
+            operations=operations,
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            latency=_NO_TIMES if times is None else Times(*times),
+            in_flight=executing,
+            inside=InsideSession(
+                slots=slots,
+                slots_target=slots_target,
+                slots_used_most=most,
+                memory_waited_ns=waited_ns,
+                storage_ns=storage_ns,
+                slots_asked=session.slots_asked,
+            ),
+        )
+
+
+class _ConnectionLook:
+    def __init__(self) -> None:
+        self._look = EndpointLook()
+        self._wrong: tuple[int, ...] = (0, 0, 0)
+
+    def again(self, connection: RdmaConnection, sessions: int) -> Connection | None:
+        """None: it is not there yet, or no more. ValueError: it goes at this moment."""
+        endpoint = connection.endpoint
+        if endpoint is None:
+            return None
+        seen = self._look.again(endpoint)
+        wrong = _sums(endpoint.qp.counters, _RNR_NAKS, _NAKS, _RETRANSMISSIONS)
+        rnr_naks, naks, retransmissions = map(int.__sub__, wrong, self._wrong)
+        self._wrong = wrong
+        server_qpn, client_qpn = connection.qpns
+        latency = Times(*seen["latency"])
+        return Connection(
+            number=connection.number,
+            server=connection.server,
+            server_qpn=server_qpn,
+            client=connection.peer,
+            client_qpn=client_qpn,
+            sessions=sessions,
+            operations=latency.count,
+            read_bytes=seen["read_bytes"],
+            written_bytes=seen["written_bytes"],
+            latency=latency,
+            in_flight=seen["in_progress"],
+            credits_asked=seen["asked"],
+            credits_granted=seen["granted"],
+            rnr_naks=rnr_naks,
+            naks=naks,
+            retransmissions=retransmissions,
+            unanswered=seen["dropped_calls"],
+            inside=_inside(connection, seen),
+        )
+
+
+def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
+    memory = connection.memory
+    pool = memory.data_pool.counts()
+    return Inside(
+        window_bytes=memory.window.size,
+        mapped_bytes=memory.window.linked,
+        room_bytes=memory.room,
+        first_bytes=memory.first_bytes,
+        buffer_bytes=memory.data_pool.buffer_size,
+        buffers=memory.buffers,
+        buffers_taken=sum(pool["taken"]),
+        buffers_wanted=sum(pool["waiting"]),
+        credits=seen["credits"],
+        credits_max=connection.credits_max,
+        receives_posted=seen["posted"],
+        receives_late=seen["receives_late"],
+        in_progress=seen["in_progress"],
+        memory_waits=Times(*seen["buffer_waits"]),
+        send_waits=Times(*seen["send_waits"]),
+        storage=Times(*seen["storage"]),
+        storage_queue=Times(*seen["storage_queue"]),
+    )
+
+
+def _sums(counters: dict[str, int], *groups: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(sum(counters[name] for name in names) for names in groups)

@@ -1,0 +1,57 @@
+"""What the control socket of a server offers once a controller runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from livedma.control.controller import Controller, View
+from livedma.control.policies import by_name
+from livedma.control.why import why
+from livedma.errors import LivedmaError
+
+__all__ = ["Methods"]
+
+_FIRST_S = 5.0  # for the first snapshot
+_WAIT_MOST_S = 20.0  # less than a client's patience
+
+
+class Methods:
+    """Each answers with what JSON can say."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def methods(self) -> dict[str, Callable[..., object]]:
+        """By their names on the socket."""
+        offered = (self.snapshot, self.why, self.decisions, self.policy)
+        return {method.__name__: method for method in offered}
+
+    def snapshot(self, sessions: bool = True) -> dict[str, Any]:
+        """The last one."""
+        return self._view().snapshot.as_json(sessions=bool(sessions))
+
+    def why(self, session: str | None = None) -> dict[str, Any]:
+        """What limits its connections, or makes one session slow."""
+        view = self._view()
+        return why(view.snapshot, view.diagnoses, session).as_json()
+
+    def decisions(self, after: int = 0, wait: float = 0.0) -> dict[str, Any]:
+        """What was seen, decided and done after an event's number; waits so long for something."""
+        if not isinstance(after, int) or not isinstance(wait, int | float) or not wait >= 0:
+            raise ValueError("after is an event's number, and wait are seconds")
+        events = self._controller.events.after(after, min(wait, _WAIT_MOST_S))
+        return {"events": [{**asdict(one), "line": one.line} for one in events]}
+
+    def policy(self, name: str | None = None) -> dict[str, Any]:
+        """Which one decides; a name sets it."""
+        if name is not None:
+            self._controller.policy = by_name(name)
+        return {"policy": self._controller.policy.name, "dry_run": self._controller.is_dry}
+
+    def _view(self) -> View:
+        view = self._controller.view(_FIRST_S)
+        if view is None:
+            raise LivedmaError("the server has not seen anything yet: ask again")
+        return view

@@ -1,0 +1,54 @@
+"""Asks a connection's client to open one with more memory, and to move its sessions there."""
+
+from __future__ import annotations
+
+from livedma.control.extend import plan_credits, plan_slots
+from livedma.control.limits import Diagnosis, Limit
+from livedma.control.plan import Demand, Migrate, NoRoom, Plan, Room
+from livedma.control.sizing import bytes_per_credit, credits_for, relaxed, useful_buffers
+from livedma.control.words import size
+from livedma.monitor.snapshot import Connection, Inside, Snapshot
+
+__all__ = ["MigratePolicy"]
+
+_TIMES = 4  # what is mapped now: moving costs, so it should last
+
+
+class MigratePolicy:
+    name = "migrate"
+    may_refuse = True
+
+    def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        connection = snapshot.connection(diagnosis.connection)
+        if connection is None or connection.inside is None:
+            return None
+        match diagnosis.limit:
+            case Limit.MEMORY:
+                return _plan_memory(connection, connection.inside, room)
+            case Limit.CREDITS:
+                return plan_credits(connection, connection.inside, room)
+            case Limit.SLOTS:
+                return plan_slots(snapshot, connection.number)
+        return None
+
+    def relax(self, connection: Connection, demand: Demand) -> Plan | None:
+        return relaxed(connection, demand)
+
+
+def _plan_memory(connection: Connection, inside: Inside, room: Room) -> Plan | NoRoom:
+    """Both connections are there for a while: the new one has to fit beside the old one."""
+    each = inside.buffer_bytes + bytes_per_credit(inside)
+    wanted = _TIMES * inside.mapped_bytes
+    useful = useful_buffers(connection, inside)
+    if useful is not None:
+        wanted = max(min(wanted, useful * each), inside.mapped_bytes + inside.first_bytes)
+    if room.budget_bytes is not None:
+        wanted = min(wanted, room.budget_bytes)
+    if wanted <= inside.mapped_bytes:
+        return NoRoom(
+            f"a larger connection takes more than {size(inside.mapped_bytes)}, and "
+            f"{size(max(wanted, 0))} are left of this host's DMA memory"
+        )
+    granted = credits_for(wanted // each, connection, inside)
+    reason = f"move to a connection with {size(wanted)}, credits {inside.credits} -> {granted}"
+    return Plan((Migrate(connection.number, wanted, granted),), reason)

@@ -1,0 +1,23 @@
+"""The policies, by their names."""
+
+from __future__ import annotations
+
+from livedma.control.extend import ExtendPolicy
+from livedma.control.migrate import MigratePolicy
+from livedma.control.plan import Policy
+from livedma.control.spread import SpreadPolicy
+from livedma.control.static import StaticPolicy
+from livedma.errors import LivedmaError
+
+__all__ = ["DEFAULT", "NAMES", "by_name"]
+
+_POLICIES: tuple[Policy, ...] = (StaticPolicy(), ExtendPolicy(), SpreadPolicy(), MigratePolicy())
+NAMES = tuple(policy.name for policy in _POLICIES)
+DEFAULT = ExtendPolicy.name
+
+
+def by_name(name: str) -> Policy:
+    for policy in _POLICIES:
+        if policy.name == name:
+            return policy
+    raise LivedmaError(f"there is no policy {name!r}: one of {', '.join(NAMES)}")

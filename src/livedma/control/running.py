@@ -1,0 +1,74 @@
+"""A controller on a live server: `with controlled(service, Options()): ...`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from livedma.control.budget import HostBudget
+from livedma.control.controller import Controller
+from livedma.control.diagnosis import Diagnostician
+from livedma.control.events import Events
+from livedma.control.hands import ServiceHands
+from livedma.control.inside import InsideSource
+from livedma.control.limits import Objectives
+from livedma.control.methods import Methods
+from livedma.control.observer import Observer
+from livedma.control.policies import DEFAULT, by_name
+from livedma.monitor.monitor import Monitor
+from livedma.nfs.service import NfsService
+from livedma.rdma.interface import interface_of
+
+__all__ = ["Options", "controlled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """budget_bytes: DMA memory of all connections; None: what the system allows. monitor: "auto"
+    watches the wire by BPF where that is allowed.
+    """
+
+    policy: str = DEFAULT
+    dry_run: bool = False
+    budget_bytes: int | None = None
+    objectives: Objectives = field(default_factory=Objectives)
+    monitor: Literal["auto", "server"] = "auto"
+
+
+@contextmanager
+def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
+    """Watches and steers it, and answers on its control socket."""
+    events = Events()
+    budget = HostBudget(service, options.budget_bytes)
+    observer = Observer(
+        InsideSource(service),
+        partial(_watch, service) if options.monitor == "auto" else None,
+        events,
+        budget_bytes=options.budget_bytes,
+    )
+    controller = Controller(
+        observer,
+        lambda: Diagnostician(options.objectives),
+        ServiceHands(service, budget),
+        by_name(options.policy),
+        room=budget.room,
+        events=events,
+        dry_run=options.dry_run,
+    )
+    if service.control is not None:
+        service.control.add(Methods(controller).methods())
+    try:
+        with budget, controller:
+            controller.start()
+            yield controller
+    finally:
+        observer.close()
+
+
+def _watch(service: NfsService) -> Monitor:
+    """BPF on the interfaces that have the server's addresses."""
+    interfaces = {interface_of(rdma.device.address).name for rdma in service.rdma}
+    return Monitor(sorted(interfaces), sorted({rdma.port for rdma in service.rdma}))

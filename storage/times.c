@@ -1,0 +1,42 @@
+#include "times.h"
+
+static uint64_t at_most(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The value in the middle of a bucket. */
+static uint64_t middle_ns(uint32_t bucket)
+{
+	return (ldma_times_least_ns(bucket) + ldma_times_least_ns(bucket + 1)) / 2;
+}
+
+struct ldma_times_summary ldma_times_since(const struct ldma_times *before,
+					   const struct ldma_times *now)
+{
+	uint32_t count = now->count - before->count, seen = 0, last = 0;
+	/* The rank of a quantile: of 100 values, the 50th and the 99th. */
+	uint64_t middle = ((uint64_t)count + 1) / 2, late = ((uint64_t)count * 99 + 99) / 100;
+	struct ldma_times_summary ret = {.count = count, .sum_ns = now->sum_ns - before->sum_ns};
+
+	if (!count)
+		return (struct ldma_times_summary){0};
+	for (uint32_t i = 0; i < LDMA_TIMES_BUCKETS && seen < count; i++) {
+		uint32_t here = now->buckets[i] - before->buckets[i];
+
+		if (!here)
+			continue;
+		last = i;
+		if (seen < middle && seen + here >= middle)
+			ret.p50_ns = middle_ns(i);
+		if (seen < late && seen + here >= late)
+			ret.p99_ns = middle_ns(i);
+		seen += here;
+	}
+	ret.max_ns = now->max_ns > before->max_ns
+			     ? now->max_ns
+			     : at_most(now->max_ns, ldma_times_least_ns(last + 1));
+	ret.p50_ns = at_most(ret.p50_ns, ret.max_ns);
+	ret.p99_ns = at_most(ret.p99_ns, ret.max_ns);
+	return ret;
+}

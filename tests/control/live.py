@@ -1,0 +1,126 @@
+"""Real servers with a controller, in this process or in one of their own, and load for them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from livedma.control.running import Options, controlled
+from livedma.nfs.config import Config
+from livedma.nfs.control import Control
+from livedma.nfs.load import Plan, Result, Runner
+from livedma.nfs.service import NfsService, Wishes
+from livedma.rdma import Device
+from livedma.rpc.rdma_server import Options as RdmaOptions
+from needs import needs
+
+_NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
+SERVER, CLIENT, PORT = f"{_NET}.60", f"{_NET}.61", 20052
+MIB = 1 << 20
+LIMIT_S = 60.0
+HEAVY = Plan(sessions=32, depth=4, size=65536, seconds=6)  # 128 calls want 56 buffers
+
+
+@contextmanager
+def serving(tmp_path: Path, options: Options, **config: Any) -> Iterator[Control]:
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    export = tmp_path / "export"
+    export.mkdir()
+    wishes = Wishes(
+        addresses=[SERVER],
+        tcp_port=None,
+        rdma_port=PORT,
+        state=tmp_path / "state",
+        control=tmp_path / "control",
+        config=Config(squash="none", **{"store_delay_s": 0.02, **config}),
+        rdma=RdmaOptions(window_bytes=16 * MIB, mapped_bytes=4 * MIB),
+    )
+    with (
+        NfsService(export, wishes) as service,
+        controlled(service, options),
+        Control(tmp_path / "control") as control,
+    ):
+        yield control
+
+
+@contextmanager
+def loaded(plan: Plan = HEAVY) -> Iterator[list[Result]]:
+    """While a load runs; its result is there afterwards, and what went wrong is raised."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with Device(CLIENT) as device:
+                results.append(asyncio.run(Runner(plan, SERVER, PORT, device=device).run()))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield results
+    finally:
+        thread.join(LIMIT_S)
+    assert not errors, errors
+    (result,) = results
+    counters = result.counters
+    assert (counters.errors, counters.wrong, result.unanswered, result.lost) == (0, 0, 0, ())
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    end_s = time.monotonic() + LIMIT_S
+    while not (found := condition()):
+        assert time.monotonic() < end_s, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def told(control: Control, kind: str) -> list[dict[str, Any]]:
+    return [one for one in control.ask("decisions")["events"] if one["kind"] == kind]
+
+
+def mapped(control: Control) -> int:
+    found = control.ask("snapshot", sessions=False)["connections"]
+    return max((one["inside"]["mapped_bytes"] for one in found), default=0)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server in a process of its own."""
+
+    pid: int
+    control: Control
+    log: Path
+
+
+@contextmanager
+def serve(tmp_path: Path, *options: str) -> Iterator[Served]:
+    """livedma serve, in a process of its own: a budget would bind the client, too."""
+    needs(os.geteuid() == 0, "a server that acts for several users needs root")
+    export, socket, log = tmp_path / "export", tmp_path / "control", tmp_path / "log"
+    export.mkdir()
+    command = (sys.executable, "-m", "livedma.cli", "serve", str(export), "--listen", SERVER)
+    where = ("--tcp", "off", "--rdma", str(PORT), "--state", str(tmp_path / "state"))
+    memory = ("--window", "16MiB", "--store-delay", "20ms", "--squash", "none")
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*command, *where, *memory, "--control", str(socket), *options], stderr=stderr
+        )
+    try:
+        wait_for(lambda: "control socket" in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        with Control(socket) as control:
+            yield Served(process.pid, control, log)
+    finally:
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0

@@ -1,0 +1,89 @@
+"""A controller on a real server under real load: memory is mapped, and everything is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.control.live import MIB, loaded, mapped, serve, serving, told, wait_for
+
+from livedma.control.running import Options
+from livedma.nfs.control import ControlError
+from livedma.nfs.load import Plan
+
+pytestmark = pytest.mark.slow
+
+
+def test_memory_is_mapped_while_everything_goes_on(tmp_path: Path) -> None:
+    with serving(tmp_path, Options()) as control:
+        with loaded() as results:
+            wait_for(lambda: mapped(control) > 7 * MIB)
+            snapshot = control.ask("snapshot")
+            assert len(snapshot["sessions"]) > 30
+            (connection,) = snapshot["connections"]
+            inside = connection["inside"]
+            assert inside["credits"] > inside["buffers"] > 100
+            wait_for(lambda: told(control, "check"))
+        (result,) = results
+        assert not result.refused
+        events = control.ask("decisions")["events"]
+        # Other limits may come before: files are written first.
+        begin = next(i for i, one in enumerate(events) if one["data"].get("actions"))
+        story = [one["kind"] for one in events[begin:] if one["kind"] != "source"]
+        assert story[:3] == ["plan", "done", "check"]
+        assert "degraded" in [one["kind"] for one in events[:begin]]
+        assert "DMA memory" in [one["data"]["limit"] for one in told(control, "why")]
+        assert any(one["line"].endswith(": keep") for one in told(control, "check"))
+        wait_for(lambda: not control.ask("snapshot")["connections"])
+
+
+def test_static_only_tells(tmp_path: Path) -> None:
+    with serving(tmp_path, Options(policy="static")) as control:
+        with loaded():
+            wait_for(lambda: told(control, "why"))
+            assert control.ask("why")["lines"]
+            session = control.ask("snapshot")["sessions"][0]["id"]
+            assert control.ask("why", session=session[:20])["session"] == session
+            assert mapped(control) <= 4 * MIB
+            assert control.ask("policy") == {"policy": "static", "dry_run": False}
+            assert control.ask("policy", name="extend")["policy"] == "extend"
+            wait_for(lambda: told(control, "done"))
+        assert not told(control, "undo")
+
+
+def test_a_dry_run_only_says_it(tmp_path: Path) -> None:
+    with serving(tmp_path, Options(dry_run=True)) as control, loaded():
+        plan = wait_for(lambda: told(control, "plan"))[0]
+        assert plan["dry"] and plan["line"].endswith("(dry run)")
+        assert mapped(control) <= 4 * MIB
+
+
+def test_without_budget_sessions_are_refused_and_others_go_on(tmp_path: Path) -> None:
+    with serve(tmp_path, "--budget", "6MiB", "--objective-p99", "1s") as served:
+        control = served.control
+        with loaded(Plan(sessions=64, depth=4, size=65536, seconds=6)):
+            wait_for(lambda: told(control, "refuse"))
+            snapshot = control.ask("snapshot", sessions=False)
+            assert snapshot["host"]["budget_bytes"] == 6 * MIB
+            assert snapshot["host"]["mapped_bytes"] <= 6 * MIB
+            assert control.ask("sessions")
+        wait_for(lambda: told(control, "admit"))
+        lines = [one["line"] for one in control.ask("decisions")["events"]]
+    log = served.log.read_text()
+    assert all(line in log for line in lines)
+
+
+def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
+    with serving(tmp_path, Options()) as control:
+        for do, parameters in (
+            ("policy", {"name": "magic"}),
+            ("policy", {"name": 5}),
+            ("decisions", {"after": "x"}),
+            ("why", {"session": 5}),
+            ("why", {"session": "there is none"}),
+            ("decisions", {"wait": -1}),
+            ("decisions", {"wait": float("nan")}),
+        ):
+            with pytest.raises(ControlError):
+                control.ask(do, **parameters)
+        assert control.ask("decisions", after=10**9, wait=0.1) == {"events": []}

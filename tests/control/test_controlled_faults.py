@@ -1,0 +1,72 @@
+"""What goes wrong around a real server: named in its log, served on, recovered."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.control.live import HEAVY, Served, loaded, serve, told, wait_for
+
+from needs import needs
+
+pytestmark = pytest.mark.slow
+
+_TAKEN = 8  # the first descriptors of a server, which it keeps
+
+
+def links_of(pid: int) -> list[str]:
+    """Ids of the BPF links that a process holds."""
+    found = []
+    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+        text = info.read_text()
+        if "link_type" in text:
+            found += re.findall(r"^link_id:\s*(\d+)", text, re.MULTILINE)
+    return found
+
+
+def sources(served: Served) -> list[str]:
+    """What snapshots came from, one after the other."""
+    events = told(served.control, "source")
+    return [one["data"]["source"] for one in events if "source" in one["data"]]
+
+
+def test_bpf_detached_by_somebody_is_noticed_and_attached_again(tmp_path: Path, bpf: None) -> None:
+    needs(shutil.which("bpftool"), "bpftool detaches BPF links")
+    with serve(tmp_path) as served, loaded(HEAVY):
+        wait_for(lambda: sources(served) == ["bpf+server"])
+        for link in links_of(served.pid):
+            subprocess.run(["bpftool", "link", "detach", "id", link], check=True)
+        wait_for(lambda: sources(served) == ["bpf+server", "server", "bpf+server"])
+        (_, lost, _) = told(served.control, "source")
+        assert lost["text"].endswith("somebody has detached its BPF programs")
+
+
+def test_without_descriptors_it_serves_on_and_recovers(tmp_path: Path) -> None:
+    with serve(tmp_path, "--monitor", "server") as served, loaded(HEAVY):
+        wait_for(lambda: told(served.control, "degraded"))
+        before = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (_TAKEN, before[1]))
+        failed = wait_for(lambda: told(served.control, "failed"))
+        assert any("Too many open files" in one["text"] for one in failed)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, before)
+        wait_for(
+            lambda: any("works again" in one["text"] for one in told(served.control, "recovered"))
+        )
+
+
+def test_a_server_that_was_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
+    with serve(tmp_path, "--monitor", "server") as served:
+        wait_for(lambda: sources(served))
+        os.kill(served.pid, signal.SIGSTOP)
+        time.sleep(2.5)
+        os.kill(served.pid, signal.SIGCONT)
+        wait_for(lambda: len(told(served.control, "source")) > 1)
+        assert "is left out" in told(served.control, "source")[-1]["text"]
+        assert served.control.ask("snapshot")["interval_s"] < 2

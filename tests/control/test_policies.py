@@ -1,0 +1,145 @@
+"""Policies, as the pure functions that they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.control.plant import BUFFER, MIB, PER_CREDIT, Pipe, Plant
+
+from livedma.control import policies
+from livedma.control.limits import Diagnosis, Limit
+from livedma.control.plan import (
+    Demand,
+    Extend,
+    Migrate,
+    NoRoom,
+    Plan,
+    Room,
+    SetCredits,
+    Shrink,
+    Spread,
+)
+from livedma.errors import LivedmaError
+
+LIMITED = {
+    Limit.NOTHING,
+    Limit.SEND_QUEUE,
+    Limit.STORAGE,
+    Limit.CPU,
+    Limit.NETWORK,
+}
+
+
+def planned(
+    policy: str, limit: Limit, pipe: Pipe | None = None, budget: int | None = None
+) -> Plan | NoRoom | None:
+    plant = Plant([pipe or Pipe(wanted=1000)])
+    snapshot = plant.observe()
+    diagnosis = Diagnosis(1, snapshot.at_s, True, limit, "")
+    return policies.by_name(policy).plan(diagnosis, snapshot, Room(budget))
+
+
+@pytest.mark.parametrize("policy", policies.NAMES)
+@pytest.mark.parametrize("limit", LIMITED)
+def test_what_memory_cannot_cure_is_left_alone(policy: str, limit: Limit) -> None:
+    assert planned(policy, limit) is None
+
+
+@pytest.mark.parametrize("limit", Limit)
+def test_static_has_no_plan(limit: Limit) -> None:
+    assert planned("static", limit) is None
+
+
+def test_each_has_its_own_way_to_more_memory() -> None:
+    extend, spread, migrate = (
+        planned(name, Limit.MEMORY) for name in ("extend", "spread", "migrate")
+    )
+    assert isinstance(extend, Plan) and isinstance(spread, Plan) and isinstance(migrate, Plan)
+    assert extend.actions == (Extend(1, 4 * MIB, 135, {}),)
+    assert spread.actions == (Spread(1),)
+    (moved,) = migrate.actions
+    assert isinstance(moved, Migrate) and moved.bytes == 16 * MIB
+    assert moved.credits > moved.bytes // (BUFFER + PER_CREDIT)
+
+
+@pytest.mark.parametrize("policy", ["extend", "spread", "migrate"])
+def test_no_budget_no_plan(policy: str) -> None:
+    found = planned(policy, Limit.MEMORY, budget=BUFFER // 2)
+    assert isinstance(found, NoRoom) and "32 KiB" in found.reason
+
+
+def test_credits_are_for_who_asked_for_them() -> None:
+    plant = Plant([Pipe(wanted=1000)])
+    snapshot = plant.observe()
+    (connection,) = snapshot.connections
+    plan = planned("extend", Limit.CREDITS)
+    assert isinstance(plan, Plan) and plan.actions == (SetCredits(1, 128),)
+    assert connection.credits_asked == 1024
+    assert planned("extend", Limit.CREDITS, Pipe(credits=1024)) is None
+
+
+def test_who_sees_the_wire_alone_does_nothing() -> None:
+    snapshot = Plant([Pipe(wanted=1000)]).observe()
+    blind = replace(
+        snapshot, connections=tuple(replace(one, inside=None) for one in snapshot.connections)
+    )
+    diagnosis = Diagnosis(1, snapshot.at_s, True, Limit.MEMORY, "")
+    for name in policies.NAMES:
+        assert policies.by_name(name).plan(diagnosis, blind, Room(None)) is None
+        assert policies.by_name(name).relax(blind.connections[0], Demand(0, 0, 64)) is None
+
+
+@given(
+    buffers=st.integers(1, 250),
+    more_credits=st.integers(1, 700),
+    budget=st.none() | st.integers(0, 32 * MIB),
+    window=st.integers(1, 64).map(lambda mib: mib * MIB),
+)
+def test_no_extension_exceeds_what_there_is(
+    buffers: int, more_credits: int, budget: int | None, window: int
+) -> None:
+    granted = buffers + more_credits
+    pipe = Pipe(wanted=5000, buffers=buffers, credits=granted, window_bytes=window)
+    room = pipe.room_bytes if budget is None else min(pipe.room_bytes, budget)
+    found = planned("extend", Limit.MEMORY, pipe, budget)
+    if isinstance(found, NoRoom):
+        assert room < MIB  # less than an eighth of a step, with its credits
+        return
+    assert isinstance(found, Plan)
+    (action,) = found.actions
+    assert isinstance(action, Extend)
+    assert 0 < action.bytes <= pipe.first_bytes and action.bytes % BUFFER == 0
+    assert action.bytes + (action.credits - granted) * PER_CREDIT <= room
+    assert action.credits >= min(buffers + action.bytes // BUFFER, 1024)
+
+
+@given(
+    buffers=st.integers(1, 250),
+    granted=st.integers(64, 300),
+    needed=st.integers(0, 300),
+    calls=st.integers(0, 300),
+)
+def test_no_more_is_taken_back_than_nobody_needs(
+    buffers: int, granted: int, needed: int, calls: int
+) -> None:
+    pipe = Pipe(buffers=buffers, credits=granted, window_bytes=64 * MIB)
+    (connection,) = Plant([pipe]).observe().connections
+    found = policies.by_name("extend").relax(connection, Demand(needed, calls, 64))
+    if found is None:
+        return
+    (action,) = found.actions
+    assert isinstance(action, Shrink | SetCredits)
+    assert 64 <= action.credits <= granted
+    if isinstance(action, Shrink):
+        left = buffers - action.bytes // BUFFER
+        assert left >= 56 and left > needed
+        assert action.credits > min(left, granted - 1)
+
+
+@pytest.mark.parametrize("name", ["", "Extend", "none"])
+def test_an_unknown_name_is_said(name: str) -> None:
+    with pytest.raises(LivedmaError, match="one of static, extend, spread, migrate"):
+        policies.by_name(name)

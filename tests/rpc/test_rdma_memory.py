@@ -1,0 +1,128 @@
+"""A connection's DMA memory: what it says there is room for can be had, to the window's end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from livedma.errors import NoRoomError
+from livedma.rdma import Device
+from livedma.rpc.rdma_memory import ConnectionMemory
+
+pytestmark = pytest.mark.slow
+
+HERE = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}.13"
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    with Device(HERE) as device:
+        yield device
+
+
+def memory_of(device: Device, **options: int) -> ConnectionMemory:
+    wanted = {
+        "window_bytes": 16 * MIB,
+        "mapped_bytes": 4 * MIB,
+        "inline_bytes": 4096,
+        "buffer_bytes": 64 * KIB,
+        "credits_begin": 64,
+        **options,
+    }
+    return ConnectionMemory(device.protection_domain(), **wanted)
+
+
+def test_it_grows_to_the_end_of_its_window(device: Device) -> None:
+    with memory_of(device) as memory:
+        assert memory.first_bytes == memory.window.linked == 4 * MIB
+        assert memory.buffers == 56
+        room = memory.room
+        assert room == 12 * MIB - 64 * KIB  # for replies that are acknowledged late
+        with pytest.raises(NoRoomError, match="room for 12517376 bytes more"):
+            memory.extend(room + 1)
+        assert memory.window.linked == 4 * MIB
+        assert memory.extend(room) == room
+        assert memory.room == 0
+        assert memory.buffers == memory.data_pool.stats.buffers == 56 + room // (64 * KIB)
+        assert memory.window.linked == 16 * MIB - 64 * KIB
+        with pytest.raises(NoRoomError):
+            memory.extend(1)
+
+
+def test_replies_that_are_acknowledged_late_have_their_place(device: Device) -> None:
+    with memory_of(device) as memory:
+        memory.extend(memory.room)
+        taken = []
+        while (buffer := memory.receive_pool.try_take()) is not None:
+            taken.append(buffer)
+        assert len(taken) == 2 * 64 + 16
+        assert memory.window.linked == memory.window.size
+        assert memory.room == 0
+        for buffer in taken:
+            buffer.release()
+
+
+def test_receives_for_more_credits_take_of_the_room(device: Device) -> None:
+    with memory_of(device) as memory:
+        before = memory.room
+        memory.make_ready_for(65)
+        assert memory.receive_pool.stats.buffers == 2 * 65  # not a whole shard
+        memory.make_ready_for(256)
+        assert memory.room == before - 2 * 4096 * (256 - 64)
+        assert memory.extend(memory.room)
+        with pytest.raises(NoRoomError):
+            memory.make_ready_for(512)
+        assert memory.receive_pool.stats.buffers == 2 * 256
+        memory.make_ready_for(64)
+        memory.receive_pool.trim()
+        assert memory.receive_pool.stats.buffers == 2 * 64
+        assert memory.room == 2 * 4096 * (256 - 64)
+
+
+def test_shrinking_gives_the_room_back(device: Device) -> None:
+    with memory_of(device) as memory:
+        room = memory.room
+        memory.extend(8 * MIB)
+        assert memory.shrink(8 * MIB) == 8 * MIB
+        assert memory.room == room
+        memory.data_pool.trim()
+        assert (memory.window.linked, memory.room) == (memory.first_bytes, room)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["extend", "shrink", "credits"]), st.integers(1, 40)), max_size=12
+)
+
+
+def test_whatever_happened_the_room_can_be_had(device: Device) -> None:
+    """Also in pieces between what is mapped still, and with buffers of any size."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(STEPS, st.sampled_from([4096, 12288, 65536, 100_000]))
+    def check(steps: list[tuple[str, int]], buffer_bytes: int) -> None:
+        with memory_of(
+            device, window_bytes=4 * MIB, mapped_bytes=MIB, buffer_bytes=buffer_bytes
+        ) as memory:
+            for what, amount in steps:
+                try:
+                    if what == "extend":
+                        memory.extend(amount * 64 * KIB)
+                    elif what == "shrink":
+                        memory.shrink(amount * 64 * KIB)
+                    else:
+                        memory.make_ready_for(4 * amount)
+                except NoRoomError:
+                    pass
+            room = memory.room
+            if room:
+                assert memory.extend(room) == room
+            if buffer_bytes % 4096 == 0:  # else more fit into whole shards than one by one
+                assert memory.room == 0
+            assert memory.data_pool.stats.buffers >= memory.buffers
+
+    check()

@@ -1,0 +1,25 @@
+"""Running commands without privilege."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from needs import needs
+
+__all__ = ["as_nobody"]
+
+_NOBODY = 65534
+_OTHERS_MAY_PASS = 0o001
+
+
+def as_nobody() -> list[str]:
+    """What to put in front of a command line."""
+    needs(os.geteuid() == 0, "only root can become somebody else")
+    command = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+    above = Path(sys.executable).resolve().parents
+    if not all(directory.stat().st_mode & _OTHERS_MAY_PASS for directory in above):
+        # The interpreter is in somebody's home: they may read it, and that is all they may.
+        command += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return command
