@@ -91,7 +91,7 @@ def _serving(link: Link, directory: Path) -> Iterator[None]:
     control = directory / "monitored.control"
     argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
     argv += ["--tcp=off", f"--state={directory / 'monitored.state'}", f"--control={control}"]
-    argv += ["--credits=256"]
+    argv += ["--credits=256", "--policy=static", "--monitor=server"]
     with subprocess.Popen(
         link.command(1, argv), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
     ) as process:
