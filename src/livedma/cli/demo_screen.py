@@ -39,7 +39,9 @@ class Screen:
             self._intervals += 1
             self._end_interval(run, self._intervals - 1)
         if self._is_live and not run.total:
-            print(page.row(run.moments[-1].at_s, run.intervals[-1], run.moments[-1]), end="")
+            print(
+                page.row(run.moments[-1].at_s, run.intervals[-1], run.moments[-1], run.ramp), end=""
+            )
         sys.stdout.flush()
 
     def _end_interval(self, run: Run, number: int) -> None:
@@ -50,13 +52,13 @@ class Screen:
         while self._events < len(run.events) and run.events[self._events]["at_s"] <= at_s:
             decided.append(run.events[self._events])
             self._events += 1
-        several = any(one.connections > 1 for one in run.moments)
+        several = any(len(one.mapped) > 1 for one in run.moments)
         lines = [line for one in decided for line in page.event_lines(one, several=several)]
         is_due = at_s >= min(self._row_due_s, run.ramp.seconds - _END_S)
         if lines or (is_due and interval["sessions"]):
             self._row_due_s = at_s + _ROW_EVERY_S - _ROUNDING_S
             moment = next((one for one in run.moments if one.at_s >= at_s), run.moments[-1])
-            print("\n".join([page.row(at_s, interval, moment), *lines]))
+            print("\n".join([page.row(at_s, interval, moment, run.ramp), *lines]))
 
     def wipe(self) -> None:
         """The row of now goes."""
