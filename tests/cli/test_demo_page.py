@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,17 +197,19 @@ class TestPage:
         assert max(map(len, lines)) <= 80
 
 
-def test_rows_come_with_what_was_decided_in_them(capsys: pytest.CaptureFixture[str]) -> None:
-    run, screen = extending(), Screen(again=False)
+def test_rows_come_with_what_was_decided_in_them() -> None:
+    file = StringIO()
+    run, screen = extending(), Screen(file)
     later, run.intervals = run.intervals, []
     for one in later:
         run.intervals.append(one)
         screen.look(run)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == (
+    empty, first, *lines = file.getvalue().splitlines()
+    assert empty == ""
+    assert first == (
         "sessions pile up under extend, watched by BPF on the wire and the server itself"
     )
-    beginnings = [line[:6].strip() or line.split()[0] for line in lines[1:] if line[:15].strip()]
+    beginnings = [line[:6].strip() or line.split()[0] for line in lines if line[:15].strip()]
     assert beginnings == [
         "1 s",
         *("3 s", "why", "plan", "done"),
@@ -215,3 +218,12 @@ def test_rows_come_with_what_was_decided_in_them(capsys: pytest.CaptureFixture[s
         "8 s",
         "10 s",
     ]
+
+
+def test_the_second_ramp_is_the_same_again() -> None:
+    file = StringIO()
+    screen = Screen(file)
+    for run in (extending(), idle()):
+        screen.look(run)
+    assert "the same ramp under static, watched by BPF" in file.getvalue()
+    assert file.getvalue().count("  10 s  64 sessions") == 2
