@@ -180,6 +180,10 @@ class TestTide:
         (said,) = Tides().answer(self.rows([4, 16, 16, 16, 16]))
         assert "(NOT back)" in said
 
+    def test_less_than_at_first_is_not_back_either(self) -> None:
+        (said,) = Tides().answer(self.rows([4, 16, 4, 16, 3]))
+        assert "ended at 0.75x of what it was (NOT back)" in said
+
     def test_more_than_one_undo(self) -> None:
         (said,) = Tides().answer(self.rows([4, 16, 4, 16, 4], undos=2))
         assert "(NOT calm)" in said
@@ -203,6 +207,11 @@ class TestStep:
         assert good[1].endswith("wanted is 10 ms at most: reached.")
         assert "worst 3 ms of 10 steps" in good[1]
         assert all(one.endswith("NOT.") for one in bad)
+
+    def test_what_chance_does_is_told(self) -> None:
+        rows = [*self.rows(200, 3), Row({"by": HAND, "step": 10}, 0, 0, {"delay_ns": -7e6})]
+        assert "without a step was 7 ms longer" in Steps().answer(Runs(rows))[2]
+        assert not any("chance" in one for one in Steps().answer(self.rows(200, 3)))
 
     def test_medians_are_told_beside(self) -> None:
         delays = [3e6 * (step == 9) for step in range(10)]

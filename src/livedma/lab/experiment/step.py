@@ -91,6 +91,7 @@ class Steps(Experiment):
             *_worst(by_controller, "waiting_to_use_ns", "From the first wait to its use", _SOON_NS),
             *_worst(by_controller, "degraded_to_use_ns", "From degraded to its use", _SOON_NS),
             *_worst(by_hand, "delay_ns", "The delay of a neighbour's request by a step", _STALL_NS),
+            *_chance(by_hand),
             *_worst(by_hand, "took_ns", "The step itself", None),
         ] or ["Too little was measured for an answer."]
 
@@ -124,6 +125,16 @@ def _worst(runs: Runs, measure: str, what: str, most: float | None) -> Iterator[
     if most is not None:
         bar = f"; wanted is {quantity(most, 'ns')} at most: {'reached' if worst <= most else 'NOT'}"
     yield f"{what}: {figures} of {amount(len(values), 'step')}{bar}."
+
+
+def _chance(runs: Runs) -> Iterator[str]:
+    """How far the same difference goes the other way, which no step can be the reason of."""
+    values = runs.values("delay_ns")
+    if values and min(values) < 0:
+        yield (
+            f"That is by chance as well: in the worst case the request without a step was "
+            f"{quantity(-min(values), 'ns')} longer than the one with it."
+        )
 
 
 def _by_controller(trial: Trial) -> Measures:
@@ -204,7 +215,7 @@ def _by_hand(trial: Trial) -> Iterator[tuple[Point, Measures]]:
                 "took_ns": took_ns,
                 "longest_ns": longest_ns,
                 "longest_without_ns": without_ns,
-                "delay_ns": max(longest_ns - without_ns, 0.0),
+                "delay_ns": longest_ns - without_ns,
             },
         )
         trial.control.ask("shrink", connection=number, bytes=_STEP_BYTES)

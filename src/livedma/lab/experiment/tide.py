@@ -20,7 +20,7 @@ __all__ = ["Tide", "Tides", "level_at"]
 
 _LOW, _HIGH = 8, 64  # sessions
 _EVERY_S = 1.0
-_BACK = 0.10  # of the memory at the beginning: what may be left more
+_BACK = 0.10  # of the memory at the beginning: what it may differ by in the end
 _UNDOS_MOST = 1
 _MOVE = 0.1  # of the memory at first: what moves by less does not count as a turn
 
@@ -138,7 +138,7 @@ class Tides(Experiment):
                     ),
                 },
             )
-            is_back = state.mapped_bytes <= trial.first.mapped_bytes * (1 + _BACK)
+            is_back = _is_back(state.mapped_bytes, trial.first.mapped_bytes)
             if at_s >= tide.seconds + (1 if is_back else tide.rest_s):
                 return
             trial.have_sessions(level_at(at_s, tide))
@@ -184,6 +184,10 @@ class Tides(Experiment):
         return {"tide.json": records(runs)}
 
 
+def _is_back(mapped: float, first: float) -> bool:
+    return abs(mapped / first - 1) <= _BACK
+
+
 def _by_repetition(runs: Runs) -> Iterator[list[Row]]:
     for repetition in sorted({row.repetition for row in runs}):
         rows = [row for row in runs if row.repetition == repetition and not row.problem]
@@ -198,12 +202,12 @@ def _told(policy: str, rows: list[Row]) -> str:
     mapped, sessions, first = series("mapped_bytes"), series("sessions"), series("first_bytes")[0]
     last = {name: int(series(name)[-1]) for name in ("extensions", "shrinks", "undos")}
     turns, tides = reversals(mapped, first * _MOVE), reversals(sessions, (_HIGH - _LOW) / 2)
-    is_back = mapped[-1] <= first * (1 + _BACK)
+    back = "back" if _is_back(mapped[-1], first) else "NOT back"
     is_calm = turns <= tides and last["undos"] <= _UNDOS_MOST
     return (
         f"Under {policy}, memory went from {quantity(first, 'bytes')} to "
         f"{quantity(max(mapped), 'bytes')} and ended at {times(mapped[-1] / first)} of what it was "
-        f"{'(back)' if is_back else '(NOT back)'}: {amount(last['extensions'], 'extension')}, "
+        f"({back}): {amount(last['extensions'], 'extension')}, "
         f"{last['shrinks']} times given back, {last['undos']} undone, in "
         f"{rows[-1].point['at_s']} s; "
         f"it turned {turns} times, the tide {tides} times ({'calm' if is_calm else 'NOT calm'}); "
