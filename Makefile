@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
+SUDO := $(shell [ $$(id -u) = 0 ] || command -v sudo || echo none)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell find src core port storage bpf -type f -not -name '*.pyc')
@@ -17,7 +17,9 @@ setup: .venv/ready ## prepare .venv and build the package
 
 .venv/packages: requirements.txt packages.txt
 	@missing=$$(for p in $$(grep -v '^#' packages.txt); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
-	if [ -n "$$missing" ]; then echo "installing:" $$missing; \
+	if [ -n "$$missing" ] && [ "$(SUDO)" = none ]; then \
+	  echo "missing, and only root can install them:" $$missing; \
+	elif [ -n "$$missing" ]; then echo "installing:" $$missing; \
 	  $(SUDO) apt-get -o Acquire::Retries=3 update -qq; \
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y -qq --no-install-recommends $$missing >/dev/null; fi
 	$(PYTHON) -m venv .venv
@@ -30,8 +32,8 @@ setup: .venv/ready ## prepare .venv and build the package
 	  --config-settings=build-dir=build/package .
 	@touch $@
 
-demo: setup ## two hosts on this machine, RoCEv2 between them, captured live
-	$(SUDO) .venv/bin/livedma demo
+demo: setup ## sessions pile up on one connection, and its DMA memory grows under them
+	livedma demo $(OPTIONS)
 
 test: check sanitize ## everything that CI runs
 	pytest

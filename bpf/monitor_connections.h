@@ -18,6 +18,20 @@
 enum { CM_CLASS = 7, CM_SEND = 3, CM_RC = 0 };
 enum { CM_REQ = 0x10, CM_REJ = 0x12, CM_REP = 0x13, CM_DREQ = 0x15, CM_DREP = 0x16 };
 
+#define BTH_AETH_BYTES 16 /* or the BTH and an ICRC: no packet has less */
+
+/* A packet, segment by segment. */
+struct walk {
+	struct ldma_monitor_key key; /* of the queue pair that was looked up last */
+	struct ldma_monitor_place place;
+	__u64 now_ns;               /* 0: nobody has asked yet */
+	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
+	__u32 next;                 /* segment to look at */
+	__u32 ip_version;
+	__u32 has_bth; /* of the segment that is next */
+	__u8 bth[BTH_AETH_BYTES];
+};
+
 const volatile __u16 ports[LDMA_MONITOR_PORTS];
 const volatile __u32 port_count;
 
@@ -169,7 +183,7 @@ static __noinline int on_reply(const __u8 *cm, const struct ldma_monitor_key *pa
 	connection->client_comm_id = key.comm_id;
 	connection->mtu_bytes = request->mtu_bytes;
 	connection->ip_version = ip_version;
-	connection->last_ns = connection->began_ns = bpf_ktime_get_ns();
+	connection->counts.last_ns = connection->began_ns = bpf_ktime_get_ns();
 	request->server_comm_id = connection->server_comm_id;
 	request->connection = index;
 	begin_place(path->to, path->from, connection->server_qpn, index, LDMA_MONITOR_TO_SERVER);

@@ -39,12 +39,12 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 	return value < most ? value : most;
 }
 
-static void look_at_times(struct ldma_monitor_times *times, struct monitor_before *before,
-			  struct monitor_times *ret)
+static void look_at_times(struct ldma_monitor_counts *counts, struct ldma_monitor_times *times,
+			  struct monitor_before *before, struct monitor_times *ret)
 {
 	uint32_t steps[LDMA_MONITOR_STEPS], now;
 
-	*ret = (struct monitor_times){.sum_ns = added(&times->sum_ns, &before->sum_ns)};
+	*ret = (struct monitor_times){.sum_ns = added(&counts->sum_ns, &before->sum_ns)};
 	if (!ret->sum_ns)
 		return;
 	for (uint32_t i = 0; i < LDMA_MONITOR_STEPS; i++) {
@@ -53,7 +53,7 @@ static void look_at_times(struct ldma_monitor_times *times, struct monitor_befor
 		before->steps[i] = now;
 		ret->count += steps[i];
 	}
-	ret->max_ns = __atomic_exchange_n((uint64_t *)&times->max_ns, 0, __ATOMIC_RELAXED);
+	ret->max_ns = __atomic_exchange_n((uint64_t *)&counts->max_ns, 0, __ATOMIC_RELAXED);
 	ret->p50_ns = at_most(nth_ns(steps, (ret->count + 1) / 2), ret->max_ns);
 	ret->p99_ns = at_most(nth_ns(steps, ret->count - ret->count / 100), ret->max_ns);
 }
@@ -107,8 +107,8 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 		.client_qpn = connection->client_qpn,
 		.credits_asked = connection->credits_asked,
 		.credits_granted = connection->credits_granted,
-		.read_bytes = added(&connection->read_bytes, &before->read_bytes),
-		.written_bytes = added(&connection->written_bytes, &before->written_bytes),
+		.read_bytes = added(&connection->counts.read_bytes, &before->read_bytes),
+		.written_bytes = added(&connection->counts.written_bytes, &before->written_bytes),
 		.rnr_naks = added(&connection->rnr_naks, &before->rnr_naks),
 		.naks = added(&connection->naks, &before->naks),
 		.retransmissions = added(&connection->retransmissions, &before->retransmissions),
@@ -116,7 +116,7 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 	memcpy(row->server, connection->server, 16);
 	memcpy(row->client, connection->client, 16);
 	row->unanswered = look_at_calls(monitor, index, now_ns, known->is_leaving, &row->in_flight);
-	look_at_times(&connection->times, before, &row->times);
+	look_at_times(&connection->counts, &connection->times, before, &row->times);
 }
 
 /* Where all places are taken, the connection that was idle for longest goes, if that is long enough. */
@@ -133,10 +133,10 @@ static void make_room(struct monitor *monitor, uint32_t used, uint64_t now_ns)
 			return; /* it will be given back by itself */
 		if (monitor->connection_rows[monitor->known_connections[i].row].in_flight)
 			continue;
-		if (!oldest || load64(&one->last_ns) < load64(&oldest->last_ns))
+		if (!oldest || load64(&one->counts.last_ns) < load64(&oldest->counts.last_ns))
 			oldest = one;
 	}
-	if (!oldest || now_ns - load64(&oldest->last_ns) < monitor->options.idle_ns)
+	if (!oldest || now_ns - load64(&oldest->counts.last_ns) < monitor->options.idle_ns)
 		return;
 	monitor_forget_places(monitor, (uint32_t)(oldest - monitor->connections));
 	oldest->ended_ns = now_ns;
@@ -217,7 +217,7 @@ static uint32_t look_at_sessions(struct monitor *monitor, uint64_t now_ns)
 		struct ldma_monitor_session *session = &monitor->sessions[i];
 		struct monitor_session *known = &monitor->known_sessions[i];
 		struct monitor_session_row *row = &monitor->session_rows[count];
-		uint64_t last_ns = load64(&session->last_ns), idle_ns;
+		uint64_t last_ns = load64(&session->counts.last_ns), idle_ns;
 
 		if (!last_ns)
 			continue;
@@ -230,12 +230,12 @@ static uint32_t look_at_sessions(struct monitor *monitor, uint64_t now_ns)
 		}
 		*row = (struct monitor_session_row){
 			.in_flight = known->in_flight,
-			.read_bytes = added(&session->read_bytes, &known->before.read_bytes),
+			.read_bytes = added(&session->counts.read_bytes, &known->before.read_bytes),
 			.written_bytes =
-				added(&session->written_bytes, &known->before.written_bytes),
+				added(&session->counts.written_bytes, &known->before.written_bytes),
 		};
 		memcpy(row->id, session->id, 16);
-		look_at_times(&session->times, &known->before, &row->times);
+		look_at_times(&session->counts, &session->times, &known->before, &row->times);
 		look_at_uses(monitor, session, known, row);
 		count++;
 		if (!known->in_flight && !row->times.count &&

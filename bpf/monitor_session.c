@@ -291,8 +291,8 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 	connection->server_qpn = server_qpn;
 	connection->client_qpn = client_qpn;
 	connection->ip_version = ip_version;
-	connection->last_ns = (uint64_t)ldma_clock_ns(CLOCK_MONOTONIC);
-	__atomic_store_n(&connection->began_ns, connection->last_ns, __ATOMIC_RELEASE);
+	connection->counts.last_ns = (uint64_t)ldma_clock_ns(CLOCK_MONOTONIC);
+	__atomic_store_n(&connection->began_ns, connection->counts.last_ns, __ATOMIC_RELEASE);
 	for (place.way = 0; !err && place.way < LDMA_MONITOR_WAYS; place.way++)
 		err = bpf_map_update_elem(places, &keys[place.way], &place, BPF_ANY);
 	__atomic_add_fetch(&monitor->bpf->data->generation, 1, __ATOMIC_SEQ_CST);

@@ -55,37 +55,43 @@ static inline __u64 ldma_monitor_step_ns(__u32 step)
 	return ((least << 1) + (1ull << shift)) << (LDMA_MONITOR_UNIT_BITS - 1);
 }
 
-/* Of answered calls; their number is the sum of the steps. */
-struct ldma_monitor_times {
+/* What each answered call adds to; how many there were is the sum of the steps. What is used for each call comes first,
+ * within one cache line as far as it fits: that is what a call costs. */
+struct ldma_monitor_counts {
+	__u64 last_ns; /* of a reply, CLOCK_MONOTONIC as all times */
+	__u64 read_bytes, written_bytes;
 	__u64 sum_ns;
 	__u64 max_ns; /* since user space set it to 0 */
+};
+
+struct ldma_monitor_times {
 	__u32 steps[LDMA_MONITOR_STEPS];
 };
 
 enum ldma_monitor_way { LDMA_MONITOR_TO_SERVER, LDMA_MONITOR_TO_CLIENT, LDMA_MONITOR_WAYS };
 
 struct ldma_monitor_connection {
-	__u8 server[16], client[16]; /* IPv4: the first four bytes, the others 0 */
-	__u32 server_qpn, client_qpn;
-	__u32 server_comm_id, client_comm_id; /* both 0: not known */
-	__u64 began_ns; /* CLOCK_MONOTONIC, as all times; 0: the place is free */
-	__u64 ended_ns; /* 0: it lives */
-	__u64 last_ns;  /* of a call or reply */
-	__u32 mtu_bytes;
-	__u32 ip_version;
+	struct ldma_monitor_counts counts;
 	/* The highest PSN of requests seen so far, with bit 24 set; 0: none yet. */
 	__u32 psn[LDMA_MONITOR_WAYS];
 	__u32 credits_asked, credits_granted;
+	__u32 mtu_bytes;
+	__u32 ip_version;
+	__u8 server[16], client[16]; /* IPv4: the first four bytes, the others 0 */
+	__u32 server_qpn, client_qpn;
+	__u32 server_comm_id, client_comm_id; /* both 0: not known */
+	__u64 began_ns;                       /* 0: the place is free */
+	__u64 ended_ns;                       /* 0: it lives */
 	__u64 rnr_naks, naks, retransmissions;
-	__u64 read_bytes, written_bytes;
+	__u64 unused[5];
 	struct ldma_monitor_times times;
 };
 
 struct ldma_monitor_session {
-	__u8 id[16];
-	__u64 last_ns; /* 0: the place is free */
-	__u64 read_bytes, written_bytes;
+	struct ldma_monitor_counts counts;                /* last_ns 0: the place is free */
 	__u64 connections[LDMA_MONITOR_CONNECTIONS / 64]; /* used since user space set them to 0 */
+	__u8 id[16];
+	__u64 unused[5];
 	struct ldma_monitor_times times;
 };
 
@@ -111,6 +117,7 @@ struct ldma_monitor_call {
 	__u16 tag_bytes;
 	__u32 has_id;
 	__u8 id[16]; /* of its SEQUENCE */
+	__u64 unused[3];
 };
 
 /* Calls of a connection whose XIDs fall together. Sets, since clients count XIDs up in either byte order or put fields
@@ -121,8 +128,6 @@ struct ldma_monitor_call {
 struct ldma_monitor_calls {
 	__u32 xid[LDMA_MONITOR_CALLS];
 	__u32 state[LDMA_MONITOR_CALLS]; /* enum ldma_monitor_state; atomic */
-	__u32 next;                      /* place to use, unless a call is open there */
-	__u32 unused;
 	struct ldma_monitor_call call[LDMA_MONITOR_CALLS];
 };
 
@@ -142,12 +147,11 @@ struct ldma_monitor_place {
 	__u32 way; /* enum ldma_monitor_way */
 };
 
-_Static_assert(sizeof(struct ldma_monitor_times) == 16 + 4 * LDMA_MONITOR_STEPS, "shared");
-_Static_assert(sizeof(struct ldma_monitor_connection) == 136 + sizeof(struct ldma_monitor_times),
-	       "BPF and user space share this layout");
-_Static_assert(sizeof(struct ldma_monitor_session) == 72 + sizeof(struct ldma_monitor_times),
-	       "BPF and user space share this layout");
-_Static_assert(sizeof(struct ldma_monitor_call) == 40, "BPF and user space share this layout");
-_Static_assert(sizeof(struct ldma_monitor_calls) == 72 + 8 * 40, "shared");
+/* BPF and user space share these layouts, and each begins with a cache line. */
+_Static_assert(sizeof(struct ldma_monitor_connection) == 192 + 4 * LDMA_MONITOR_STEPS, "shared");
+_Static_assert(sizeof(struct ldma_monitor_session) == 128 + 4 * LDMA_MONITOR_STEPS, "shared");
+_Static_assert(sizeof(struct ldma_monitor_call) == 64, "shared");
+_Static_assert(sizeof(struct ldma_monitor_calls) == 64 + 64 * LDMA_MONITOR_CALLS, "shared");
+_Static_assert(4 * LDMA_MONITOR_STEPS % 64 == 0, "aligned");
 
 #endif

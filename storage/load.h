@@ -102,9 +102,13 @@ int ldma_load_add_tcp(struct ldma_load *load, int fd);
 /* The peer takes no longer SENDs than these. */
 int ldma_load_limit(struct ldma_load *load, uint32_t link, uint32_t send_bytes);
 
-/* The session, which the peer has bound to that connection, too, sends its calls there from now on; those that are out end
- * where they are. If the connection breaks it goes back to the one that it came from, and if that one breaks, it repeats
- * what was out there with the same sequence: each call is executed once. 0, -EINVAL, or -ENOTCONN: one of them is over. */
+/* The peer takes calls of each other's sessions by either connection: if one breaks, its sessions go on by the other. 0 or
+ * -EINVAL. */
+int ldma_load_pair(struct ldma_load *load, uint32_t link, uint32_t other);
+
+/* The session sends its calls by that connection from now on, where the peer takes them, too; those that are out end where
+ * they are. Those that were out on a connection that breaks are repeated with the same sequence: each is executed once. 0,
+ * -EINVAL, or -ENOTCONN: one of them is over. */
 int ldma_load_move_session(struct ldma_load *load, uint32_t session, uint32_t link);
 
 /* No session uses the connection any more: 0, its memory and its queue pair or socket can go. -EBUSY: some do, or a call is

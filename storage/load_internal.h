@@ -38,7 +38,6 @@ enum session_phase { SESSION_FILLING, SESSION_READY, SESSION_RUNNING, SESSION_FA
 struct load_session {
 	struct ldma_load *load;
 	struct load_link *link;
-	struct load_link *before; /* that it came from, if it may go back there */
 	uint32_t number;
 	bool is_moving; /* no reply has come by its new connection */
 	uint64_t heard_ns;
@@ -71,6 +70,7 @@ struct load_queue {
 
 struct load_link {
 	struct ldma_load *load;
+	struct load_link *refuge; /* of its sessions if it breaks, or NULL */
 	uint32_t number;
 	int error;
 	struct load_queue queue;
@@ -210,7 +210,7 @@ void load_link_fail(struct load_link *link, int error, uint64_t now_ns);
 
 /* load_move.c: sessions that change their connection */
 
-/* The connection is of no use any more: its sessions go back to where they came from, as far as they can. */
+/* The connection is of no use any more: its sessions go on by the one that it is paired with, if that works. */
 void load_link_abandon(struct load_link *link, uint64_t now_ns);
 
 /* A reply came to the session, by a connection. */

@@ -48,7 +48,6 @@ static int move_session(struct ldma_load *load, uint32_t number, uint32_t link)
 		return -ENOTCONN;
 	if (session->link == to)
 		return 0;
-	session->before = session->link;
 	session->figures.moves++;
 	move(session, to, load_now());
 	return 0;
@@ -68,17 +67,27 @@ int ldma_load_move_session(struct ldma_load *load, uint32_t session, uint32_t li
 void load_link_abandon(struct load_link *link, uint64_t now_ns)
 {
 	struct ldma_load *load = link->load;
+	struct load_link *refuge = link->refuge;
 
-	for (uint32_t i = 0; i < load->session_count; i++) {
-		struct load_session *session = load->sessions[i];
-		struct load_link *before = session->before;
+	if (!refuge || refuge->error)
+		return;
+	for (uint32_t i = 0; i < load->session_count; i++)
+		if (load->sessions[i]->link == link && load->sessions[i]->phase != SESSION_FAILED)
+			move(load->sessions[i], refuge, now_ns);
+}
 
-		if (before != link && session->link != link)
-			continue;
-		session->before = NULL;
-		if (before && !before->error && session->phase != SESSION_FAILED)
-			move(session, before, now_ns);
+int ldma_load_pair(struct ldma_load *load, uint32_t link, uint32_t other)
+{
+	int error = -EINVAL;
+
+	load_visit(load);
+	if (link < load->link_count && other < load->link_count && link != other) {
+		load->links[link]->refuge = load->links[other];
+		load->links[other]->refuge = load->links[link];
+		error = 0;
 	}
+	load_leave(load);
+	return error;
 }
 
 void load_session_heard(struct load_session *session, const struct load_link *link, uint64_t now_ns)
@@ -121,7 +130,6 @@ static int close_link(struct ldma_load *load, uint32_t number)
 	if (!load->config.port)
 		load_tcp_leave(link);
 	link->error = link->caller.error = -ESHUTDOWN;
-	load_link_abandon(link, load_now());
 	return 0;
 }
 

@@ -12,10 +12,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from livedma.cli import demo_page
 from livedma.lab.hosts import two_hosts
+from livedma.lab.ramp import Ramp
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -64,6 +68,19 @@ def test_what_is_shown_is_what_is_printed(beside_a_trace: Path) -> None:
         printed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
         for line in block.splitlines():
             assert line in printed.splitlines()
+
+
+def test_the_demo_that_is_shown_has_the_form_of_today() -> None:
+    (shown,) = (block for kind, block in BLOCKS if "what happened under extend" in block)
+    lines = shown.splitlines()
+    stage: Any = SimpleNamespace(
+        is_isolated=True, server_address="10.80.0.1", client_address="10.80.0.2"
+    )
+    heading = list(demo_page.heading(stage, Ramp()))
+    assert lines[: len(heading)] == heading
+    assert demo_page.act("extend", "bpf+server", again=False) in lines
+    assert demo_page.act("static", "bpf+server", again=True) in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_python(beside_a_trace: Path) -> None:

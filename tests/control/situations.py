@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from storage_model import Model
 
@@ -46,6 +47,9 @@ class Situation:
     size: int
     ramp_s: float = 1.0
     steady_s: float = 1.5
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     def model(self, source: Source = "server") -> Model:
         model = Model(self.seed, source)

@@ -250,7 +250,7 @@ class Link:
 
         def stored(queued_s: float, work_s: float) -> None:
             self.storage.times.append(queued_s + work_s)
-            self.storage_queue.times.append(queued_s)
+            self.storage_queue.times.append(0.0 if model.hides_queue else queued_s)
             session.storage_s += queued_s + work_s
             model.cpu.submit(model.cpu_s / 2, lambda _: self.sends.take(send))
 
@@ -331,6 +331,7 @@ class Model:
         self.cpu_s = 0.0  #: of the thread, for a call
         self.store = Station(self.agenda, 0)
         self.store_s = 0.0
+        self.hides_queue = False  #: its time counts as the access's
         self.store_spread = 0.0  #: 0: each access takes the same time; 1: exponential
         self.links: list[Link] = []
         self._taken_at = 0.0

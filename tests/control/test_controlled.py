@@ -41,6 +41,9 @@ def test_static_only_tells(tmp_path: Path) -> None:
     with serving(tmp_path, Options(policy="static")) as control:
         with loaded():
             wait_for(lambda: told(control, "why"))
+            assert control.ask("why")["lines"]
+            session = control.ask("snapshot")["sessions"][0]["id"]
+            assert control.ask("why", session=session[:20])["session"] == session
             assert mapped(control) <= 4 * MIB
             assert control.ask("policy") == {"policy": "static", "dry_run": False}
             assert control.ask("policy", name="extend")["policy"] == "extend"
@@ -76,6 +79,8 @@ def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
             ("policy", {"name": "magic"}),
             ("policy", {"name": 5}),
             ("decisions", {"after": "x"}),
+            ("why", {"session": 5}),
+            ("why", {"session": "there is none"}),
             ("decisions", {"wait": -1}),
             ("decisions", {"wait": float("nan")}),
         ):

@@ -7,6 +7,7 @@ from tests.control.plant import MIB, Deceived, Pipe, Plant, Truth, kinds, only
 
 from livedma.control import policies
 from livedma.control.controller import Controller
+from livedma.control.limits import Limit
 from livedma.control.plan import Extend, SetCredits, SetSlots, Shrink
 
 STORY = ["degraded", "why", "plan", "done", "check"]
@@ -69,6 +70,28 @@ def test_what_does_not_help_is_taken_back_once_and_not_tried_again_for_long() ->
     assert len(only(controller.events, "undo")) == 2
     run(controller, 90)
     assert len(only(controller.events, "undo")) == 2  # twice as long
+
+
+def test_what_cannot_help_since_the_cpu_is_busy_by_now_is_kept() -> None:
+    class Busy(Deceived):
+        def limit(self, pipe: Pipe) -> Limit:
+            return Limit.CPU if plant.done else super().limit(pipe)
+
+    plant = Plant([Pipe(wanted=200)], width=40)
+    controller = control(plant, truth=Busy)
+    run(controller, 10)
+    (check,) = only(controller.events, "check")
+    assert check.text.endswith("by now CPU is the limit: keep")
+    assert not only(controller.events, "undo")
+
+
+def test_the_same_is_not_explained_twice_though_its_figures_change() -> None:
+    plant = Plant([Pipe(wanted=60)], budget_bytes=4 * MIB)
+    controller = control(plant)
+    for left in range(20):
+        plant.budget_bytes = 4 * MIB + left
+        run(controller, 0.5)
+    assert kinds(controller.events) == ["degraded", "why"]
 
 
 @pytest.mark.parametrize("policy", ["extend", "spread", "migrate", "static"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from livedma.memory import accounting, budget
 from livedma.nfs.config import Config
 from livedma.nfs.levers import Levers
 from livedma.nfs.load import Plan, Result, Runner
@@ -24,6 +25,7 @@ _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
 SERVER, CLIENT, PORT = f"{_NET}.50", f"{_NET}.51", 20049
 LIMIT_S = 60.0
 MAPPED = 2 << 20
+FILLS = 12 * (1 << 20) // 16384  # calls that write the files first
 
 Act = Callable[[Levers], Awaitable[None]]
 
@@ -39,7 +41,8 @@ def service(tmp_path: Path) -> Iterator[NfsService]:
         rdma_port=PORT,
         state=tmp_path / "state",
         config=Config(squash="none", store_delay_s=0.002),
-        rdma=Options(window_bytes=4 * MAPPED, mapped_bytes=MAPPED, buffer_bytes=16 << 10),
+        # Fewer credits than slots: calls wait at the client, and have to move, too.
+        rdma=Options(4 * MAPPED, MAPPED, buffer_bytes=16 << 10, credits=16),
     )
     with NfsService(export, wishes) as service:
         yield service
@@ -63,7 +66,8 @@ def run(act: Act, service: NfsService, **plan: Any) -> Result:
             await act(levers)
         finally:
             runner.stop()
-        return await load
+            result = await load
+        return result
 
     async def bounded() -> Result:
         with Device(CLIENT) as device:
@@ -73,23 +77,29 @@ def run(act: Act, service: NfsService, **plan: Any) -> Result:
     return asyncio.run(bounded())
 
 
-def served(levers: Levers) -> int:
-    """Operations of all sessions, so far."""
-    return sum(one["counters"]["requests"] for one in levers.sessions())
-
-
 async def is_busy(levers: Levers, sessions: int = 12) -> int:
     """Until all sessions work, on one connection, whose number it returns."""
     await until(lambda: len(levers.sessions()) > sessions)  # and that of the client itself
-    await works_on(levers)
+    await works_on(levers, FILLS + 500)
     (connection,) = levers.connections()
     return int(connection["number"])
 
 
-async def works_on(levers: Levers) -> None:
+async def works_on(levers: Levers, calls: int = 500) -> None:
     """Until much more was done than was under way."""
     before = sum(one["calls"] for one in levers.connections())
-    await until(lambda: sum(one["calls"] for one in levers.connections()) > before + 500)
+    await until(lambda: sum(one["calls"] for one in levers.connections()) > before + calls)
+
+
+async def all_work(levers: Levers) -> None:
+    """Until each session has done something more."""
+
+    def used() -> dict[str, int]:
+        return {one["id"]: one["counters"]["executed"] for one in levers.sessions()}
+
+    before = used()
+    own = min(before, key=lambda one: before[one])  # the client's, by which files are opened
+    await until(lambda: all(used()[one] > before[one] + 10 for one in before if one != own))
 
 
 def numbers(levers: Levers) -> list[int]:
@@ -180,18 +190,32 @@ def test_again_and_again(service: NfsService) -> None:
     assert all(one.figures.moves == 10 for one in result.sessions)
 
 
-def test_it_stays_without_memory_for_the_new_connection(service: NfsService) -> None:
+@pytest.fixture
+def no_budget() -> Iterator[None]:
+    yield
+    budget(None)
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+def test_it_stays_without_memory_for_the_new_connection(
+    service: NfsService, no_budget: None, end: str
+) -> None:
     async def act(levers: Levers) -> None:
         old = await is_busy(levers)
-        service.guidance.migrate(old, mapped_bytes=1 << 50, credits=64)
+        if end == "client":
+            budget(accounting.process().charged + (64 << 10))
+        # So many credits take the whole window of the server.
+        credits_wanted = 1024 if end == "server" else 16
+        service.guidance.migrate(old, mapped_bytes=MAPPED, credits=credits_wanted)
         await until(lambda: (state := service.guidance.state(old)) and state.is_over)
         state = service.guidance.state(old)
         assert state is not None
         assert state.phase == "refused"
-        assert state.words
+        assert ("budget" if end == "client" else "no room") in state.words
         assert numbers(levers) == [old]
         await works_on(levers)
-        service.guidance.migrate(old, mapped_bytes=MAPPED, credits=64)  # it still listens
+        budget(None)
+        service.guidance.migrate(old, mapped_bytes=MAPPED, credits=16)  # it still listens
         await until(lambda: old not in numbers(levers))
 
     result = run(act, service)
@@ -211,3 +235,62 @@ def test_who_does_not_follow_is_left_alone(service: NfsService) -> None:
         assert numbers(levers) == [old]
 
     check(run(act, service, follow=False))
+
+
+async def begun(levers: Levers, service: NfsService) -> tuple[int, int]:
+    """The numbers of both connections, when some sessions have moved."""
+    old = await is_busy(levers)
+    bound = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    sessions = service.server.sessions
+    bind = sessions._bind
+    seen = []
+
+    def count(session: Any, connection: Any) -> None:
+        bind(session, connection)
+        seen.append(session)
+        if len(seen) > 4:
+            loop.call_soon_threadsafe(bound.set)
+
+    sessions._bind = count  # type: ignore[method-assign]
+    service.guidance.migrate(old, mapped_bytes=MAPPED, credits=16)
+    await bound.wait()
+    state = service.guidance.state(old)
+    assert state is not None
+    assert state.successor is not None
+    return old, state.successor
+
+
+def test_the_new_connection_is_cut_in_the_middle(service: NfsService) -> None:
+    """Who had moved goes back, with what was under way."""
+
+    async def act(levers: Levers) -> None:
+        old, new = await begun(levers, service)
+        levers.cut(new)
+        await until(lambda: new not in numbers(levers))
+        await all_work(levers)
+        assert numbers(levers) == [old]
+
+    result = run(act, service)
+    assert (result.counters.errors, result.counters.wrong, result.unanswered) == (0, 0, 0)
+    assert result.refused == ()
+    assert len(result.lost) == 1  # it is told, although nothing was lost with it
+
+
+def test_the_old_connection_is_cut_in_the_middle(service: NfsService) -> None:
+    """Who has moved goes on, and so does who had not, with what was under way."""
+
+    async def act(levers: Levers) -> None:
+        old, new = await begun(levers, service)
+        levers.cut(old)
+        await until(lambda: old not in numbers(levers))
+        await all_work(levers)
+        assert numbers(levers) == [new]
+        state = service.guidance.state(old)
+        assert state is not None
+        assert state.phase in ("lost", "done")
+
+    result = run(act, service)
+    assert (result.counters.errors, result.counters.wrong, result.unanswered) == (0, 0, 0)
+    assert result.refused == ()
+    assert len(result.lost) == 1

@@ -112,6 +112,7 @@ cdef extern from "load.h" nogil:
     int ldma_load_add_rdma(ldma_load *load, const ldma_load_rdma *rdma)
     int ldma_load_add_tcp(ldma_load *load, int fd)
     int ldma_load_limit(ldma_load *load, uint32_t link, uint32_t send_bytes)
+    int ldma_load_pair(ldma_load *load, uint32_t link, uint32_t other)
     int ldma_load_move_session(ldma_load *load, uint32_t session, uint32_t link)
     int ldma_load_close_link(ldma_load *load, uint32_t link)
     void ldma_load_set_active(ldma_load *load, uint32_t sessions)
@@ -265,6 +266,10 @@ cdef class Load:
         with nogil:
             link = ldma_load_add_tcp(load, fd)
         return check(link)
+
+    def pair(self, uint32_t link, uint32_t other):
+        """If one of the connections breaks, its sessions go on by the other."""
+        check(ldma_load_pair(self.live(), link, other))
 
     def move_session(self, uint32_t session, uint32_t link):
         """The session, which is bound to that connection as well, sends its calls there from now on."""

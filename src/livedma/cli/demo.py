@@ -1,138 +1,128 @@
-"""livedma demo: two hosts on this machine, RoCEv2 between them, captured live."""
+"""livedma demo: sessions pile up on a connection, and its DMA memory grows under them."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
+import json
+import signal
 import sys
 import threading
-import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from livedma.errors import LivedmaError, PrivilegeError
+from livedma.cli import units
 
-_BULK_PACKETS = 100_000
-_BULK_RATE = 50_000  # packets a second: what any machine keeps up with
+if TYPE_CHECKING:
+    from livedma.lab.outcome import Outcome
+    from livedma.lab.ramp import Run
+    from livedma.lab.stage import Stage
+
+_POLICIES = ("extend", "spread", "migrate", "static")
+_LEAST_S = 4.0
+
+_EXAMPLES = """examples:
+  livedma demo                          about 40 s; as root with two hosts and BPF, else on loopback
+  livedma demo --policy migrate
+  livedma demo --keep                   look at it with livedma why; Ctrl-C ends it
+  livedma demo --json | jq .outcomes"""
 
 
 def register(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
-        help="two hosts on this machine, RoCEv2 between them, captured live",
-        description="Makes two hosts in network namespaces, lets them talk RoCEv2 with a packet "
-        "lost on the way, captures it live with BPF and says what happened. Ends by itself.",
-        epilog="example:\n  sudo livedma demo",
+        help="sessions pile up on one connection, and its DMA memory grows under them",
+        description="Starts a server and a client on this machine. Sessions pile up on one RDMA "
+        "connection past the first quarter of its DMA memory; the server sees it, finds out why, "
+        "and does something about it. Then the same again under the policy static, which does "
+        "nothing. Ends by itself and leaves nothing behind.",
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add = parser.add_argument
+    add("--policy", choices=_POLICIES, default="extend", help="what is done about it (extend)")
+    add("--seconds", type=_seconds, default=18.0, metavar="S", help="of each ramp (18)")
+    add(
+        "--keep",
+        action="store_true",
+        help="leave server and sessions running at the end, until Ctrl-C (static goes first)",
+    )
+    add("--json", action="store_true", help="one object at the end, with all that was seen")
     parser.set_defaults(run=run)
 
 
-def _talk(client: Any, server: Any) -> int:
-    """Holds the scripted conversation; returns how many packets went out."""
-    from livedma.lab.conversation import SPORT, conversation
-    from livedma.lab.traffic import ROCE_PORT, receiver_socket, udp_socket
-
-    sent = 0
-    with (
-        udp_socket(client, sport=SPORT) as from_client,
-        udp_socket(server, sport=SPORT) as from_server,
-        receiver_socket(client),
-        receiver_socket(server),
-    ):
-        for step in conversation(client.ipv4, server.ipv4):
-            if step.is_lost:
-                continue
-            sender, to = (from_client, server) if step.from_client else (from_server, client)
-            # The kernel writes the IP and UDP headers: the script's are the same, for the ICRC.
-            sender.sendto(step.packet[28:], (to.ipv4, ROCE_PORT))
-            sent += 1
-            time.sleep(0.005)  # slow enough to be watched
-    return sent
+def _seconds(text: str) -> float:
+    value = units.duration(text)
+    if not _LEAST_S <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r}: a ramp takes {_LEAST_S:g} to 3600 seconds")
+    return value
 
 
-def _ending_with(task: Any, capture: Any) -> threading.Thread:
-    """Ends the capture when the task is done, however it is done."""
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end it as Ctrl-C does: on the spot would leave the stage to its keeper."""
 
-    def wait() -> None:
-        try:
-            task.result()
-        finally:
-            capture.stop()
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-def _watch(server: Any, client: Any) -> None:
-    from livedma._native.flow import FlowTable
-    from livedma.capture.live import Capture
-    from livedma.capture.sinks import open_sink
-    from livedma.wire.summary import render, summarize
-
-    flows = FlowTable()
-    sink = open_sink("text", sys.stdout.buffer, color=sys.stdout.isatty())
-    with server.inside(), Capture(server.iface, hook="xdp", interval_s=0.05) as capture:
-        print(f"capturing on the server's {server.iface}: {capture.modes}\n", flush=True)
-        talk = client.start(lambda: _talk(client, server))
-        ending = _ending_with(talk, capture)
-        for batch in capture:
-            flows.add(batch)
-            sink.write(batch)
-            sys.stdout.flush()
-        ending.join()
-        lost = capture.counters().ring_dropped
-    print(f"\n{talk.result()} packets sent, {lost} lost by the capture. What happened:\n")
-    print(render(summarize(flows)))
-
-
-def _bulk(server: Any, client: Any) -> None:
-    from livedma.capture.live import Capture
-    from livedma.lab.traffic import receiver_socket, udp_flow, udp_socket
-
-    print(
-        f"{_BULK_PACKETS:,} packets more, {_BULK_RATE:,} a second, 128 bytes of each:",
-        flush=True,
-    )
-    captured = 0
-    with (
-        udp_socket(client) as sender,
-        receiver_socket(server) as receiver,
-        server.inside(),
-        Capture(server.iface, direction="rx", hook="xdp", snaplen=128) as capture,
-    ):
-        flow = udp_flow(client, server)
-        send = client.start(lambda: flow.send(sender, _BULK_PACKETS, rate=_BULK_RATE))
-        arrived = server.start(lambda: flow.receive(receiver, _BULK_PACKETS))
-        ending = _ending_with(arrived, capture)
-        for batch in capture:
-            captured += len(batch)
-        ending.join()
-        lost = capture.counters().ring_dropped
-    print(
-        f"{send.result():,} sent, {arrived.result()['packets']:,} arrived, "
-        f"{captured:,} captured, {lost:,} lost by the capture"
-    )
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run(args: argparse.Namespace) -> int:
-    if os.geteuid():
-        raise PrivilegeError("making hosts and loading BPF programs needs root")
-    from livedma.lab.hosts import two_hosts
+    from livedma.cli import demo_page as page
+    from livedma.cli.demo_screen import Screen
+    from livedma.lab.outcome import Outcome
+    from livedma.lab.ramp import Ramp, perform
+    from livedma.lab.stage import Stage
 
-    with contextlib.ExitStack() as stack:
-        try:
-            client, server = stack.enter_context(two_hosts())
-        except PermissionError as error:
-            raise LivedmaError(
-                f"root may not make network namespaces here ({error.strerror}): "
-                "run it outside the container"
-            ) from None
-        print(
-            f"two hosts on this machine: client {client.ipv4}, server {server.ipv4}; "
-            "RoCEv2 over veth, MTU 1500"
-        )
-        _watch(server, client)
-        _bulk(server, client)
-    return 0
+    ramp = Ramp.fitting(args.seconds)
+    others = [] if args.policy == "static" else ["static"]
+    order = [*others, args.policy] if args.keep else [args.policy, *others]
+    runs: dict[str, Run] = {}
+    with _orderly_end(), Stage() as stage:
+        say = _silence if args.json else _say
+        say(*page.heading(stage, ramp))
+        for policy in order:
+            say("")
+            screen = Screen(again=bool(runs))
+            look = _silence if args.json else screen.look
+            endless = args.keep and policy == args.policy
+            try:
+                runs[policy] = perform(stage, ramp, policy, look, endless=endless)
+            finally:
+                if not args.json:
+                    screen.wipe()
+        outcomes = [Outcome.of(runs[policy]) for policy in (args.policy, *others)]
+        say("", *page.story(outcomes))
+        if args.json:
+            _say(json.dumps(_as_json(stage, runs, outcomes)))
+        if args.keep:
+            say("", *page.kept(runs[args.policy]))
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
+    return 1 if any(one.errors for one in outcomes) else 0
+
+
+def _say(*lines: str) -> None:
+    print("\n".join(lines), flush=True)
+
+
+def _silence(*_: object) -> None:
+    pass
+
+
+def _as_json(stage: Stage, runs: dict[str, Run], outcomes: list[Outcome]) -> dict[str, Any]:
+    return {
+        "stage": {
+            "isolated": stage.is_isolated,
+            "server": stage.server_address,
+            "client": stage.client_address,
+        },
+        "outcomes": [one.as_json() for one in outcomes],
+        "runs": [one.as_json() for one in runs.values()],
+    }

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from livedma.control.attempt import Attempt, NotDone, as_json, carry_out, take_back
 from livedma.control.demand import DemandWatch
-from livedma.control.effect import Figures, Seen, judge
+from livedma.control.effect import Figures, Seen, Verdict, judge
 from livedma.control.events import Events, Kind
 from livedma.control.faults import Faults, described
 from livedma.control.hands import Hands, Progress
@@ -32,6 +32,7 @@ COOL_S, COOL_MOST_S = 5.0, 300.0  # after a failure
 PUZZLED_S = 0.5  # nothing explains it: perhaps something will
 MOVE_S = 30.0  # for a client to open a connection, and to move
 DRY_S = 10.0  # between two things that would be done
+_ELSEWHERE = (Limit.CPU, Limit.NETWORK, Limit.PEER)
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError)
 
 
@@ -65,7 +66,7 @@ class Case:
         self._is_degraded = False
         self._puzzled_since_s: float | None = None
         self._calm_since_s: float | None = None
-        self._explained: set[tuple[Limit, str]] = set()
+        self._explained: set[tuple[Limit, type]] = set()
         self._not_before_s = 0.0
         self._cool_s = COOL_S
         self._barred: dict[
@@ -81,7 +82,7 @@ class Case:
         if self._move is not None:
             self._follow_move(self._move, seen.at_s)
         elif self._attempt is not None:
-            self._verify(self._attempt, seen.at_s)
+            self._verify(self._attempt, seen.at_s, diagnosis.limit)
         elif diagnosis.is_degraded:
             self._calm_since_s = None
             self._degraded(diagnosis, snapshot)
@@ -162,8 +163,9 @@ class Case:
                 rest = f"; {plan.reason}"
             case None:
                 rest = f"; {self._means.policy.name} leaves it as it is"
-        if (diagnosis.limit, rest) not in self._explained:
-            self._explained.add((diagnosis.limit, rest))
+        known = (diagnosis.limit, type(plan))
+        if known not in self._explained:
+            self._explained.add(known)
             data = {"limit": diagnosis.limit.value, **diagnosis.evidence}
             self._tell("why", diagnosis.sentence + rest, data=data)
 
@@ -219,8 +221,10 @@ class Case:
         if progress.successor is not None and isinstance(action, Migrate):
             self._means.heirs[progress.successor] = replace(move, at_s=at_s)
 
-    def _verify(self, attempt: Attempt, at_s: float) -> None:
-        """What seems of no use gets a second look: a busy host is noisy."""
+    def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
+        """What seems of no use gets a second look: a busy host is noisy. If something that has
+        nothing to do with it is the limit by then, nothing can be said.
+        """
         since_s = at_s - attempt.at_s
         if since_s < CHECK_S:
             return
@@ -230,6 +234,8 @@ class Case:
             self._attempt = None
             return
         verdict = judge(attempt.before, after)
+        if verdict.helped is False and limit in _ELSEWHERE:
+            verdict = Verdict(None, f"{verdict.text}; by now {limit.value} is the limit")
         if verdict.helped is False and since_s < 2 * CHECK_S:
             return
         self._attempt = None

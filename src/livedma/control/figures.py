@@ -48,6 +48,7 @@ class Memory:
     """The data buffers of a connection."""
 
     waiting: float  #: calls that wait for one, on average
+    wanted: float  #: the same, by who waited when it was looked at
     wait_s: float  #: of those who waited
     taken: float
     is_starved: bool  #: often all are taken, and some are wanted
@@ -100,7 +101,11 @@ class Figures:
     @property
     def moving(self) -> float:
         """Buffers that are taken and not in the store: their data is on its way."""
-        return max(0.0, self.memory.taken - self.store.inside)
+        stored = self.store.inside
+        if self.store.accesses_per_s * self.span_s < self.memory.taken:
+            # Accesses last longer than was looked at; these calls have buffers, and no reply yet.
+            stored = max(stored, self.in_progress - self.memory.wanted)
+        return max(0.0, self.memory.taken - stored)
 
     @property
     def is_moving_most(self) -> bool:
@@ -241,16 +246,19 @@ def _store(seen: list[Inside], span_s: float) -> Store:
 
 def _memory(seen: list[Inside], span_s: float) -> Memory:
     if not seen:
-        return Memory(0.0, 0.0, 0.0, False)
+        return Memory(0.0, 0.0, 0.0, 0.0, False)
     waited_s = sum(one.memory_waits.sum_ns for one in seen) / 1e9
     waited = sum(one.memory_waits.count for one in seen)
     accesses = sum(one.storage.count for one in seen)
     starved = [one.buffers_taken >= one.buffers and one.buffers_wanted > 0 for one in seen]
+    wanted = _mean([one.buffers_wanted for one in seen])
+    is_fresh = bool(seen[-1].memory_waits.count or seen[-1].buffers_wanted)
     return Memory(
-        waiting=max(waited_s / span_s, _mean([one.buffers_wanted for one in seen])),
+        waiting=max(waited_s / span_s, wanted),
+        wanted=wanted,
         wait_s=waited_s / max(1, waited),
         taken=_mean([one.buffers_taken for one in seen]),
-        is_starved=waited > _OFTEN * accesses or 2 * sum(starved) > len(starved),
+        is_starved=is_fresh and (waited > _OFTEN * accesses or 2 * sum(starved) > len(starved)),
     )
 
 

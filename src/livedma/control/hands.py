@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from livedma.control.plan import Action, Extend, Migrate, SetCredits, SetSlots, Shrink, Spread
 from livedma.control.words import size
 from livedma.errors import LivedmaError
+from livedma.nfs.numbers import NfsError
 
 if TYPE_CHECKING:
     from livedma.control.budget import HostBudget
@@ -166,10 +167,10 @@ class ServiceHands:
         raise LivedmaError(f"connection {number} has ended")
 
     def _session(self, name: str) -> Session:
-        for session in self._service.server.sessions.all():
-            if session.id.hex() == name:
-                return session
-        raise LivedmaError(f"session {name} has ended")
+        try:
+            return self._service.server.sessions.find(bytes.fromhex(name))
+        except (NfsError, ValueError):
+            raise LivedmaError(f"session {name} has ended") from None
 
 
 def _receive_bytes(connection: RdmaConnection, wanted: int) -> int:

@@ -142,9 +142,10 @@ def _network(seen: Seen) -> Finding | None:
     waits for its timer, and nothing moves meanwhile.
     """
     lately = seen.lately
-    if lately.sent_again < _SENT_AGAIN and not (lately.sent_again and lately.stalled >= _STILL):
+    is_still = lately.sent_again > 0 and lately.stalled >= _STILL
+    if lately.sent_again < _SENT_AGAIN and not is_still:
         return None
-    if seen.now.memory.is_starved and not seen.now.is_moving_most:
+    if seen.now.memory.is_starved and not (seen.now.is_moving_most or is_still):
         return None  # buffers are held by the store, not by packets on their way
     still = f", and nothing moves {lately.stalled:.0%} of the time" if lately.stalled else ""
     return Finding(
@@ -203,7 +204,7 @@ def _credits(seen: Seen) -> Finding | None:
 
 def _slots(seen: Seen) -> Finding | None:
     now = seen.now
-    if now.slots_short < _SLOTS_SHORT:
+    if seen.lately.slots_short < _SLOTS_SHORT:
         return None
     sessions = now.sessions_short
     return Finding(

@@ -9,7 +9,8 @@ __all__ = ["Saturation"]
 
 _STEPS = 2  # of numbers at a time, to a power of two
 _MIXED = 0.2  # of the newest observation
-_SEEN_OFTEN = 4
+_SEEN_OFTEN = 3
+_SEEN_WELL = 4
 _FEWER = 1.6  # times as many now as then
 _AS_MUCH = 0.85  # of what it does now
 
@@ -57,18 +58,17 @@ class Saturation:
         now = table.get(_step(at_a_time))
         if now is None:
             return None
-        enough = [
-            seen.at_a_time for seen in _fewer(table, now) if seen.per_s >= _AS_MUCH * now.per_s
-        ]
-        return min(enough, default=None)
+        enough = [one for one in _fewer(table, now) if one.per_s >= _AS_MUCH * now.per_s]
+        return min(one.at_a_time for one in enough) if _is_often(enough) else None
 
     def has_grown(self, kind: object, at_a_time: float) -> bool:
-        """Whether fewer at a time were seen, and did less in proportion."""
+        """Whether it is known well that fewer at a time did less, in proportion."""
         table = self._seen.get(kind, {})
         now = table.get(_step(at_a_time))
-        if now is None or not _fewer(table, now):
-            return False
-        return self.did_as_much_with(kind, at_a_time) is None
+        fewer = [] if now is None else _fewer(table, now)
+        return any(one.times >= _SEEN_WELL for one in fewer) and not any(
+            now is not None and one.per_s >= _AS_MUCH * now.per_s for one in fewer
+        )
 
 
 def _step(at_a_time: float) -> int:
@@ -76,8 +76,8 @@ def _step(at_a_time: float) -> int:
 
 
 def _fewer(table: dict[int, _Seen], now: _Seen) -> list[_Seen]:
-    return [
-        seen
-        for seen in table.values()
-        if seen.times >= _SEEN_OFTEN and seen.at_a_time * _FEWER <= now.at_a_time
-    ]
+    return [one for one in table.values() if one.at_a_time * _FEWER <= now.at_a_time]
+
+
+def _is_often(seen: list[_Seen]) -> bool:
+    return sum(one.times for one in seen) >= _SEEN_OFTEN

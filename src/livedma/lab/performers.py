@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import subprocess
@@ -20,6 +19,7 @@ __all__ = ["Load", "Process", "Server"]
 _START_S = 60.0
 _LOOK_S = 0.02
 _END_S = 20.0
+_READY = "control socket"  # the last that a server says before it serves
 
 
 class Process:
@@ -78,7 +78,8 @@ class Server(Process):
         end_s = time.monotonic() + _START_S
         while time.monotonic() < end_s:
             is_running = self.is_running
-            with contextlib.suppress(ControlError):
+            # The socket is there before all that it offers is.
+            if _READY in self.log:
                 return Control(self.control_path)
             if not is_running:
                 raise LabError(f"the server has ended: {_last_words(self.log)}")

@@ -8,6 +8,7 @@ for who decides; nothing depends on its being true.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -32,6 +33,10 @@ _ENDED_MOST = 64  # connections that are gone, of which the end is still told
 
 Phase = Literal["asked", "told", "opened", "moving", "done", "refused", "lost"]
 _UNDER_WAY: tuple[Phase, ...] = ("told", "opened", "moving")
+
+
+def _host_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)
@@ -115,8 +120,11 @@ class Guidance:
         options = found.options
         if not 0 < credits <= options.credits_max:
             raise ValueError(f"credits are 1 to {options.credits_max}, not {credits}")
-        if mapped_bytes < options.buffer_bytes:
-            raise ValueError(f"a connection needs {options.buffer_bytes} bytes at least")
+        if not options.buffer_bytes <= mapped_bytes <= _host_bytes():
+            raise ValueError(
+                f"a connection has {options.buffer_bytes} to {_host_bytes()} bytes here, "
+                f"not {mapped_bytes}"
+            )
         window_bytes = max(found.memory.window.size, mapped_bytes)
         self._ask(found, "migrate", Terms(window_bytes, mapped_bytes, credits))
 

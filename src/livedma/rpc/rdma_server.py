@@ -348,7 +348,7 @@ class RdmaServer:
                 raise NotAllowedError(f"{request.peer} may not connect")
             expected = self.expect(request.peer)
             connection = self._admit(request, expected)
-        except (NotAllowedError, *_NO_MEMORY) as error:
+        except (NotAllowedError, ValueError, *_NO_MEMORY) as error:
             self.refused += 1
             if expected is not None:
                 expected.refused(str(error) or "there is no memory")

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from livedma._native.load import Load
+from livedma.errors import LivedmaError
 from livedma.nfs.client import Client, OperationFailed
 from livedma.nfs.client.codec.session import bind_conn_to_session
 from livedma.nfs.client.connection import Backoff
@@ -25,7 +26,7 @@ from livedma.nfs.guidance_protocol import (
     Wish,
 )
 from livedma.nfs.load.places import Places
-from livedma.rpc.client import CallRefused, ConnectionLost, RpcError
+from livedma.rpc.client import CallRefused, RpcError
 from livedma.rpc.message import Accepted, AcceptStatus, Call, decode_reply, encode_call
 from livedma.rpc.xdr import Decoder, XdrError
 
@@ -79,7 +80,7 @@ class Follower:
         """Whether the connection is no more."""
         try:
             new = await self._places.open()
-        except ConnectionLost as error:
+        except (LivedmaError, OSError, MemoryError) as error:  # also without memory for it here
             await self._say(link, Report(advice.serial, Progress.REFUSED, words=str(error)))
             return False
         self._watch(new)
@@ -91,6 +92,7 @@ class Follower:
         moved = 0
         session, connections = self._client.through, self._places.connections
         has_client = connections[old] in session.connections  # by which files are opened
+        self._load.pair(old, new)
         try:
             if has_client:
                 await session.bind(connections[new])

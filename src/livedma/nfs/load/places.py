@@ -23,6 +23,7 @@ class Places:
         self._for_new: list[int] = []
         self._being_made: Counter[int] = Counter()
         self._all: list[int] = []
+        self._broken: dict[int, int] = {}
         self.connections: dict[int, Connection] = {}
         self.sessions: dict[int, bytes] = {}
 
@@ -82,17 +83,20 @@ class Places:
 
     def close(self, link: int) -> bool:
         """Ends a connection that nobody needs any more; False: somebody does."""
+        error = self._load.link_error(link)
         if not self._links.close_link(link):
             return False
         del self.connections[link]
+        if error:
+            self._broken[link] = error
         return True
 
     def errors(self) -> dict[int, int]:
-        """Why connections are of no use, as errnos; those that were closed are not here."""
+        """Why connections were lost, as errnos; those that were closed by us were not."""
         found = {link: self._load.link_error(link) for link in self.connections}
-        return {link: error for link, error in found.items() if error}
+        return {**self._broken, **{link: error for link, error in found.items() if error}}
 
     @property
     def is_lost(self) -> bool:
         """There is no connection that works."""
-        return len(self.errors()) == len(self.connections)
+        return all(self._load.link_error(link) for link in self.connections)
