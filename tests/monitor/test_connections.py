@@ -153,6 +153,20 @@ def test_no_room_to_be_told_of_more(monitor: Monitor) -> None:
         monitor.learn(SERVER, 300, CLIENT, 300)
 
 
+def test_a_place_is_as_good_as_new_in_a_full_table(bpf: None) -> None:
+    with Monitor([], connections=1) as monitor:
+        for number in range(3):
+            talk = Talk(monitor, comm_ids=(0xA1 + number, 0xB2 + number)).connect()
+            for xid in range(1, 4):  # it is told of each time, and what it does is counted
+                talk.read(xid)
+                (connection,) = monitor.snapshot().connections
+                assert (connection.number, connection.operations) == (number + 1, 1)
+            talk.disconnect()
+            assert len(monitor.snapshot().connections) == 1  # for the last time
+            time.sleep(0.05)
+            assert monitor.snapshot().connections == ()
+
+
 def test_the_longest_idle_connection_makes_room(bpf: None) -> None:
     with Monitor([], connections=2, sessions=2, idle_s=0.01) as monitor:
         first, second = (
