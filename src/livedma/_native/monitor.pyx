@@ -91,7 +91,7 @@ cdef extern from "monitor_session.h" nogil:
     int monitor_mode(const monitor *monitor)
     int monitor_learn(monitor *monitor, const uint8_t *server, uint32_t server_qpn,
                       const uint8_t *client, uint32_t client_qpn, uint32_t ip_version)
-    int monitor_look(monitor *monitor, monitor_view *ret)
+    void monitor_look(monitor *monitor, monitor_view *ret)
     int monitor_feed(monitor *monitor, const uint8_t *frame, uint32_t length,
                      uint32_t segment_bytes)
     void monitor_close(monitor *monitor)
@@ -225,11 +225,8 @@ cdef class MonitorSession:
         """
         cdef monitor *c = self.open()
         cdef monitor_view view
-        cdef int err
         with nogil:
-            err = monitor_look(c, &view)
-        if err:
-            raise OSError(-err, strerror(-err))
+            monitor_look(c, &view)
         cdef list connections = []
         cdef list sessions = []
         cdef const monitor_connection_row *one
