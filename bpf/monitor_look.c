@@ -120,11 +120,11 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 }
 
 /* Where all places are taken, the connection that was idle for longest goes, if that is long enough. */
-static void make_room(struct monitor *monitor, uint32_t used, uint64_t now_ns)
+static void make_room(struct monitor *monitor, uint32_t count, uint64_t now_ns)
 {
 	struct ldma_monitor_connection *oldest = NULL;
 
-	if (used < monitor->options.connections)
+	if (count < monitor->options.connections)
 		return;
 	for (uint32_t i = 0; i < monitor->options.connections; i++) {
 		struct ldma_monitor_connection *one = &monitor->connections[i];
@@ -136,7 +136,8 @@ static void make_room(struct monitor *monitor, uint32_t used, uint64_t now_ns)
 		if (!oldest || load64(&one->counts.last_ns) < load64(&oldest->counts.last_ns))
 			oldest = one;
 	}
-	if (!oldest || now_ns - load64(&oldest->counts.last_ns) < monitor->options.idle_ns)
+	/* A reply may have come since it is now. */
+	if (!oldest || load64(&oldest->counts.last_ns) + monitor->options.idle_ns > now_ns)
 		return;
 	monitor_forget_places(monitor, (uint32_t)(oldest - monitor->connections));
 	oldest->ended_ns = now_ns;
@@ -144,7 +145,7 @@ static void make_room(struct monitor *monitor, uint32_t used, uint64_t now_ns)
 
 static uint32_t look_at_connections(struct monitor *monitor, uint64_t now_ns)
 {
-	uint32_t count = 0, used = 0;
+	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < monitor->options.connections; i++) {
 		struct ldma_monitor_connection *connection = &monitor->connections[i];
@@ -153,7 +154,6 @@ static uint32_t look_at_connections(struct monitor *monitor, uint64_t now_ns)
 
 		if (!__atomic_load_n(&connection->began_ns, __ATOMIC_ACQUIRE))
 			continue;
-		used++;
 		ended_ns = load64(&connection->ended_ns);
 		if (known->is_leaving) {
 			if (now_ns - ended_ns > GRACE_NS)
@@ -163,7 +163,7 @@ static uint32_t look_at_connections(struct monitor *monitor, uint64_t now_ns)
 		known->row = count;
 		look_at_connection(monitor, i, now_ns, &monitor->connection_rows[count++]);
 	}
-	make_room(monitor, used, now_ns);
+	make_room(monitor, count, now_ns);
 	return count;
 }
 
