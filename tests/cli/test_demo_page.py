@@ -160,9 +160,7 @@ class TestPage:
     def test_the_story(self) -> None:
         told = "\n".join(page.story([Outcome.of(extending()), Outcome.of(idle())]))
         assert "degraded  after 2.5 s, with 24 sessions" in told
-        assert (
-            "done      2 extensions, the first 100 ms after that was known; 4 MiB -> 12 MiB" in told
-        )
+        assert "done      2 extensions, the first after 100 ms; 4 MiB -> 12 MiB" in told
         assert "gave      3.4 x the bandwidth of static, 0.25 x its p99" in told
         assert "Other programs" not in told
         assert max(map(len, told.splitlines())) <= 80

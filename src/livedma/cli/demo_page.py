@@ -130,7 +130,7 @@ def _done(outcome: Outcome, trouble: Trouble) -> str:
     if trouble.relief_s is None:
         return "nothing"
     done = ", ".join(amount(count, _ACTIONS[name]) for name, count in outcome.done.items())
-    text = f"{done}, the first {trouble.relief_s * 1e3:.0f} ms after that was known"
+    text = f"{done}, the first after {trouble.relief_s * 1e3:.0f} ms"
     if outcome.undone:
         text += f", {outcome.undone} taken back"
     before, after = _mebibytes(outcome.mapped_first_bytes), _mebibytes(outcome.mapped_bytes)
@@ -157,7 +157,7 @@ _COLUMNS = (
     "reconnects",
     "errors",
 )
-_WIDTHS = (9, 9, 10, 9, 10, 12, 11, 7)
+_WIDTHS = (8, 9, 11, 10, 11, 13, 11, 7)
 
 
 def _table(outcomes: list[Outcome]) -> Iterator[str]:

@@ -83,8 +83,7 @@ class Outcome:
 def _trouble(run: Run) -> Trouble | None:
     """When it got worse before something was done about it; the first time if nothing was."""
     relief = next((one for one in run.events if one["kind"] == "done"), None)
-    end = run.events[-1]["number"] if relief is None and run.events else 0
-    before = [one for one in run.events if one["number"] <= (relief or {"number": end})["number"]]
+    before = run.events if relief is None else run.events[: run.events.index(relief)]
     degraded = [one for one in before if one["kind"] == "degraded"]
     if not degraded:
         return None
