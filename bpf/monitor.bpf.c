@@ -190,31 +190,32 @@ static __always_inline __u32 qpn_of(const __u8 *bth)
 	return bpf_ntohl(*(const __be32 *)(bth + 4)) & 0xffffff;
 }
 
-/* Whether that segment belongs to the same stretch of a message: of the same kind, and as far ahead as it should be.
- * All between are like it, since what begins or ends a message has another size or another kind. */
-static __always_inline bool is_stretch(struct __sk_buff *skb, const struct walk *walk,
-				       const __u8 *bth, __u32 index, __u32 ahead)
+/* Whether the segments from the one that is next to that one are the middle of one message, or this and its end: such
+ * are the first and the last of them, and as far apart as PSNs are. What begins a message in between would be longer
+ * (WRITEs have an RETH, first responses an AETH) or of another kind, which could not be followed by its like. */
+static __always_inline bool is_stretch(struct __sk_buff *skb, const struct walk *walk, __u32 last)
 {
-	__u32 at = walk->payload + index * walk->size;
-	__u8 other[ROCE_BTH_BYTES];
+	__u32 at = walk->payload + last * walk->size;
+	__u8 bth[ROCE_BTH_BYTES];
 
-	if (bpf_skb_load_bytes(skb, at, other, sizeof(other)))
+	if (bpf_skb_load_bytes(skb, at, bth, sizeof(bth)))
 		return false;
-	return other[0] == bth[0] && qpn_of(other) == qpn_of(bth) &&
-	       psn_of(other) == ((psn_of(bth) + ahead) & 0xffffff);
+	return (bth[0] == walk->bth[0] || bth[0] == walk->bth[0] + 1) &&
+	       qpn_of(bth) == qpn_of(walk->bth) &&
+	       psn_of(bth) == ((psn_of(walk->bth) + last - walk->next) & 0xffffff);
 }
 
-/* How many segments from this one on are the middle of one message. The last of a train may be its end or a SEND. */
-static __always_inline __u32 stretch(struct __sk_buff *skb, const struct walk *walk,
-				     const __u8 *bth)
+/* How many segments from the next one on need no look of their own. The last of a train may be another message. */
+static __always_inline __u32 stretch(struct __sk_buff *skb, const struct walk *walk)
 {
 	__u32 rest = walk->count - walk->next;
 
-	if (rest < 4 || (bth[0] != RC_WRITE_MIDDLE && bth[0] != RC_READ_RESPONSE_MIDDLE))
+	if (rest < 3 ||
+	    (walk->bth[0] != RC_WRITE_MIDDLE && walk->bth[0] != RC_READ_RESPONSE_MIDDLE))
 		return 1;
-	if (is_stretch(skb, walk, bth, walk->count - 1, rest - 1))
+	if (is_stretch(skb, walk, walk->count - 1))
 		return rest;
-	if (is_stretch(skb, walk, bth, walk->count - 2, rest - 2))
+	if (is_stretch(skb, walk, walk->count - 2))
 		return rest - 1;
 	return 1;
 }
@@ -238,7 +239,7 @@ __noinline int on_segment(struct __sk_buff *skb, struct walk *walk)
 		return 0;
 	}
 	walk->has_bth = 0;
-	count = stretch(skb, walk, bth);
+	count = stretch(skb, walk);
 	walk->next += count;
 	if (bth[0] == UD_SEND_ONLY && qpn_of(bth) == 1)
 		return on_cm(skb, walk, at + ROCE_BTH_BYTES + DETH_BYTES);
@@ -345,10 +346,10 @@ int monitor(struct __sk_buff *skb)
 	if (skb->gso_size) {
 		walk->size = skb->gso_size;
 		walk->count = (skb->len - walk->payload + walk->size - 1) / walk->size;
-		bpf_loop(SEGMENTS_OF_TRAIN, each_segment, &train, 0);
-		return TCX_NEXT;
 	}
 	on_segment(skb, walk);
+	if (walk->next < walk->count)
+		bpf_loop(SEGMENTS_OF_TRAIN, each_segment, &train, 0);
 	return TCX_NEXT;
 }
 

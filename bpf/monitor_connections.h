@@ -221,6 +221,32 @@ static __noinline int on_end(const __u8 *cm, const struct ldma_monitor_key *path
 	return 0;
 }
 
+/* A DREQ names the queue pair that it goes to: so those end whose communication ids nobody knows. */
+static __noinline int on_unnamed_end(const __u8 *cm, const struct ldma_monitor_key *path)
+{
+	struct ldma_monitor_connection *connection;
+	struct ldma_monitor_place *place;
+	struct ldma_monitor_key key;
+	__u32 index;
+
+	if (!cm || !path)
+		return 0;
+	key = *path;
+	key.qpn = word_at(cm, 8) >> 8;
+	place = bpf_map_lookup_elem(&places, &key);
+	if (!place)
+		return 0;
+	index = place->connection;
+	connection = bpf_map_lookup_elem(&connections, &index);
+	if (!connection || connection->client_comm_id || connection->server_comm_id ||
+	    connection->ended_ns)
+		return 0;
+	end_place(connection->client, connection->server, connection->server_qpn, index);
+	end_place(connection->server, connection->client, connection->client_qpn, index);
+	connection->ended_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
 /* A MAD to QP 1. cm: its first CM_BYTES bytes. */
 static __always_inline void on_mad(const __u8 *cm, const struct ldma_monitor_key *path,
 				   __u32 ip_version)
@@ -234,8 +260,10 @@ static __always_inline void on_mad(const __u8 *cm, const struct ldma_monitor_key
 	case CM_REP:
 		on_reply(cm, path, ip_version);
 		break;
-	case CM_REJ:
 	case CM_DREQ:
+		on_unnamed_end(cm, path);
+		/* fall through */
+	case CM_REJ:
 	case CM_DREP:
 		on_end(cm, path, true);
 		on_end(cm, path, false);

@@ -15,7 +15,6 @@ struct monitor_before {
 /* User space's side of a connection's place. */
 struct monitor_connection {
 	struct monitor_before before;
-	uint64_t began_ns; /* of the one whose number it is */
 	uint32_t number;
 	uint32_t row;
 	bool is_leaving; /* it was told for the last time; its place is free after the next look */

@@ -95,10 +95,8 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 	struct monitor_connection *known = &monitor->known_connections[index];
 	struct monitor_before *before = &known->before;
 
-	if (!known->number) {
+	if (!known->number)
 		known->number = ++monitor->last_number;
-		known->began_ns = connection->began_ns;
-	}
 	known->is_leaving = load64(&connection->ended_ns);
 	*row = (struct monitor_connection_row){
 		.number = known->number,
@@ -247,7 +245,7 @@ static uint32_t look_at_sessions(struct monitor *monitor, uint64_t now_ns)
 	return count;
 }
 
-int monitor_look(struct monitor *monitor, struct monitor_view *ret)
+void monitor_look(struct monitor *monitor, struct monitor_view *ret)
 {
 	uint64_t now_ns = (uint64_t)ldma_clock_ns(CLOCK_MONOTONIC);
 	uint32_t high = monitor_sessions_high(monitor);
@@ -261,5 +259,4 @@ int monitor_look(struct monitor *monitor, struct monitor_view *ret)
 		.sessions = monitor->session_rows,
 		.losses = monitor_losses(monitor),
 	};
-	return 0;
 }

@@ -80,7 +80,7 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 		  const uint8_t *client, uint32_t client_qpn, uint32_t ip_version);
 
 /* Reads all tables once; gives places back of what has ended or was idle for long. */
-int monitor_look(struct monitor *monitor, struct monitor_view *ret);
+void monitor_look(struct monitor *monitor, struct monitor_view *ret);
 
 /* Shows a frame to the programs, as if it passed lo: for captures and tests. segment_bytes: it is a train of segments of
  * that size behind its UDP header, and short enough for the kernel (3 KiB will do); 0: it is none. */

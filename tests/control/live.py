@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from livedma.control.running import Options, controlled
 from livedma.nfs.config import Config
@@ -75,6 +76,45 @@ def loaded(plan: Plan = HEAVY) -> Iterator[list[Result]]:
     (result,) = results
     counters = result.counters
     assert (counters.errors, counters.wrong, result.unanswered, result.lost) == (0, 0, 0, ())
+
+
+class DrivenLoad:
+    """livedma load --driven, in a process of its own. result: what it printed at its end."""
+
+    def __init__(self, sessions: int) -> None:
+        command = (sys.executable, "-m", "livedma.cli", "load", SERVER, "--port", str(PORT))
+        shape = ("--sessions", str(sessions), "--depth", "4", "--size", "64KiB")
+        how = ("--seconds", str(2 * LIMIT_S), "--driven", "--json", "-I", CLIENT)
+        self.process = subprocess.Popen(
+            [*command, *shape, *how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.result: dict[str, Any] = {}
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the load has ended"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def sessions(self, count: int) -> None:
+        """So many are active from now on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"sessions {count}\n")
+        self.process.stdin.flush()
+        self._answer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.process.kill()
+        out, _ = self.process.communicate(timeout=LIMIT_S)
+        if kind is None:
+            assert self.process.returncode == 0
+            self.result = json.loads(out.splitlines()[-1])
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.control.live import HEAVY, Served, loaded, serve, told, wait_for
 
+from livedma.nfs.control import Control
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,10 @@ def test_without_descriptors_it_serves_on_and_recovers(tmp_path: Path) -> None:
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (_TAKEN, before[1]))
         failed = wait_for(lambda: told(served.control, "failed"))
         assert any("Too many open files" in one["text"] for one in failed)
+        late = Control(tmp_path / "control")  # nobody can accept it now
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, before)
+        with late:
+            assert late.ask("policy")["policy"] == "extend"
         wait_for(
             lambda: any("works again" in one["text"] for one in told(served.control, "recovered"))
         )

@@ -233,6 +233,19 @@ def test_waits_for_memory(tmp_path: Path) -> None:
         until(load, source, lambda seen: any(map(waited_ns, seen.sessions)))
 
 
+def test_slots_that_a_client_asked_for_and_did_not_get(tmp_path: Path) -> None:
+    plan = Plan(sessions=1, depth=4, seconds=1)
+    with serving(tmp_path, slots=2) as service, Load(plan) as load:
+        until(
+            load,
+            InsideSource(service),
+            lambda seen: any(
+                one.inside and (one.inside.slots_asked or 0) >= plan.depth > one.inside.slots == 2
+                for one in seen.sessions
+            ),
+        )
+
+
 def test_a_store_that_is_too_narrow(tmp_path: Path) -> None:
     """Two accesses at a time: the others queue in the store, with buffers that are there."""
     plan = Plan(sessions=8, depth=4, seconds=2)

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tiny_experiment import Tiny, Troubled, made_up
+from tiny_experiment import Endless, Levels, Tiny, Troubled, made_up
 
 from livedma.lab.experiment import data
 from livedma.lab.experiment.design import Column, Point
@@ -46,6 +46,11 @@ def measured() -> Runs:
 @pytest.fixture(scope="module")
 def troubled() -> Runs:
     return measure(Troubled(), "quick", silent)[0]
+
+
+@pytest.fixture(scope="module")
+def levels() -> Runs:
+    return measure(Levels(), "quick", silent)[0]
 
 
 @pytest.fixture
@@ -106,6 +111,42 @@ class TestRunning:
         assert len(runs.failures) == 6
         (points,) = runs.left_out.values()
         assert [point["size_bytes"] for point in points] == [1]
+
+    def test_a_run_that_is_ended_undoes_what_it_did(self, tmp_path: Path) -> None:
+        (row,) = measure(Endless(tmp_path / "file"), "quick", silent)[0]
+        assert row.problem == "nothing after 1 s"
+        assert (tmp_path / "file").read_text() == "undone"
+
+
+class TestLevels:
+    def test_a_run_has_a_row_for_each_level(self, levels: Runs) -> None:
+        fill = levels.where(way="fill")
+        assert [(row.repetition, row.point["size_bytes"]) for row in fill] == [
+            (0, 1),
+            (0, 2),
+            (1, 1),
+            (1, 2),
+        ]
+        assert len(set(fill.values("pid"))) == 2  # one process for both levels
+
+    def test_some_points_take_part_in_some_turns(self, levels: Runs) -> None:
+        assert {row.repetition for row in levels.where(way="copy")} == {0}
+
+    def test_a_run_that_fails_has_one_row_without_a_level(
+        self, levels: Runs, tmp_path: Path
+    ) -> None:
+        failed = levels.where(way="fail")
+        assert [row.point for row in failed] == [{"way": "fail", "size_bytes": None}] * 2
+        data.save(tmp_path / "x.parquet", Levels(), levels, {})
+        assert data.load(tmp_path / "x.parquet", Levels())[0].rows == levels.rows
+
+    def test_repeats_replace_those_of_the_form(self) -> None:
+        thrice = Levels()
+        thrice.repeats = 3
+        runs, _ = measure(thrice, "quick", silent)
+        assert {row.repetition for row in runs} == {0, 1, 2}
+        report = Report(thrice, "quick", 1, runs, 1.0, {})
+        assert report.command == "livedma experiment levels --repeats 3 --seed 1 --out DIR"
 
 
 class TestAnswers:

@@ -43,6 +43,9 @@ def test_the_list() -> None:
         (("--full",), "NAME is missing"),
         (("--out", "x"), "NAME is missing"),
         (("pool", "--seed", "one"), "invalid int"),
+        (("pool", "--store", "disk"), "--store is for ramp: pool has none"),
+        (("ramp", "--store", "tape"), "invalid choice"),
+        (("ramp", "--repeats", "0"), "--repeats"),
     ],
 )
 def test_wrong_use(args: tuple[str, ...], said: str) -> None:

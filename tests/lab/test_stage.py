@@ -34,10 +34,9 @@ with Stage() as stage:
 """
 
 
-def namespaces() -> set[str]:
-    """Those of this process's stages and labs, and of its children's."""
-    directory = Path("/run/netns")
-    return {one.name for one in directory.iterdir()} if directory.is_dir() else set()
+def namespaces(pid: int) -> list[Path]:
+    """Those that a process has made."""
+    return list(Path("/run/netns").glob(f"ldma-{pid}-*"))
 
 
 def wait_until(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
@@ -64,7 +63,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with Stage(isolated=isolated) as stage:
         yield stage
     assert not stage.directory.exists()
-    assert not [name for name in namespaces() if f"ldma-{os.getpid()}-" in name]
+    assert not namespaces(os.getpid())
 
 
 def test_a_server_and_load_against_it(stage: Stage) -> None:
@@ -124,7 +123,6 @@ def test_two_stages_without_privilege_get_along() -> None:
 
 
 def test_a_run_that_fails_leaves_nothing() -> None:
-    before = namespaces()
     stage = Stage()
     server, load = stage.serve(), stage.load("--seconds", "600")
 
@@ -138,13 +136,12 @@ def test_a_run_that_fails_leaves_nothing() -> None:
     assert not server.is_running
     assert not load.is_running
     assert not stage.directory.exists()
-    assert namespaces() <= before
+    assert not namespaces(os.getpid())
 
 
 @pytest.mark.parametrize("user", ["itself", "nobody"])
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_whoever_is_killed_leaves_nothing(user: str, blow: signal.Signals) -> None:
-    before = namespaces()
     command = [*(as_nobody() if user == "nobody" else []), sys.executable, "-c", PLAY]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -159,4 +156,4 @@ def test_whoever_is_killed_leaves_nothing(user: str, blow: signal.Signals) -> No
         play.communicate(timeout=60)
     wait_until(lambda: not any(map(is_alive, pids)))
     wait_until(lambda: not Path(directory).exists())
-    wait_until(lambda: not {one for one in namespaces() - before if f"ldma-{play.pid}-" in one})
+    wait_until(lambda: not namespaces(play.pid))

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from livedma.lab.experiment.design import (
     Column,
@@ -91,6 +92,51 @@ class Troubled(Tiny):
 
     def answer(self, runs: Runs) -> list[str]:
         return ["What can be measured was."]
+
+
+class Endless(Tiny):
+    """Makes a file, and removes it at the end, which never comes by itself."""
+
+    name = "endless"
+    point_limit_s = 1.0
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def repetitions(self, form: Form) -> int:
+        return 1
+
+    def points(self, form: Form) -> list[Point]:
+        return list(grid(way=("copy",), size_bytes=(1,)))
+
+    def run(self, point: Point) -> Measures:
+        self.path.write_text("made")
+        try:
+            time.sleep(60)
+        finally:
+            self.path.write_text("undone")
+        return {}
+
+
+class Levels(Tiny):
+    """Goes through the sizes by itself; the second way in the first turn only."""
+
+    name = "levels"
+    within = ("size_bytes",)
+
+    def repetitions(self, form: Form) -> int:
+        return self.repeats or 2
+
+    def points(self, form: Form) -> list[Point]:
+        return [{"way": way} for way in ("fill", "copy", "fail")]
+
+    def takes_part(self, point: Point, turn: int, form: Form) -> bool:
+        return turn == 0 or point["way"] != "copy"
+
+    def rows(self, point: Point) -> list[tuple[Point, Measures]]:
+        if point["way"] == "fail":
+            raise OSError(5, "no luck")
+        return [({"size_bytes": size}, {"spent_ns": size, "pid": os.getpid()}) for size in (1, 2)]
 
 
 def made_up(fill_ns: float, copy_ns: float) -> Runs:

@@ -127,6 +127,25 @@ def test_one_that_was_told_in_the_middle_of_a_call(monitor: Monitor) -> None:
     assert (seen.connections[0].operations, seen.losses) == (1, Losses(replies=1))
 
 
+@pytest.mark.parametrize("by_client", [True, False])
+def test_one_that_was_told_ends_by_its_queue_pair(monitor: Monitor, by_client: bool) -> None:
+    talk = Talk(monitor)
+    monitor.learn(SERVER, talk.server_qpn, CLIENT, talk.client_qpn)
+    right = talk.server_qpn if by_client else talk.client_qpn
+    for qpn, left in ((right + 1, 1), (right, 0)):
+        talk.disconnect(by_client, remote_qpn=qpn)
+        monitor.snapshot()
+        assert len(monitor.snapshot().connections) == left
+
+
+def test_a_queue_pair_alone_does_not_end_one_whose_ids_are_known(
+    monitor: Monitor, talk: Talk
+) -> None:
+    talk.disconnect(local_comm_id=1, remote_comm_id=1, remote_qpn=talk.server_qpn)
+    monitor.snapshot()
+    assert len(monitor.snapshot().connections) == 1
+
+
 def test_no_room_to_be_told_of_more(monitor: Monitor) -> None:
     for i in range(4):
         assert monitor.learn(SERVER, 100 + i, CLIENT, 200 + i)

@@ -194,3 +194,26 @@ def test_a_seed_makes_the_same_places_and_data_each_time() -> None:
     assert seeds == [Plan(seed=7).session_seed(number) for number in range(64)]
     assert len({*seeds, *(Plan(seed=8).session_seed(number) for number in range(64))}) == 128
     assert Plan().session_seed(0) != Plan().session_seed(0)
+
+
+def test_a_tide_rises_and_falls() -> None:
+    plan = Plan(sessions=64, tide=60.0)
+    heights = [plan.active(second) for second in (0, 15, 30, 45, 60, 90)]
+    assert heights == [8, 36, 64, 36, 8, 64]
+    assert Plan(sessions=2, tide=1.0).active(0) == 1
+    assert Plan(sessions=2).active(100) == 2
+    with pytest.raises(PlanError, match="--tide"):
+        Plan(ramp=1.0, tide=1.0)
+    with pytest.raises(PlanError, match="--tide"):
+        Plan(tide=0.0)
+
+
+def test_sessions_come_and_go_with_the_tide(
+    export: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--sessions", "8", "--tide", "2s", "--seconds", "2.9", "--size", "4KiB", "--json")
+    assert load(*options) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    done = [one["operations"] for one in lines[-1]["sessions"]]
+    assert min(done) > 0
+    assert max(done[6:]) < done[0]

@@ -14,6 +14,7 @@
 #define SLOTS 4
 #define ROUNDS 32
 #define STEPS 40 /* operations between what happens */
+#define SESSION_AT 56
 #define SEQUENCE_AT 72
 #define SEQUENCE_STATUS_AT 40 /* in a reply */
 #define SEQ_MISORDERED 10063
@@ -255,8 +256,64 @@ static void test(uint8_t rw, uint64_t interval_ns)
 	ldma_load_destroy(load);
 }
 
+/* Calls that wait move with their session, and those of others stay, whoever waits behind. */
+
+static uint32_t seen[2][3]; /* calls, by connection and session */
+
+static void *listen_only(void *arg)
+{
+	struct connection *one = arg;
+	uint32_t number = one == connections[1];
+	uint8_t mark[4];
+
+	while (read_all(one->ends[1], mark, 4) && (get32(mark) & 0x7fffffff) <= sizeof(one->call) &&
+	       read_all(one->ends[1], one->call, get32(mark) & 0x7fffffff))
+		__atomic_add_fetch(&seen[number][one->call[SESSION_AT] - 'a'], 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+static uint32_t count(uint32_t connection, char session)
+{
+	return __atomic_load_n(&seen[connection][session - 'a'], __ATOMIC_RELAXED);
+}
+
+static void test_waiting(void)
+{
+	struct ldma_load_config config = {.size = SERVER_SIZE, .depth = SLOTS};
+	struct ldma_load_session_config session = {
+		.slots = SLOTS, .file_bytes = sizeof(server.file), .target = server_target};
+	struct ldma_load *load;
+	pthread_t thread;
+
+	assert(!ldma_load_create(&config, &load));
+	for (uint32_t i = 0; i < 2; i++) {
+		connections[i] = calloc(1, sizeof(*connections[i]));
+		assert(connections[i]);
+		assert(!socketpair(AF_UNIX, SOCK_STREAM, 0, connections[i]->ends));
+		assert(ldma_load_add_tcp(load, connections[i]->ends[0]) == (int)i);
+	}
+	for (uint8_t i = 0; i < 3; i++) {
+		session.target.session[0] = 'a' + i;
+		assert(ldma_load_add_session(load, &session) == i);
+		if (i == 1) /* the last that waits */
+			assert(!ldma_load_move_session(load, 1, 1));
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		assert(!pthread_create(&connections[i]->thread, NULL, listen_only, connections[i]));
+	assert(!pthread_create(&thread, NULL, run, load));
+	while (count(0, 'a') + count(0, 'c') + count(1, 'b') < 3 * SLOTS) {
+		assert(!count(0, 'b') && !count(1, 'a') && !count(1, 'c'));
+		nap();
+	}
+	ldma_load_end(load);
+	pthread_join(thread, NULL);
+	close_all(2);
+	ldma_load_destroy(load);
+}
+
 int main(void)
 {
+	test_waiting();
 	test(LDMA_LOAD_MIX, 0);
 	test(LDMA_LOAD_READ, 0);
 	test(LDMA_LOAD_MIX, 100000);

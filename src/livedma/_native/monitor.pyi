@@ -1,4 +1,7 @@
 from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+_S = TypeVar("_S")
 
 PORTS_MOST: int
 CONNECTIONS_MOST: int
@@ -13,15 +16,15 @@ _Times = tuple[int, int, int, int, int]
 _Connection = tuple[
     int, bytes, int, bytes, int, int, int, int, _Times, int, int, int, int, int, int, int
 ]
-#: id, numbers of connections, bytes read, written, times, in flight
-_Session = tuple[str, tuple[int, ...], int, int, _Times, int]
 #: connections, sessions, calls, replies, unreadable
 _Losses = tuple[int, int, int, int, int]
 
-class MonitorSession:
+class MonitorSession(Generic[_S]):
     def __init__(
         self,
         *,
+        session_type: type[_S],
+        times_type: type[object],
         ports: Sequence[int],
         connections: int,
         sessions: int,
@@ -38,5 +41,5 @@ class MonitorSession:
     @property
     def mode(self) -> str | None: ...
     def learn(self, server: bytes, server_qpn: int, client: bytes, client_qpn: int) -> None: ...
-    def look(self) -> tuple[list[_Connection], list[_Session], _Losses]: ...
+    def look(self) -> tuple[list[_Connection], list[_S], _Losses]: ...
     def feed(self, frame: bytes, segment_bytes: int = 0) -> None: ...

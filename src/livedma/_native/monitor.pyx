@@ -2,8 +2,12 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dataclasses import fields
 from os import strerror
 
+
+cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object obj, object name, object value) except -1
 
 cdef extern from "monitor_tables.h" nogil:
     enum:
@@ -87,7 +91,7 @@ cdef extern from "monitor_session.h" nogil:
     int monitor_mode(const monitor *monitor)
     int monitor_learn(monitor *monitor, const uint8_t *server, uint32_t server_qpn,
                       const uint8_t *client, uint32_t client_qpn, uint32_t ip_version)
-    int monitor_look(monitor *monitor, monitor_view *ret)
+    void monitor_look(monitor *monitor, monitor_view *ret)
     int monitor_feed(monitor *monitor, const uint8_t *frame, uint32_t length,
                      uint32_t segment_bytes)
     void monitor_close(monitor *monitor)
@@ -108,6 +112,24 @@ cdef bytes address_of(const uint8_t *address, uint32_t ip_version):
     return address[:4 if ip_version == 4 else 16]
 
 
+cdef class _Maker:
+    """Makes frozen dataclasses without their __init__: there are thousands, ten times a second."""
+
+    cdef object kind
+    cdef tuple names
+
+    def __cinit__(self, kind):
+        self.kind = kind
+        self.names = tuple(field.name for field in fields(kind))
+
+    cdef object make(self, tuple values):
+        cdef object made = self.kind.__new__(self.kind)
+        cdef Py_ssize_t i
+        for i in range(len(self.names)):
+            PyObject_GenericSetAttr(made, self.names[i], values[i])
+        return made
+
+
 cdef class MonitorSession:
     """The monitor's programs, loaded; attached to some interfaces at a time.
 
@@ -115,12 +137,18 @@ cdef class MonitorSession:
     """
 
     cdef monitor *c
+    cdef _Maker session_maker
+    cdef _Maker times_maker
+    cdef object no_times
 
-    def __cinit__(self, *, ports, uint32_t connections, uint32_t sessions, uint64_t patience_ns,
+    def __cinit__(self, *, session_type, times_type, ports, uint32_t connections, uint32_t sessions, uint64_t patience_ns,
                   uint64_t idle_ns, bint without_links=False, bint verbose=False):
         cdef monitor_options options
         cdef capture_error error
         cdef int err
+        self.session_maker = _Maker(session_type)
+        self.times_maker = _Maker(times_type)
+        self.no_times = times_type()
         memset(&options, 0, sizeof(options))
         if len(ports) > LDMA_MONITOR_PORTS:
             raise ValueError(f"{LDMA_MONITOR_PORTS} ports can be watched at most")
@@ -192,16 +220,13 @@ cdef class MonitorSession:
             raise OSError(-err, strerror(-err))
 
     def look(self):
-        """(connections, sessions, losses), with what was added since the look before: tuples, as
-        in the stub.
+        """(connections, sessions, losses), with what was added since the look before: sessions are
+        of `session_type`, the others tuples as in the stub.
         """
         cdef monitor *c = self.open()
         cdef monitor_view view
-        cdef int err
         with nogil:
-            err = monitor_look(c, &view)
-        if err:
-            raise OSError(-err, strerror(-err))
+            monitor_look(c, &view)
         cdef list connections = []
         cdef list sessions = []
         cdef const monitor_connection_row *one
@@ -230,11 +255,13 @@ cdef class MonitorSession:
                     named[key] = tuple(view.connections[word * 64 + bit].number
                                        for bit in range(64) if bits >> bit & 1)
                 used.append(named[key])
-            sessions.append((
+            sessions.append(self.session_maker.make((
                 session.id[:16].hex(), used[0] if len(used) == 1 else sum(used, ()),
-                session.read_bytes, session.written_bytes, times_of(&session.times),
-                session.in_flight,
-            ))
+                session.times.count, session.read_bytes, session.written_bytes,
+                self.times_maker.make(times_of(&session.times)) if session.times.count
+                else self.no_times,
+                session.in_flight, None,
+            )))
         return connections, sessions, (view.losses.connections, view.losses.sessions,
                                        view.losses.calls, view.losses.replies,
                                        view.losses.unreadable)

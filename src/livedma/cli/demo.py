@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from livedma.cli import units
 
 if TYPE_CHECKING:
+    from livedma.cli.demo_screen import Screen
     from livedma.lab.outcome import Outcome
     from livedma.lab.ramp import Run
     from livedma.lab.stage import Stage
@@ -75,7 +77,6 @@ def _orderly_end() -> Iterator[None]:
 
 def run(args: argparse.Namespace) -> int:
     from livedma.cli import demo_page as page
-    from livedma.cli.demo_screen import Screen
     from livedma.lab.outcome import Outcome
     from livedma.lab.ramp import Ramp, perform
     from livedma.lab.stage import Stage
@@ -84,36 +85,36 @@ def run(args: argparse.Namespace) -> int:
     others = [] if args.policy == "static" else ["static"]
     order = [*others, args.policy] if args.keep else [args.policy, *others]
     runs: dict[str, Run] = {}
-    with _orderly_end(), Stage() as stage:
-        say = _silence if args.json else _say
-        say(*page.heading(stage, ramp))
+    with _orderly_end(), _screen(args.json) as screen, Stage() as stage:
+        screen.say(*page.heading(stage, ramp))
         for policy in order:
-            say("")
-            screen = Screen(again=bool(runs))
-            look = _silence if args.json else screen.look
-            endless = args.keep and policy == args.policy
-            try:
-                runs[policy] = perform(stage, ramp, policy, look, endless=endless)
-            finally:
-                if not args.json:
-                    screen.wipe()
+            is_kept = args.keep and policy == args.policy
+            runs[policy] = perform(stage, ramp, policy, screen.look, endless=is_kept)
+        screen.wipe()
         outcomes = [Outcome.of(runs[policy]) for policy in (args.policy, *others)]
-        say("", *page.story(outcomes))
+        screen.say("", *page.story(outcomes))
         if args.json:
-            _say(json.dumps(_as_json(stage, runs, outcomes)))
+            print(json.dumps(_as_json(stage, runs, outcomes)), flush=True)
         if args.keep:
-            say("", *page.kept(runs[args.policy]))
+            screen.say("", *page.kept(runs[args.policy]))
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()
     return 1 if any(one.errors for one in outcomes) else 0
 
 
-def _say(*lines: str) -> None:
-    print("\n".join(lines), flush=True)
+@contextmanager
+def _screen(is_json: bool) -> Iterator[Screen]:
+    """Standard output; for programs that want JSON, standard error if people see it."""
+    from livedma.cli.demo_screen import Screen
 
-
-def _silence(*_: object) -> None:
-    pass
+    with ExitStack() as stack:
+        file: TextIO = sys.stdout
+        if is_json:
+            is_seen = sys.stderr.isatty()
+            file = sys.stderr if is_seen else stack.enter_context(open(os.devnull, "w"))
+        screen = Screen(file)
+        stack.callback(screen.wipe)
+        yield screen
 
 
 def _as_json(stage: Stage, runs: dict[str, Run], outcomes: list[Outcome]) -> dict[str, Any]:

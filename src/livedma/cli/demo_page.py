@@ -57,21 +57,21 @@ def act(policy: str, source: str, *, again: bool) -> str:
     return f"{what} under {policy}, watched by {_WATCHED.get(source, source)}"
 
 
-def row(at_s: float, interval: dict[str, Any], moment: Moment) -> str:
+def row(at_s: float, interval: dict[str, Any], moment: Moment, ramp: Ramp) -> str:
     """One moment: what sessions get, and what is mapped for them."""
     rate = _rate(interval["bytes_per_s"])
     p99 = duration(interval["latency_us"]["p99"])
     mark = "  degraded" if moment.degraded else ""
     return (
         f"{at_s:4.0f} s {interval['sessions']:3} sessions  {rate:>9}  p99 {p99:>7}  "
-        f"mapped [{_bar(moment)}]{mark}"
+        f"mapped [{_bar(moment, ramp)}]{mark}"
     )
 
 
-def _bar(moment: Moment) -> str:
-    """With one cell a part; several connections are side by side in it."""
-    filled = round(_CELLS * moment.mapped_bytes / max(moment.window_bytes, 1))
-    return "#" * filled + "." * (_CELLS - filled)
+def _bar(moment: Moment, ramp: Ramp) -> str:
+    """As long as one window; what several connections have is side by side in it."""
+    cells = (round(_CELLS * mapped / ramp.window_bytes) for mapped in moment.mapped)
+    return "|".join("#" * count for count in cells)[:_CELLS].ljust(_CELLS, ".")
 
 
 def event_lines(event: dict[str, Any], *, several: bool) -> list[str]:
@@ -130,11 +130,11 @@ def _done(outcome: Outcome, trouble: Trouble) -> str:
     if trouble.relief_s is None:
         return "nothing"
     done = ", ".join(amount(count, _ACTIONS[name]) for name, count in outcome.done.items())
-    text = f"{done}, the first {trouble.relief_s * 1e3:.0f} ms later"
+    text = f"{done}, the first after {trouble.relief_s * 1e3:.0f} ms"
     if outcome.undone:
         text += f", {outcome.undone} taken back"
     before, after = _mebibytes(outcome.mapped_first_bytes), _mebibytes(outcome.mapped_bytes)
-    return f"{text}; mapped: {before} -> {after}"
+    return f"{text}; {before} -> {after} mapped"
 
 
 def _fact(name: str, text: str) -> list[str]:
@@ -157,7 +157,7 @@ _COLUMNS = (
     "reconnects",
     "errors",
 )
-_WIDTHS = (9, 9, 10, 9, 10, 12, 11, 7)
+_WIDTHS = (8, 9, 11, 10, 11, 13, 11, 7)
 
 
 def _table(outcomes: list[Outcome]) -> Iterator[str]:

@@ -1,9 +1,8 @@
-"""Where a demo shows itself as it goes: rows with what was decided in them, and the row of now."""
+"""Where a demo shows itself: rows with what was decided in them, and the row of now."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from livedma.cli import demo_page as page
 
@@ -18,47 +17,57 @@ _END_S = 0.05  # and the last one ends when the ramp does
 
 
 class Screen:
-    """One ramp. On a terminal the last line is that of now; elsewhere all lines stay."""
+    """On a terminal the last line of a ramp is that of now; elsewhere all lines stay."""
 
-    def __init__(self, *, again: bool) -> None:
-        self._again = again
-        self._is_live = sys.stdout.isatty()
-        self._has_begun = False
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._is_live = file.isatty()
+        self._ramps = 0
+        self._run: Run | None = None
         self._intervals = self._events = 0
         self._row_due_s = 0.0
+
+    def say(self, *lines: str) -> None:
+        print("\n".join(lines), file=self._file, flush=True)
 
     def look(self, run: Run) -> None:
         """Shows what is new. An interval comes with all that was decided until its end."""
         self.wipe()
-        if not self._has_begun:
-            self._has_begun = True
-            print(page.act(run.policy, run.source, again=self._again), flush=True)
+        if run is not self._run:
+            self._begin(run)
         if not run.intervals or not run.moments:
             return
         while self._intervals < len(run.intervals):
             self._intervals += 1
-            self._end_interval(run, self._intervals - 1)
+            self._end_interval(run, run.intervals[self._intervals - 1])
         if self._is_live and not run.total:
-            print(page.row(run.moments[-1].at_s, run.intervals[-1], run.moments[-1]), end="")
-        sys.stdout.flush()
+            moment = run.moments[-1]
+            row = page.row(moment.at_s, run.intervals[-1], moment, run.ramp)
+            print(row, end="", file=self._file, flush=True)
 
-    def _end_interval(self, run: Run, number: int) -> None:
+    def _begin(self, run: Run) -> None:
+        self._run = run
+        self._intervals = self._events = 0
+        self._row_due_s = 0.0
+        self.say("", page.act(run.policy, run.source, again=self._ramps > 0))
+        self._ramps += 1
+
+    def _end_interval(self, run: Run, interval: dict[str, Any]) -> None:
         """A row, if it is time for one or if something happened."""
-        interval = run.intervals[number]
         at_s = interval["at_s"]
         decided = []
         while self._events < len(run.events) and run.events[self._events]["at_s"] <= at_s:
             decided.append(run.events[self._events])
             self._events += 1
-        several = any(one.connections > 1 for one in run.moments)
+        several = any(len(one.mapped) > 1 for one in run.moments)
         lines = [line for one in decided for line in page.event_lines(one, several=several)]
         is_due = at_s >= min(self._row_due_s, run.ramp.seconds - _END_S)
         if lines or (is_due and interval["sessions"]):
             self._row_due_s = at_s + _ROW_EVERY_S - _ROUNDING_S
             moment = next((one for one in run.moments if one.at_s >= at_s), run.moments[-1])
-            print("\n".join([page.row(at_s, interval, moment), *lines]))
+            self.say(page.row(at_s, interval, moment, run.ramp), *lines)
 
     def wipe(self) -> None:
         """The row of now goes."""
         if self._is_live:
-            print("\r\x1b[K", end="", flush=True)
+            print("\r\x1b[K", end="", file=self._file, flush=True)

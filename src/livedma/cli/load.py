@@ -18,6 +18,7 @@ _EXAMPLES = """examples:
   livedma load 10.0.0.1 --sessions 16                    64 KiB reads over RDMA, for ten seconds
   livedma load 10.0.0.1 --sessions 64 --ramp 4/s --seconds 30 --rw mix
   livedma load 10.0.0.1 --sessions 8 --rate 20000        open loop: latency from the intended start
+  livedma load 10.0.0.1 --sessions 64 --tide 60s --seconds 600      load that comes and goes
   livedma load 10.0.0.1 --proto tcp --dir /export --size 4KiB --depth 32 --json
 
 Each session has a file of its own in --dir, which it writes before it is measured; all that is read
@@ -37,6 +38,12 @@ def register(commands: Any) -> None:
     add("server", metavar="ADDR", help="the server's address or name")
     add("--sessions", type=units.positive, default=1, metavar="N", help="sessions (1)")
     add("--ramp", type=_ramp, metavar="N/s", help="begin so many sessions a second (all at once)")
+    add(
+        "--tide",
+        type=units.duration,
+        metavar="TIME",
+        help="let sessions go up and down in this time, between an eighth and all, say 60s",
+    )
     add(
         "--depth",
         type=units.positive,
@@ -159,13 +166,14 @@ def run(args: argparse.Namespace) -> int:
             directory=args.dir,
             seed=args.seed,
             follow=args.follow,
+            tide=args.tide,
         )
     except PlanError as error:
         args.wrong_use(str(error))
     if args.proto == "tcp" and args.source:
         args.wrong_use("--source is for RDMA: over TCP the route decides")
-    if args.driven and (plan.ramp is not None or not args.json):
-        args.wrong_use("--driven goes with --json, and without --ramp")
+    if args.driven and (plan.ramp is not None or plan.tide is not None or not args.json):
+        args.wrong_use("--driven goes with --json, and without --ramp and --tide")
 
     from livedma.cli import load_page as page
     from livedma.tools.endpoint import device_towards, resolve

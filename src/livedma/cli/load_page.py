@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
 from livedma.cli.output import amount
@@ -19,6 +20,8 @@ def heading(plan: Plan, server: str) -> str:
     """The first line: what is about to be done."""
     pace = "one after the other" if plan.rate is None else f"{plan.rate:,.0f} ops/s in all"
     ramp = "" if plan.ramp is None else f", {plan.ramp:g} more each second"
+    if plan.tide is not None:
+        ramp = f", up and down in {plan.tide:g} s"
     return (
         f"{server}: {amount(plan.sessions, 'session')} x {plan.depth} on "
         f"{amount(plan.connections, 'connection')} ({plan.proto}){ramp}; "
@@ -72,6 +75,13 @@ def totals(result: Result) -> Iterator[str]:
         yield f"credits     {counters.waited:,} waited for one, {duration(mean_us)} on average"
     else:
         yield "credits     nobody waited for one"
+    if result.connections > 1 and result.moved:
+        pauses_us = [one.figures.pause_ns / 1000 for one in result.moved]
+        yield (
+            f"moved       {amount(len(result.moved), 'session')}, paused "
+            f"{duration(statistics.median(pauses_us))} in the median, {duration(max(pauses_us))} "
+            f"at most; {amount(result.connections, 'connection')} in all"
+        )
     if counters.delays:
         yield f"delays      the server asked {counters.delays:,} times to come again later"
     yield f"client      {result.cpu_us_per_operation:.1f} us of CPU for each operation"

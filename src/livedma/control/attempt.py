@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from livedma.control.effect import Figures
+from livedma.control.effect import Measured
 from livedma.control.faults import described
 from livedma.control.hands import Hands, Outcome
 from livedma.control.limits import Limit
@@ -27,7 +27,7 @@ class Attempt:
     at_s: float
     limit: Limit
     plan: Plan
-    before: Figures | None
+    before: Measured | None
     undo: tuple[Action, ...]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from livedma.control.attempt import Attempt, NotDone, as_json, carry_out, take_back
 from livedma.control.demand import DemandWatch
-from livedma.control.effect import Figures, Seen, Verdict, judge
+from livedma.control.effect import Measured, Seen, Verdict, judge
 from livedma.control.events import Events, Kind
 from livedma.control.faults import Faults, described
 from livedma.control.hands import Hands, Progress
@@ -179,7 +179,7 @@ class Case:
                 self._tell("plan", said, data={"actions": as_json(plan)}, dry=True)
             return
         self._tell("plan", said, data={"actions": as_json(plan)})
-        before = Figures.of(one for one in self._history if one.at_s > at_s - BEFORE_S)
+        before = Measured.of(one for one in self._history if one.at_s > at_s - BEFORE_S)
         try:
             text, undo, took_ms = carry_out(means.hands, plan)
         except NotDone as error:
@@ -229,7 +229,7 @@ class Case:
         if since_s < CHECK_S:
             return
         settled_s = attempt.at_s + SETTLE_S
-        after = Figures.of(one for one in self._history if one.at_s - one.interval_s >= settled_s)
+        after = Measured.of(one for one in self._history if one.at_s - one.interval_s >= settled_s)
         if attempt.before is None or after is None:
             self._attempt = None
             return
@@ -296,7 +296,7 @@ class Case:
     def _state(self) -> str:
         """As of the last while: p99, bandwidth, how many calls."""
         last_s = self._history[-1].at_s
-        figures = Figures.of(one for one in self._history if one.at_s > last_s - LATELY_S)
+        figures = Measured.of(one for one in self._history if one.at_s > last_s - LATELY_S)
         sessions = self._history[-1].connection.sessions
         if figures is None:
             return f"{sessions} sessions"

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _ABSURD_S = 10.0  # an interval so long says nothing of now
 _SURE_S = 0.15  # of findings in a row; and two of them
 _GONE_S = 0.35
+_RARE_S = 3.0  # for losses, which come one by one
 
 
 class Diagnostician:
@@ -115,10 +116,12 @@ class _Case:
         return self.diagnosis
 
     def _find(self, found: Finding, seconds: float) -> None:
-        sure_s = _GONE_S if found.limit is Limit.NOTHING else _SURE_S
-        if self._limit.find(found.limit, seconds, sure_s):
+        gone_s = _RARE_S if self._limit.value is Limit.NETWORK else _GONE_S
+        if self._limit.find(
+            found.limit, seconds, gone_s if found.limit is Limit.NOTHING else _SURE_S
+        ):
             self._said = found
-        self._slows.find(found.slows, seconds, _SURE_S if found.slows else _GONE_S)
+        self._slows.find(found.slows, seconds, _SURE_S if found.slows else gone_s)
 
     def _evidence(self, figures: Figures) -> dict[str, float]:
         evidence = evidence_of(figures)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from livedma.control.words import change, duration
 from livedma.monitor.snapshot import Connection
 
-__all__ = ["Figures", "Seen", "Verdict", "judge"]
+__all__ = ["Measured", "Seen", "Verdict", "judge"]
 
 _MORE_OPERATIONS = 0.05  # that count as a gain
 _LESS_MEAN = 0.05
@@ -28,7 +28,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Measured:
     """Of several intervals together; p99_ns: the mean of theirs, by operations."""
 
     operations_per_s: float
@@ -41,7 +41,7 @@ class Figures:
     mapped_bytes: int
 
     @classmethod
-    def of(cls, several: Iterable[Seen]) -> Figures | None:
+    def of(cls, several: Iterable[Seen]) -> Measured | None:
         """None: nothing was seen."""
         seen = list(several)
         seconds = sum(one.interval_s for one in seen)
@@ -71,7 +71,7 @@ class Verdict:
     text: str
 
 
-def judge(before: Figures, after: Figures) -> Verdict:
+def judge(before: Measured, after: Measured) -> Verdict:
     text = (
         f"p99 {duration(before.p99_ns)} -> {duration(after.p99_ns)}, "
         f"bandwidth {change(before.bytes_per_s, after.bytes_per_s)}"
@@ -90,7 +90,7 @@ def judge(before: Figures, after: Figures) -> Verdict:
     return Verdict(helped, text)
 
 
-def _is_waiting_gone(before: Figures, after: Figures) -> bool:
+def _is_waiting_gone(before: Measured, after: Measured) -> bool:
     """And not only moved into the store. Where little was missing, that is all there is to gain."""
     less = before.waited_ns - after.waited_ns
     if less <= 0 or less < _LESS_WAITING * before.waited_ns:

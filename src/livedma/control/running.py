@@ -45,7 +45,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
     budget = HostBudget(service, options.budget_bytes)
     observer = Observer(
         InsideSource(service),
-        partial(_watch, service) if options.monitor == "auto" else None,
+        partial(_watch, service) if options.monitor == "auto" and service.rdma else None,
         events,
         budget_bytes=options.budget_bytes,
     )

@@ -16,7 +16,7 @@ _FULL_LOAD_S = 4.0  # before the end: what is compared
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The first time that it got worse. relief_s: until the first plan was carried out."""
+    """When it got worse. relief_s: from when the reason was known until a plan was carried out."""
 
     at_s: float
     sessions: int
@@ -43,7 +43,6 @@ class Outcome:
     undone: int
     mapped_first_bytes: int
     mapped_bytes: int
-    window_bytes: int
     connections: int
     reconnects: int
     refused: int
@@ -69,8 +68,7 @@ class Outcome:
             sum(one["kind"] == "undo" for one in run.events),
             run.moments[0].mapped_bytes,
             run.moments[-1].mapped_bytes,
-            run.moments[-1].window_bytes,
-            run.moments[-1].connections,
+            len(run.moments[-1].mapped),
             total.get("reconnects", 0),
             len(total.get("refused", ())),
             sum(one["errors"] for one in run.intervals) + len(total.get("lost", ())),
@@ -85,8 +83,7 @@ class Outcome:
 def _trouble(run: Run) -> Trouble | None:
     """When it got worse before something was done about it; the first time if nothing was."""
     relief = next((one for one in run.events if one["kind"] == "done"), None)
-    end = run.events[-1]["number"] if relief is None and run.events else 0
-    before = [one for one in run.events if one["number"] <= (relief or {"number": end})["number"]]
+    before = run.events if relief is None else run.events[: run.events.index(relief)]
     degraded = [one for one in before if one["kind"] == "degraded"]
     if not degraded:
         return None
@@ -100,7 +97,7 @@ def _trouble(run: Run) -> Trouble | None:
         (meanwhile or run.intervals[-1:])[0]["sessions"],
         "" if reason is None else reason["text"],
         None if reason is None else reason["data"].get("limit"),
-        None if relief is None else relief["at_s"] - at_s,
+        None if relief is None else relief["at_s"] - (reason or first)["at_s"],
     )
 
 

@@ -6,6 +6,7 @@ window is soon not enough.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from livedma.errors import LabError
 from livedma.lab.experiment.company import Company
+from livedma.lab.performers import Server
 from livedma.lab.stage import Stage
 from livedma.memory import memlock
 from livedma.monitor.snapshot import Snapshot
@@ -22,6 +24,7 @@ __all__ = ["Moment", "Ramp", "Run", "perform"]
 
 _LOOK_S = 0.2
 _PINNED_MOST = 64 << 20  # by the server or the load, with several connections
+_SOURCE_S = 10.0
 _END_S = 60.0  # for the last replies, and for files and sessions to be removed
 _FOREVER_S = 1e8
 _BLOCKS = 16  # of a file: written before its session is measured
@@ -81,22 +84,22 @@ class Moment:
 
     at_s: float
     source: str
-    connections: int
-    mapped_bytes: int
-    window_bytes: int
+    mapped: tuple[int, ...]  #: bytes of each connection, in the order in which they were made
     degraded: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot, began_s: float, degraded: frozenset[int]) -> Moment:
-        inside = [one.inside for one in snapshot.connections if one.inside is not None]
+        there = sorted(snapshot.connections, key=lambda one: one.number)
         return cls(
             snapshot.at_s - began_s,
             snapshot.source,
-            len(snapshot.connections),
-            sum(one.mapped_bytes for one in inside),
-            sum(one.window_bytes for one in inside),
-            degraded & {one.number for one in snapshot.connections},
+            tuple(one.inside.mapped_bytes for one in there if one.inside is not None),
+            degraded & {one.number for one in there},
         )
+
+    @property
+    def mapped_bytes(self) -> int:
+        return sum(self.mapped)
 
 
 @dataclass(slots=True)
@@ -137,8 +140,7 @@ def perform(
     """
     company = Company()
     server = stage.serve(*ramp.serve_options(policy))
-    source = server.ask("snapshot", sessions=False)["source"]
-    run = Run(ramp, policy, server.control_path, source)
+    run = Run(ramp, policy, server.control_path, _source(server))
     look(run)
     load = stage.load(*ramp.load_options(endless=endless))
     number, told = 0, list[dict[str, Any]]()
@@ -153,7 +155,8 @@ def perform(
         told.clear()
         snapshot = Snapshot.from_json(server.ask("snapshot", sessions=False))
         moment = Moment.of(snapshot, load.began_s, _degraded(run.events))
-        if moment.connections:  # before and after the load there are none
+        # Before and after it, the load has no connection, or not all.
+        if moment.mapped and moment.at_s <= ramp.seconds:
             run.moments.append(moment)
         run.intervals = load.intervals
         look(run)
@@ -168,6 +171,16 @@ def perform(
         raise LabError("the load ended before anything could be seen of it")
     look(run)
     return run
+
+
+def _source(server: Server) -> str:
+    """What snapshots come from, once BPF is there or cannot be had."""
+    end_s = time.monotonic() + _SOURCE_S
+    kinds: list[str] = []
+    while "source" not in kinds and time.monotonic() < end_s:
+        events = server.ask("decisions", after=len(kinds), wait=_LOOK_S)["events"]
+        kinds += [one["kind"] for one in events]
+    return str(server.ask("snapshot", sessions=False)["source"])
 
 
 def _degraded(events: list[dict[str, Any]]) -> frozenset[int]:

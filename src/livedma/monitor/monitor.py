@@ -15,7 +15,6 @@ from livedma.monitor.snapshot import Connection, Host, Losses, Session, Snapshot
 
 __all__ = ["Monitor", "MonitorError"]
 
-_NO_TIMES = Times()
 _NO_HOST = Host(None, None, None)
 
 
@@ -52,6 +51,8 @@ class Monitor:
         self._interfaces = tuple(interfaces)
         try:
             self._session = MonitorSession(
+                session_type=Session,
+                times_type=Times,
                 ports=ports,
                 connections=connections,
                 sessions=sessions,
@@ -87,6 +88,10 @@ class Monitor:
             raise MonitorError(
                 f"there is no interface {interface}: 'ip link' lists those that are there"
             ) from None
+
+    def detach(self) -> None:
+        """Sees nothing until it is attached again; what it knows it keeps."""
+        self._session.detach()
 
     @property
     def _names(self) -> str:
@@ -168,18 +173,7 @@ class Monitor:
                     unanswered,
                 ) in connections
             ),
-            sessions=tuple(
-                Session(
-                    id_,
-                    used,
-                    times[0],
-                    read,
-                    written,
-                    Times(*times) if times[0] else _NO_TIMES,
-                    in_flight,
-                )
-                for id_, used, read, written, times, in_flight in sessions
-            ),
+            sessions=tuple(sessions),
             host=_NO_HOST,
             losses=Losses(*losses),
         )

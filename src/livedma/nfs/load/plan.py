@@ -15,6 +15,7 @@ _WORD = 8  # of the data that files are filled with
 _FILE_LEAST = 1 << 20
 _CALLS_MOST = 1024  # under way on one connection over RDMA, whose memory has to be there for each
 _BLOCKS_MOST = 1 << 32
+_EBB = 1 / 8  # of sessions, at the least
 
 
 class PlanError(LivedmaError):
@@ -27,7 +28,8 @@ class Plan:
 
     ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
     seed: of the files' data and of where sessions read and write; None: another one each time.
-    follow: do what the server wants of connections, over RDMA.
+    follow: do what the server wants of connections, over RDMA. tide: seconds in which sessions go
+    up from an eighth to all of them, and down again; None: all of them all the time.
     """
 
     sessions: int = 1
@@ -45,12 +47,17 @@ class Plan:
     directory: str = "/"
     seed: int | None = None
     follow: bool = True
+    tide: float | None = None
 
     def __post_init__(self) -> None:
         if self.size % _WORD:
             raise PlanError(f"operations of {self.size} bytes: use a multiple of {_WORD}")
         if self.connections > self.sessions:
             raise PlanError("there are more connections than sessions: use fewer connections")
+        if self.tide is not None and self.tide <= 0:
+            raise PlanError("a tide takes some time: use --tide 60s")
+        if self.tide is not None and self.ramp is not None:
+            raise PlanError("sessions come by --ramp or by --tide, not by both")
         if not self.file_bytes:
             blocks = max(_FILE_LEAST // self.size, 4 * self.depth)
             object.__setattr__(self, "file_bytes", blocks * self.size)
@@ -72,6 +79,14 @@ class Plan:
     def interval_ns(self) -> int:
         """Between two operations of a session, when all of them are there; 0: at once."""
         return 0 if self.rate is None else max(round(self.sessions / self.rate * 1e9), 1)
+
+    def active(self, elapsed_s: float) -> int:
+        """Sessions that work so long after the begin."""
+        if self.tide is None:
+            return self.sessions
+        place = elapsed_s / self.tide % 1
+        height = 1 - abs(2 * place - 1)  # 0 at the begin, 1 in the middle
+        return max(1, round(self.sessions * (_EBB + (1 - _EBB) * height)))
 
     def session_seed(self, number: int) -> int:
         """Of a session's data and places, 64 bits."""

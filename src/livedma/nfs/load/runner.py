@@ -33,6 +33,7 @@ __all__ = ["LoadError", "Runner"]
 
 _INTERVAL_S = 1.0
 _LOOK_S = 0.02
+_TIDE_S = 0.05  # between changes of it
 _FILL_S = 120.0  # within which all files have to be there
 _LAST_S = 5.0  # that replies may take when it is over
 _SETUPS_AT_ONCE = 8
@@ -93,6 +94,12 @@ class Runner:
     def stop(self) -> None:
         """Ends the measurement before its time; `run` returns what was measured."""
         self._is_stopped.set()
+
+    def set_active(self, sessions: int) -> None:
+        """So many sessions work from now on, while it runs; the others rest when they have ended
+        what they are doing.
+        """
+        self._load.set_active(sessions)
 
     async def run(self) -> Result:
         """Raises LoadError, ConnectionLost and what the client raises."""
@@ -239,6 +246,12 @@ class Runner:
                 await asyncio.sleep(max(due_s - time.monotonic(), 0))
                 group.create_task(self._try_add(client, number))
 
+    async def _tide(self) -> None:
+        started_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_TIDE_S)
+            self.set_active(self.plan.active(time.monotonic() - started_s))
+
     # Measuring.
 
     async def _measure(self, client: Client) -> Result:
@@ -276,6 +289,8 @@ class Runner:
         """What is there before anything is measured."""
         if self.plan.ramp is None:
             await self._add_all(client)
+        if self.plan.tide is not None:
+            self.set_active(self.plan.active(0))
 
     async def _go_on(self, client: Client, before: Figures, total: Latency) -> Figures:
         """Until time is up or no session is left; all latencies go into total. The last figures."""
@@ -283,6 +298,7 @@ class Runner:
         if self.plan.ramp is not None:
             sessions = self._ramp(client, range(self.plan.sessions), self.plan.ramp)
             ramp = asyncio.create_task(sessions)
+        tide = asyncio.create_task(self._tide()) if self.plan.tide is not None else None
         try:
             begin_s = time.monotonic()
             while (left_s := begin_s + self.plan.seconds - time.monotonic()) > 0:
@@ -297,9 +313,10 @@ class Runner:
                 if before.sessions and before.failed == before.sessions:
                     break
         finally:
-            if ramp is not None:
-                ramp.cancel()
-                await asyncio.gather(ramp, return_exceptions=True)
+            others = [one for one in (ramp, tide) if one is not None]
+            for one in others:
+                one.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
         return before
 
     def _interval(self, before: Figures, total: Latency) -> Figures:
