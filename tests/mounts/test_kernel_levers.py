@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from looking import only, traced, wait_for
-from serving import PATIENCE_S, Serving, mounted
+from serving import PATIENCE_S, Serving, mounted, serving
 
 from livedma.lab.channel import Command
 from livedma.lab.guest import Guest, Lab
@@ -21,6 +22,13 @@ JOB = (
     f"--bs=4k --size={JOB_BYTES} --time_based --runtime=600 --rw=randrw --verify=crc32c "
     "--verify_fatal=1 --verify_backlog=64"
 )
+
+
+@pytest.fixture
+def server(wide: Lab, tmp_path: Path) -> Iterator[Serving]:
+    """Nobody but the test pulls a lever."""
+    with serving(wide.host, tmp_path, "--squash=none", "--policy=static") as ret:
+        yield ret
 
 
 @contextmanager
