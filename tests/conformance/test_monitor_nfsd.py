@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
 
@@ -94,22 +95,27 @@ def test_small_ones_are_inline(nfsd: Lab) -> None:
     check_work(result, account)
 
 
-@pytest.mark.parametrize("size", [2048, 16384], ids=["inline", "chunks"])
-def test_a_lossy_wire_leaves_nothing_in_the_tables(nfsd: Lab, size: int) -> None:
-    """Before the wire and behind it, with room for what there is at a time and no more."""
-    rules = [Rule("drop", 0.01), Rule("duplicate", 0.01)]
-    if size == 2048:  # an ACK among the responses of a READ ends the connection of a kernel
-        rules.append(Rule("reorder", 0.01, by=2))
+@pytest.mark.parametrize(("size", "rw"), [(2048, "mix"), (16384, "read")], ids=["inline", "chunks"])
+def test_a_lossy_wire_leaves_nothing_in_the_tables(
+    nfsd: Lab, size: int, rw: Literal["mix", "read"]
+) -> None:
+    """Before the wire and behind it, with room for what there is at a time and no more.
+
+    Long WRITEs are spared. nfsd fetches them by READs, and when a response is late or lost, an ACK
+    may come in its place: that ends the connection of a kernel.
+    """
+    rules = [Rule("drop", 0.01), Rule("duplicate", 0.01), Rule("reorder", 0.01, by=2)]
     plan = Plan(
         sessions=4,
         depth=4,
         size=size,
-        rw="mix",
+        rw=rw,
         seconds=at_scale(20, 2),
         file_bytes=16 * size,
         follow=False,
     )
-    room = {"connections": 1, "sessions": plan.sessions + 1, "idle_s": 30.0}
+    # A client whose last words are lost is forgotten when it was idle for long.
+    room = {"connections": 1, "sessions": plan.sessions + 1, "idle_s": plan.seconds + 10}
     with (
         guest_wire(nfsd, nfsd.a, seed=5) as wire,
         watching(nfsd, "wire-a", **room) as before,

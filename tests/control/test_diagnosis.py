@@ -79,6 +79,17 @@ def test_no_credits_are_missed_by_a_client_that_asks_for_no_more() -> None:
     assert degraded(watch(model, 3, Diagnostician())) == set()
 
 
+def test_credits_are_free_though_long_calls_end_together() -> None:
+    """What ends within a snapshot may have been begun several snapshots ago."""
+    model, link = full(credits_=88, buffers=100)
+    model.store_s = 0.5
+    link.add_session(64)
+    link.asked = 128  # as Linux's client does, whatever its slots are
+    found = watch(model, 6, Diagnostician())
+    assert limits(found[10:]) == {Limit.NOTHING}
+    assert max(one.evidence["in_progress_calls"] for one in found) <= 64
+
+
 def test_slots_when_credits_are_free() -> None:
     model, link = full()
     for _ in range(4):

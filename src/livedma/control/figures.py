@@ -204,7 +204,11 @@ def _figures(samples: list[_Sample]) -> Figures:
     span_s = sum(sample.interval_s for sample in samples)
     operations = sum(one.operations for one in seen)
     latency_s = sum(one.latency.sum_ns for one in seen) / 1e9
-    in_progress = max(latency_s / span_s, _mean([one.in_flight for one in seen]))
+    in_progress = _mean([one.in_flight for one in seen])
+    if latency_s * len(samples) <= operations * span_s:
+        # Calls are shorter than an interval, at whose end those in flight may be few. Of longer
+        # ones, part was before what is looked at: how long they took says nothing of now.
+        in_progress = max(in_progress, latency_s / span_s)
     busy = [sample.cpu_busy for sample in samples if sample.cpu_busy is not None]
     inside = [one.inside for one in seen if one.inside is not None]
     return Figures(
