@@ -43,7 +43,8 @@ struct load_session {
 	uint64_t heard_ns;
 	struct ldma_io_template read, write;
 	struct load_slot *slots, *idle;
-	uint32_t slot_count, limit; /* limit: that the server wants to be used */
+	uint32_t slot_count, limit; /* limit: that the server wants to be used, */
+	uint32_t most;              /* and the most that it ever did */
 	uint32_t lingering;         /* slots beyond it whose operation is not over */
 	uint8_t phase;
 	uint8_t id[16];

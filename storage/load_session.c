@@ -21,9 +21,9 @@ int load_session_create(struct ldma_load *load, const struct ldma_load_session_c
 		return -ENOMEM;
 	session->load = load;
 	session->link = load->links[config->link];
-	session->slot_count =
-		config->slots < load->config.depth ? config->slots : load->config.depth;
-	session->limit = session->slot_count;
+	session->slot_count = load->config.depth;
+	session->limit = config->slots < load->config.depth ? config->slots : load->config.depth;
+	session->most = session->limit;
 	session->blocks = (uint32_t)blocks;
 	session->seed = config->seed;
 	session->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
@@ -44,8 +44,13 @@ int load_session_create(struct ldma_load *load, const struct ldma_load_session_c
 	for (uint32_t i = session->slot_count; i-- > 0;) {
 		struct load_slot *slot = &session->slots[i];
 
-		*slot = (struct load_slot){.session = session, .number = i, .next = session->idle};
+		*slot = (struct load_slot){.session = session, .number = i};
+		if (i >= session->limit) { /* the server may want it later */
+			slot->state = SLOT_PARKED;
+			continue;
+		}
 		slot->sequence = config->sequences ? config->sequences[i] : 0;
+		slot->next = session->idle;
 		session->idle = slot;
 	}
 	*ret = session;
@@ -305,6 +310,8 @@ static void raise_limit(struct load_session *session, uint32_t limit)
 		load_slot_idle(slot);
 	}
 	session->limit = limit;
+	if (limit > session->most)
+		session->most = limit;
 }
 
 /* The server wants so many slots to be used. */

@@ -16,7 +16,7 @@ void load_slot_io(const struct load_slot *slot, struct ldma_io *ret)
 	*ret = (struct ldma_io){
 		.slot = slot->number,
 		.sequence = slot->sequence + 1,
-		.highest = (session->lingering ? session->slot_count : session->limit) - 1,
+		.highest = (session->lingering ? session->most : session->limit) - 1,
 		.offset = offset_of(slot),
 		.count = session->load->config.size - slot->done,
 	};

@@ -8,7 +8,7 @@ import pytest
 from tests.control.live import MIB, loaded, mapped, serve, serving, told, wait_for
 
 from livedma.control.running import Options
-from livedma.nfs.control import ControlError
+from livedma.nfs.control import Control, ControlError
 from livedma.nfs.load import Plan
 
 pytestmark = pytest.mark.slow
@@ -49,6 +49,20 @@ def test_static_only_tells(tmp_path: Path) -> None:
             assert control.ask("policy", name="extend")["policy"] == "extend"
             wait_for(lambda: told(control, "done"))
         assert not told(control, "undo")
+
+
+def test_sessions_use_the_slots_that_they_get(tmp_path: Path) -> None:
+    plan = Plan(sessions=4, depth=4, size=65536, seconds=6)
+    with serving(tmp_path, Options(), slots=2) as control, loaded(plan):
+        wait_for(lambda: _slots_used(control) == [2] * 4)
+        wait_for(lambda: _slots_used(control) == [4] * 4)
+        assert "slots" in [one["data"]["limit"] for one in told(control, "why")]
+
+
+def _slots_used(control: Control) -> list[int]:
+    """By the load's sessions; its client has one of its own."""
+    sessions = [one["inside"] for one in control.ask("snapshot")["sessions"]]
+    return [one["slots_used_most"] for one in sessions if one["slots_asked"] == 4]
 
 
 def test_a_dry_run_only_says_it(tmp_path: Path) -> None:

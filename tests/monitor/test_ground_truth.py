@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from serving import Watch, load, serving
+from watched_server import Watch, load, serving
 
 from livedma.lab.hosts import two_hosts
 from livedma.lab.wire import Rule, wired_hosts

@@ -162,8 +162,7 @@ class Runner:
     async def _add_to(self, link: int, client: Client, number: int) -> None:
         """Makes a session and its file, and leaves them to the load."""
         plan, state = self.plan, self._state
-        # With one to spare: a session that uses all of its slots looks as if it wanted more.
-        session = await client.session(plan.depth + 1, connection=self._places.connections[link])
+        session = await client.session(plan.depth, connection=self._places.connections[link])
         most = min(session.read_bytes, session.write_bytes)
         if most < plan.size:
             raise LoadError(f"the server takes {most} bytes a call at most: use --size {most}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.control.serving import CLIENT, PORT, SERVER, TCP_PORT, Load, serving, wait_until
+from tests.control.inside_server import CLIENT, PORT, SERVER, TCP_PORT, Load, serving, wait_until
 from tests.rpc.rdma_peer import Peer
 
 from livedma._native.nfs import SessionLook
