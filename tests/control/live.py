@@ -47,9 +47,10 @@ def serving(tmp_path: Path, options: Options, **config: Any) -> Iterator[Control
     )
     with (
         NfsService(export, wishes) as service,
-        controlled(service, options),
+        controlled(service, options) as controller,
         Control(tmp_path / "control") as control,
     ):
+        controller.start()
         yield control
 
 

@@ -1,4 +1,4 @@
-"""A controller on a live server: `with controlled(service, Options()): ...`"""
+"""A controller on a live server: `with controlled(service, Options()) as it: it.start()`"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Options:
 
 @contextmanager
 def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
-    """Watches and steers it, and answers on its control socket."""
+    """Answers on its control socket; watches and steers it once it is started."""
     events = Events()
     budget = HostBudget(service, options.budget_bytes)
     observer = Observer(
@@ -62,7 +62,6 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
         service.control.add(Methods(controller).methods())
     try:
         with budget, controller:
-            controller.start()
             yield controller
     finally:
         observer.close()
