@@ -69,7 +69,7 @@ class Observer:
         self._opener = opener or ThreadPoolExecutor(1, "livedma-monitor")
         self._looked_s = 0.0
         self._again_s, self._wait_s = 0.0, _AGAIN_S
-        self._why_not = "" if open_outside else "as was asked for"
+        self._why_not = ""
         self._told: tuple[str, str] | None = None
         self._wall_offset_s: float | None = None
 
@@ -152,6 +152,8 @@ class Observer:
                 self._outside.learn(one.server, one.server_qpn, one.client, one.client_qpn)
 
     def _tell_source(self, snapshot: Snapshot) -> None:
+        if self._open_outside is None:
+            return  # it is as it was asked for
         if self._opening is not None and self._told is None:
             return  # what it begins with is known soon
         why_not = self._why_not if snapshot.source == "server" else ""
