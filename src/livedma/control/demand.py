@@ -15,7 +15,7 @@ class DemandWatch:
     that memory was wanted again soon after it had gone: a tide is no reason to pump.
     """
 
-    LEAST_S, MOST_S = 5.0, 80.0
+    LEAST_S, MOST_S = 5.0, 20.0
 
     def __init__(self) -> None:
         self.patience_s = self.LEAST_S

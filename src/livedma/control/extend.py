@@ -42,6 +42,8 @@ class ExtendPolicy:
         match diagnosis.limit:
             case Limit.MEMORY:
                 return _plan_memory(connection, connection.inside, snapshot, room)
+            case Limit.CREDITS if _are_most_taken(connection.inside):
+                return _plan_memory(connection, connection.inside, snapshot, room)
             case Limit.CREDITS:
                 return plan_credits(connection, connection.inside, room)
             case Limit.SLOTS:
@@ -50,6 +52,11 @@ class ExtendPolicy:
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)
+
+
+def _are_most_taken(inside: Inside) -> bool:
+    """Buffers: more credits alone would only let calls wait for those."""
+    return 4 * inside.buffers_taken >= 3 * inside.buffers
 
 
 def _plan_memory(
