@@ -4,8 +4,6 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "capture.skel.h"
 #include "capture_attach.h"
 #include "gather.h"
+#include "libbpf_words.h"
 #include "ring.h"
 #include "wall_clock.h"
 
@@ -26,19 +25,6 @@ struct capture_session {
 	int64_t drained_ns; /* when the ring was last emptied; 0: it was left with something in it */
 	int cpus;
 };
-
-static int print_none(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
-
-static int print_stderr(enum libbpf_print_level level, const char *format, va_list args)
-{
-	return level == LIBBPF_DEBUG ? 0 : vfprintf(stderr, format, args);
-}
 
 static int load_failed(struct capture_error *error, int err)
 {
@@ -72,7 +58,7 @@ static int load(struct capture_session *session, struct capture_error *error)
 	struct capture_bpf *bpf;
 	int err;
 
-	libbpf_set_print(options->verbose ? print_stderr : print_none);
+	libbpf_words(options->verbose);
 	session->bpf = bpf = capture_bpf__open();
 	if (!bpf)
 		return load_failed(error, -errno);

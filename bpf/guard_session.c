@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "guard.skel.h"
+#include "libbpf_words.h"
 
 #define LINK "link"
 #define KNOWN_QPS_BYTES (LDMA_GUARD_QP_WORDS * sizeof(uint64_t))
@@ -119,14 +120,6 @@ static int open_pin(const char *directory, const char *name)
 	return err ? err : bpf_obj_get(path);
 }
 
-static int quiet(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
-
 /* Returns the link's descriptor. */
 static int attach(int prog_fd, uint32_t ifindex)
 {
@@ -172,7 +165,7 @@ int guard_start(uint32_t ifindex, const char *directory, struct guard_session **
 	struct guard_bpf *bpf;
 	int err;
 
-	libbpf_set_print(quiet); /* errors are told by the caller */
+	libbpf_words(false);
 	bpf = guard_bpf__open();
 	if (!bpf)
 		return -errno;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libbpf_words.h"
 #include "memory.skel.h"
 
 #define PROGRAMS 3
@@ -17,14 +18,6 @@ struct memory_session {
 	struct bpf_link *links[PROGRAMS];
 	uint32_t attached;
 };
-
-static int quiet(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
 
 /* A program whose record the kernel does not know would keep the others from being loaded. */
 static int leave_out_unknown(struct memory_bpf *bpf)
@@ -68,7 +61,7 @@ int memory_open(struct memory_session **ret)
 
 	if (!session)
 		return -ENOMEM;
-	libbpf_set_print(quiet); /* errors are told by the caller */
+	libbpf_words(false);
 	session->bpf = memory_bpf__open();
 	err = session->bpf ? leave_out_unknown(session->bpf) : -errno;
 	if (!err)

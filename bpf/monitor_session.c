@@ -3,30 +3,17 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "libbpf_words.h"
 #include "monitor.skel.h"
 #include "monitor_internal.h"
 #include "wall_clock.h"
 
 #define FED_BYTES 2048 /* of a frame: more than is looked at, and no more than the kernel takes */
-
-static int print_none(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
-
-static int print_stderr(enum libbpf_print_level level, const char *format, va_list args)
-{
-	return level == LIBBPF_DEBUG ? 0 : vfprintf(stderr, format, args);
-}
 
 static int load_failed(struct capture_error *error, int err)
 {
@@ -112,7 +99,7 @@ static int load(struct monitor *monitor, struct capture_error *error)
 	struct monitor_bpf *bpf;
 	int err;
 
-	libbpf_set_print(options->verbose ? print_stderr : print_none);
+	libbpf_words(options->verbose);
 	monitor->bpf = bpf = monitor_bpf__open();
 	if (!bpf)
 		return load_failed(error, -errno);

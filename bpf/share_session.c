@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "libbpf_words.h"
 #include "steer.skel.h"
 
 enum { CLAIMS, LIVING, SOCKETS, MAP_COUNT };
@@ -23,14 +24,6 @@ struct share_session {
 	int slot;        /* -1: none */
 	uint64_t cookie; /* of the socket in it */
 };
-
-static int quiet(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
 
 static int pin_path(const char *directory, const char *name, char *buf, size_t size)
 {
@@ -95,7 +88,7 @@ int share_start(const char *directory, uint32_t address, uint32_t interface,
 	char path[512];
 	int err;
 
-	libbpf_set_print(quiet); /* errors are told by the caller */
+	libbpf_words(false);
 	bpf = steer_bpf__open();
 	if (!bpf)
 		return -errno;
@@ -211,7 +204,7 @@ int share_join(void *arg, int socket_fd, int *ret_filter)
 	uint32_t yes = 1, slot;
 	int err;
 
-	libbpf_set_print(quiet);
+	libbpf_words(false);
 	err = take_slot(session, socket_fd);
 	if (err)
 		return err;

@@ -26,13 +26,15 @@ _NOTICEABLE_PART = 8  # of a step: what is less could not be told from noise aft
 _SPARE_PART = 4  # so much more than was needed stays when memory is taken back
 
 
+def _balanced_credits(buffers: int) -> int:
+    """So many that buffers run out before credits do, and hardly more."""
+    return buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST)
+
+
 def credits_for(buffers: int, connection: Connection, inside: Inside) -> int:
-    """So many that buffers run out before credits do, as far as the peer has asked for them; never
-    fewer than there are.
-    """
-    wanted = buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST)
+    """What goes with so many, as far as the peer has asked for it; never fewer than there are."""
     most = min(inside.credits_max, connection.credits_asked or inside.credits_max)
-    return max(inside.credits, min(wanted, most))
+    return max(inside.credits, min(_balanced_credits(buffers), most))
 
 
 def useful_buffers(connection: Connection, inside: Inside) -> int | None:
@@ -117,8 +119,7 @@ def relaxed(connection: Connection, demand: Demand) -> Plan | None:
     if inside is None:
         return None
     spared = _spared_buffers(inside, demand)
-    buffers = inside.buffers - spared
-    fewest = max(buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST), demand.first_credits)
+    fewest = max(_balanced_credits(inside.buffers - spared), demand.first_credits)
     wanted = min(fewest, inside.credits)
     action: Action
     if spared:
