@@ -37,7 +37,10 @@ static uint32_t padded(uint32_t length)
 	return (length + 3) & ~UINT32_C(3);
 }
 
-/* Opaque data of at most most bytes, which is far from the end of 32 bits; its padding is zero. */
+/*
+ * Opaque data of at most most bytes, which is far from the end of 32 bits. What its padding is does not
+ * matter: there are encoders that leave in it whatever was there.
+ */
 static const uint8_t *opaque(struct ldma_reader *in, uint32_t most, uint32_t *length)
 {
 	const uint8_t *bytes = NULL;
@@ -50,9 +53,6 @@ static const uint8_t *opaque(struct ldma_reader *in, uint32_t most, uint32_t *le
 		*length = 0;
 		return NULL;
 	}
-	for (uint32_t i = *length; i < padded(*length); i++)
-		if (bytes[i])
-			in->is_bad = true;
 	return bytes;
 }
 

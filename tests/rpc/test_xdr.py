@@ -82,6 +82,10 @@ def test_what_cannot_be_encoded(use: Callable[[Encoder], None], wrong: str) -> N
         ("ffffffff", lambda d: d.enum(Color), Color.MINUS),
         ("61626364 65000000", lambda d: d.fixed(5), b"abcde"),
         ("00000002 c3a90000", lambda d: d.string(2), "é"),
+        # There are servers that leave in padding what was there.
+        ("61626364 65000100", lambda d: d.fixed(5), b"abcde"),
+        ("00000001 61000001", Decoder.opaque, b"a"),
+        ("00000001 61000001", Decoder.string, "a"),
         ("00000002 00000001 00000002", lambda d: d.array(Decoder.u32, 2), [1, 2]),
         ("00000000", lambda d: d.optional(Decoder.u32), None),
         ("00000001 00000007", lambda d: d.optional(Decoder.u32), 7),
@@ -99,9 +103,6 @@ def test_decoding(data: str, use: Callable[[Decoder], Any], wanted: object) -> N
     [
         ("000000", Decoder.i32, "bytes end inside a 4-byte word at byte 0"),
         ("00000003", lambda d: d.enum(Color), "3 is not a valid Color at byte 0"),
-        ("61626364 65000100", lambda d: d.fixed(5), "padding is not zero at byte 5"),
-        ("00000001 61000001", Decoder.opaque, "padding is not zero at byte 5"),
-        ("00000001 61000001", Decoder.string, "padding is not zero at byte 5"),
         ("00000001 610000", Decoder.opaque, "bytes end inside 1 bytes of data at byte"),
         ("00000005 61626364 65000000", lambda d: d.opaque(4), "length 5 is above 4 at byte 0"),
         ("00000002 61ff0000", Decoder.string, "string is not UTF-8 at byte 5"),

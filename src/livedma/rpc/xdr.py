@@ -1,8 +1,9 @@
 """XDR (RFC 4506) both ways, for peers that are not trusted.
 
 `Decoder` is the cursor of `livedma.wire.xdr` with what a service needs beyond a look at a capture:
-padding has to be zero, a count has to fit into the bytes that are left before anything is made
-for it, strings may have to be UTF-8. After an `XdrError` a decoder is of no further use.
+a count has to fit into the bytes that are left before anything is made for it, strings may have
+to be UTF-8. After an `XdrError` a decoder is of no further use. What padding consists of does not
+matter: it should be zero (RFC 4506, section 3), and there are servers that send what was there.
 
 `Encoder` gathers bytes. What XDR cannot say (a number out of range, data above its maximum) is an
 `XdrError`, too; `at` is then the length of what was encoded before.
@@ -25,11 +26,7 @@ _MOST = 0xFFFFFFFF
 
 
 class Decoder(Reader):
-    """A cursor over `data[pos:]`; each method moves it past one item or raises `XdrError`.
-
-    `u32`, `u64`, `boolean`, `opaque` and `skip` are the reader's; of these `skip` alone does not
-    look at padding.
-    """
+    """A cursor over `data[pos:]`; each method moves it past one item or raises `XdrError`."""
 
     def i32(self) -> int:
         """A signed 32-bit integer."""
@@ -49,14 +46,6 @@ class Decoder(Reader):
             return kind(value)
         except ValueError as wrong:
             raise XdrError(str(wrong), start) from None
-
-    def fixed(self, length: int) -> bytes:
-        """Opaque data of a fixed length, without its padding, which has to be zero."""
-        end = self.pos + length
-        ret = super().fixed(length)
-        if any(self.data[end : self.pos]):
-            raise XdrError("padding is not zero", end)
-        return ret
 
     def string(self, most: int = _MOST) -> str:
         """A string of at most `most` bytes, which have to be UTF-8."""
