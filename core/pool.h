@@ -137,6 +137,16 @@ void ldma_pool_answer(struct ldma_pool *pool);
 
 void ldma_pool_get_stats(struct ldma_pool *pool, struct ldma_pool_stats *ret);
 
+/* A shard as it is now: where it is, and how many of its buffers are taken. */
+struct ldma_pool_shard_use {
+	uint64_t va;
+	uint32_t buffers, taken;
+};
+
+/* Writes up to most of them; returns how many there are. */
+uint32_t ldma_pool_get_shards(struct ldma_pool *pool, struct ldma_pool_shard_use *ret,
+			      uint32_t most);
+
 /* How long those who waited did so, whether or not they got a buffer. */
 void ldma_pool_get_waits(struct ldma_pool *pool, enum ldma_pool_class class,
 			 struct ldma_histogram *ret);

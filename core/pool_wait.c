@@ -172,6 +172,26 @@ void ldma_pool_get_stats(struct ldma_pool *pool, struct ldma_pool_stats *ret)
 	ldma_unlock(&pool->lock);
 }
 
+uint32_t ldma_pool_get_shards(struct ldma_pool *pool, struct ldma_pool_shard_use *ret,
+			      uint32_t most)
+{
+	uint32_t count = 0;
+
+	ldma_lock(&pool->lock);
+	for (uint32_t i = 0; i < pool->shard_count; i++) {
+		const struct pool_shard *shard = pool->shards[i];
+
+		if (!shard->buffers)
+			continue;
+		if (count < most)
+			ret[count] = (struct ldma_pool_shard_use){shard->va, shard->buffers,
+								  shard->buffers - shard->free};
+		count++;
+	}
+	ldma_unlock(&pool->lock);
+	return count;
+}
+
 void ldma_pool_get_waits(struct ldma_pool *pool, enum ldma_pool_class class,
 			 struct ldma_histogram *ret)
 {

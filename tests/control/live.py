@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from livedma.control.running import Options, controlled
+from livedma.control.running import Controlled, Options, controlled
 from livedma.nfs.config import Config
 from livedma.nfs.control import Control
 from livedma.nfs.load import Plan, Result, Runner
@@ -33,6 +33,14 @@ HEAVY = Plan(sessions=32, depth=4, size=65536, seconds=6)  # 128 calls want 56 b
 
 @contextmanager
 def serving(tmp_path: Path, options: Options, **config: Any) -> Iterator[Control]:
+    with running(tmp_path, options, **config) as (_, control):
+        yield control
+
+
+@contextmanager
+def running(
+    tmp_path: Path, options: Options, **config: Any
+) -> Iterator[tuple[Controlled, Control]]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     export = tmp_path / "export"
     export.mkdir()
@@ -47,11 +55,11 @@ def serving(tmp_path: Path, options: Options, **config: Any) -> Iterator[Control
     )
     with (
         NfsService(export, wishes) as service,
-        controlled(service, options) as controller,
+        controlled(service, options) as it,
         Control(tmp_path / "control") as control,
     ):
-        controller.start()
-        yield control
+        it.start()
+        yield it, control
 
 
 @contextmanager

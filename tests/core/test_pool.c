@@ -182,6 +182,7 @@ static uint32_t shard_of(uint64_t handle)
 static void test_fuller_shards_first(void)
 {
 	struct ldma_pool_config config = small;
+	struct ldma_pool_shard_use uses[3];
 	uint64_t handles[3][8];
 	struct ldma_pool *pool;
 	uint8_t *memory[3];
@@ -196,6 +197,11 @@ static void test_fuller_shards_first(void)
 	for (int i = 0; i < 3; i++) /* one of the first shard's is free, two, four */
 		for (int j = 0; j < 1 << i; j++)
 			assert(!ldma_pool_return(pool, handles[i][j]));
+	memset(uses, 0, sizeof(uses));
+	assert(ldma_pool_get_shards(pool, uses, 2) == 3 && !uses[2].buffers);
+	assert(ldma_pool_get_shards(pool, uses, 3) == 3);
+	for (uint32_t i = 0; i < 3; i++)
+		assert(uses[i].buffers == 8 && uses[i].taken == 8 - (1u << i));
 	for (int i = 0; i < 3; i++)
 		for (int j = 0; j < 1 << i; j++)
 			assert(shard_of(take(pool, LDMA_POOL_DATA)) == shard_of(handles[i][7]));

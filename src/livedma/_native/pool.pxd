@@ -90,6 +90,11 @@ cdef extern from "pool.h" nogil:
     bint ldma_pool_is_calling(const ldma_pool *pool)
     void ldma_pool_answer(ldma_pool *pool)
     void ldma_pool_get_stats(ldma_pool *pool, ldma_pool_stats *ret)
+    struct ldma_pool_shard_use:
+        uint64_t va
+        uint32_t buffers
+        uint32_t taken
+    uint32_t ldma_pool_get_shards(ldma_pool *pool, ldma_pool_shard_use *ret, uint32_t most)
     void ldma_pool_get_waits(ldma_pool *pool, int class_, ldma_histogram *ret)
 
 

@@ -6,6 +6,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EALREADY, EINPROGRESS, EINVAL, ESHUTDOWN
 from libc.stdint cimport UINT64_MAX, uintptr_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from livedma._native.pool cimport *
@@ -271,6 +272,18 @@ cdef class Pool:
             "oldest_ns": (s.oldest_ns[0], s.oldest_ns[1]),
             "takes": (s.takes[0], s.takes[1]), "gave_up": (s.gave_up[0], s.gave_up[1]),
         }
+
+    def shards(self):
+        """(va, buffers, taken) of each, in the order of their addresses."""
+        cdef uint32_t most = ldma_pool_get_shards(self.live(), NULL, 0) + 4  # some may be added
+        cdef ldma_pool_shard_use *uses = <ldma_pool_shard_use *>malloc(most * sizeof(uses[0]))
+        if uses == NULL:
+            raise MemoryError
+        try:
+            count = min(ldma_pool_get_shards(self.c, uses, most), most)
+            return sorted((uses[i].va, uses[i].buffers, uses[i].taken) for i in range(count))
+        finally:
+            free(uses)
 
     def waits(self, bint control):
         """How long who waited did so: (count, sum, longest, [(least of a bucket, how many)]), all in ns."""

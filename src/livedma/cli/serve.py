@@ -276,9 +276,9 @@ def run(args: argparse.Namespace) -> int:
             _say(f"  TCP port {tcp.port}, {' '.join(args.listen) or 'all addresses'}")
         for rdma in service.rdma:
             _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
-        with controlled(service, steering) as controller:
+        with controlled(service, steering) as running:
             _say(f"  control socket {wishes.control}")
-            controller.start()
+            running.start()
             try:
                 stopped.wait()
             except KeyboardInterrupt:

@@ -62,7 +62,11 @@ def take_back(hands: Hands, actions: Sequence[Action]) -> str:
 
 
 def as_json(plan: Plan) -> list[dict[str, Any]]:
-    return [{"action": type(one).__name__, **asdict(one)} for one in plan.actions]
+    return [action_as_json(one) for one in plan.actions]
+
+
+def action_as_json(action: Action) -> dict[str, Any]:
+    return {"action": type(action).__name__, **asdict(action)}
 
 
 def _undoing(done: Sequence[Outcome]) -> tuple[Action, ...]:

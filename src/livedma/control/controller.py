@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
+from livedma.control.attempt import action_as_json
 from livedma.control.case import Case, Means
 from livedma.control.effect import Seen
 from livedma.control.events import Events
 from livedma.control.faults import Faults, described
 from livedma.control.hands import Hands
 from livedma.control.limits import Diagnosis
-from livedma.control.plan import Policy, Room
+from livedma.control.plan import Action, Policy, Room, SetSlots
 from livedma.control.refusal import Refusal, waiting_share
 from livedma.control.sizing import slots_used
 from livedma.monitor.snapshot import Connection, Snapshot
@@ -99,6 +100,14 @@ class Controller:
     @property
     def is_dry(self) -> bool:
         return self._means.is_dry
+
+    def by_hand(self, action: Action) -> str:
+        """Does what somebody asks for, and says what that was; raises what stood against it."""
+        with self._stepping:
+            text = self._means.hands.carry_out(action).text
+            number = None if isinstance(action, SetSlots) else action.connection
+            self.events.tell("hand", text, connection=number, data=action_as_json(action))
+            return text
 
     def view(self, wait_s: float = 0.0) -> View | None:
         """The last; waits so long for the first."""

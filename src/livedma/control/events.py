@@ -27,6 +27,7 @@ Kind = Literal[
     "admit",  # them again
     "recovered",
     "policy",  # was changed
+    "hand",  # somebody did something, not the policy
     "source",  # what snapshots come from has changed
 ]
 _KEPT = 4096
@@ -87,6 +88,12 @@ class Events:
         for listener in self.listeners:
             listener(event)
         return event
+
+    @property
+    def last(self) -> int:
+        """The number of the last one; 0: there was none."""
+        with self._lock:
+            return self._next - 1
 
     def after(self, number: int = 0, wait_s: float = 0.0) -> list[Event]:
         """Those with a higher number; waits so long for one."""

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from livedma.control.controller import Controller, View
+from livedma.control.feed import Feed
 from livedma.control.policies import by_name
 from livedma.control.why import why
 from livedma.errors import LivedmaError
@@ -20,12 +21,13 @@ _WAIT_MOST_S = 20.0  # less than a client's patience
 class Methods:
     """Each answers with what JSON can say."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, feed: Feed) -> None:
         self._controller = controller
+        self._feed = feed
 
     def methods(self) -> dict[str, Callable[..., object]]:
         """By their names on the socket."""
-        offered = (self.snapshot, self.why, self.decisions, self.policy)
+        offered = (self.snapshot, self.why, self.decisions, self.policy, self.frame)
         return {method.__name__: method for method in offered}
 
     def snapshot(self, sessions: bool = True) -> dict[str, Any]:
@@ -49,6 +51,13 @@ class Methods:
         if name is not None:
             self._controller.policy = by_name(name)
         return {"policy": self._controller.policy.name, "dry_run": self._controller.is_dry}
+
+    def frame(self, after: int = 0, wait: float = 2.0) -> dict[str, Any] | None:
+        """What people are shown: the next after a frame's number; null: none came for so long."""
+        if not isinstance(after, int) or not isinstance(wait, int | float) or not wait >= 0:
+            raise ValueError("after is a frame's number, and wait are seconds")
+        frame = self._feed.next(after, min(wait, _WAIT_MOST_S))
+        return None if frame is None else frame.as_json()
 
     def _view(self) -> View:
         view = self._controller.view(_FIRST_S)

@@ -9,11 +9,14 @@ from functools import partial
 from typing import Literal
 
 from livedma.control.budget import HostBudget
+from livedma.control.by_hand import ByHand
 from livedma.control.controller import Controller
 from livedma.control.diagnosis import Diagnostician
 from livedma.control.events import Events
+from livedma.control.feed import Feed
 from livedma.control.hands import ServiceHands
 from livedma.control.inside import InsideSource
+from livedma.control.layout import windows
 from livedma.control.limits import Objectives
 from livedma.control.methods import Methods
 from livedma.control.observer import Observer
@@ -22,13 +25,14 @@ from livedma.monitor.monitor import Monitor
 from livedma.nfs.service import NfsService
 from livedma.rdma.interface import interface_of
 
-__all__ = ["Options", "controlled"]
+__all__ = ["Controlled", "Options", "controlled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """budget_bytes: DMA memory of all connections; None: what the system allows. monitor: "auto"
-    watches the wire by BPF where that is allowed.
+    watches the wire by BPF where that is allowed. history: of the last minutes is kept for those
+    who look later.
     """
 
     policy: str = DEFAULT
@@ -36,10 +40,23 @@ class Options:
     budget_bytes: int | None = None
     objectives: Objectives = field(default_factory=Objectives)
     monitor: Literal["auto", "server"] = "auto"
+    history: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Controlled:
+    """A controller, what people see of it and what they do by it."""
+
+    controller: Controller
+    feed: Feed
+    by_hand: ByHand
+
+    def start(self) -> None:
+        self.controller.start()
 
 
 @contextmanager
-def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
+def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
     """Answers on its control socket; watches and steers it once it is started."""
     events = Events()
     budget = HostBudget(service, options.budget_bytes)
@@ -58,11 +75,19 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controller]:
         events=events,
         dry_run=options.dry_run,
     )
+    feed = Feed(
+        lambda: InsideSource(service).snapshot,
+        lambda: windows(service),
+        controller,
+        server=str(service.directory),
+        started_s=service.started_s,
+        always=options.history,
+    )
     if service.control is not None:
-        service.control.add(Methods(controller).methods())
+        service.control.add(Methods(controller, feed).methods())
     try:
-        with budget, controller:
-            yield controller
+        with budget, controller, feed:
+            yield Controlled(controller, feed, ByHand(controller))
     finally:
         observer.close()
 

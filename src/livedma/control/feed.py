@@ -1,0 +1,120 @@
+"""Frames of a live server, made once for all who look, and only while somebody does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+from livedma.control.controller import Controller
+from livedma.control.events import Events
+from livedma.control.frame import Frame, WindowMap
+from livedma.control.history import History
+from livedma.monitor.snapshot import Snapshot
+
+__all__ = ["PERIOD_S", "Feed"]
+
+PERIOD_S = 0.5
+_IDLE_S = 10.0  # without anybody who asks, it stops looking
+_END_S = 10.0
+
+
+class Feed:
+    """`next` waits for a frame; its thread looks twice a second while somebody asks.
+
+    make_look: makes a source of snapshots, whose intervals are its own. always: it looks even when
+    nobody asks, so that there is a history for those who come.
+    """
+
+    def __init__(
+        self,
+        make_look: Callable[[], Callable[[], Snapshot]],
+        windows: Callable[[], tuple[WindowMap, ...]],
+        controller: Controller,
+        *,
+        server: str = "",
+        started_s: float | None = None,
+        always: bool = False,
+    ) -> None:
+        self.history = History()
+        self._make_look = make_look
+        self._windows = windows
+        self._controller = controller
+        self._server = server
+        self._started_s = time.time() if started_s is None else started_s
+        self._always = always
+        self._changed = threading.Condition()
+        self._frame: Frame | None = None
+        self._number = 0
+        self._asked_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        if always:
+            self._wake()
+
+    @property
+    def events(self) -> Events:
+        return self._controller.events
+
+    def next(self, after: int = 0, wait_s: float = 2 * PERIOD_S) -> Frame | None:
+        """The last frame, if its number is higher; waits so long for one."""
+        self._wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_after(after) is not None, wait_s)
+            return self._is_after(after)
+
+    def _is_after(self, number: int) -> Frame | None:
+        frame = self._frame
+        return frame if frame is not None and frame.number > number else None
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._asked_s = time.monotonic()
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._run, name="livedma-feed", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        look = self._make_look()
+        while not self._stopped.wait(PERIOD_S):
+            frame = self._make(look())
+            if frame is not None:
+                self.history.add(frame)
+                with self._changed:
+                    self._frame = frame
+                    self._changed.notify_all()
+            with self._changed:
+                if not self._always and time.monotonic() - self._asked_s > _IDLE_S:
+                    self._thread = self._frame = None
+                    return
+
+    def _make(self, snapshot: Snapshot) -> Frame | None:
+        view = self._controller.view()
+        if view is None:
+            return None
+        self._number += 1
+        return Frame(
+            number=self._number,
+            server=self._server,
+            started_s=self._started_s,
+            watching=view.snapshot.source,
+            policy=self._controller.policy.name,
+            dry_run=self._controller.is_dry,
+            snapshot=snapshot,
+            diagnoses=view.diagnoses,
+            windows=self._windows(),
+            last_event=self.events.last,
+        )
+
+    def close(self) -> None:
+        self._stopped.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(_END_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,68 @@
+"""The last minutes of each connection, coarse enough to be kept: what time lines begin with."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from livedma.control.frame import Frame
+
+__all__ = ["History"]
+
+_KEPT = 1200  # frames: ten minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One connection in one frame."""
+
+    bytes_per_s: float
+    operations_per_s: float
+    p99_ns: int
+    mapped_bytes: int
+    sessions: int
+
+
+class History:
+    """One thread adds, any may ask."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, dict[int, Point]]] = deque(maxlen=_KEPT)
+
+    def add(self, frame: Frame) -> None:
+        snapshot = frame.snapshot
+        interval_s = snapshot.interval_s or 1.0
+        self._kept.append(
+            (
+                snapshot.wall_s,
+                {
+                    one.number: Point(
+                        one.bytes / interval_s,
+                        one.operations / interval_s,
+                        one.latency.p99_ns,
+                        one.inside.mapped_bytes if one.inside else 0,
+                        one.sessions,
+                    )
+                    for one in snapshot.connections
+                },
+            )
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Columns: `at`, and those of a point by connection; null: it was not there."""
+        kept = list(self._kept)
+        numbers = sorted({number for _, points in kept for number in points})
+        return {
+            "at": [at_s for at_s, _ in kept],
+            "connections": {
+                str(number): {
+                    name: [
+                        None if (one := points.get(number)) is None else getattr(one, name)
+                        for _, points in kept
+                    ]
+                    for name in Point.__slots__
+                }
+                for number in numbers
+            },
+        }
