@@ -29,7 +29,12 @@ Kind = Literal[
     "policy",  # was changed
     "hand",  # somebody did something, not the policy
     "source",  # what snapshots come from has changed
+    "reload",  # the configuration was read again
 ]
+# What somebody who only wants to hear of trouble hears of.
+_LEVELS: Mapping[Kind, int] = dict.fromkeys(
+    ("degraded", "why", "failed", "undo", "refuse"), logging.WARNING
+)
 _KEPT = 4096
 
 
@@ -84,7 +89,7 @@ class Events:
             self._next += 1
             self._kept.append(event)
             self._lock.notify_all()
-        _log.info("%s", event.line)
+        _log.log(_LEVELS.get(kind, logging.INFO), "%s", event.line)
         for listener in self.listeners:
             listener(event)
         return event
