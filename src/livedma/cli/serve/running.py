@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_log = logging.getLogger(__name__)
+
 _END_S = 10.0  # for calls that are being served, and for peers to be told
 
 
@@ -38,6 +41,7 @@ def serve(settings: Settings) -> int:
             server = _Running(service, Reloader(settings, service, running), notifier)
             _say(f"  control socket {wanted.control}")
             running.start()
+            _say_what_is_missing(service)
             server.until_ended(signals)
             notifier.stopping()
             signals.end_within(_END_S)
@@ -99,6 +103,21 @@ def _announce(service: NfsService) -> None:
         _say(f"  TCP port {tcp.port}, {where}")
     for rdma in service.rdma:
         _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
+
+
+def _say_what_is_missing(service: NfsService) -> None:
+    """What it could do with more capabilities."""
+    store = service.server.store
+    if not store.actor.is_privileged:
+        _log.info("all files are this user's: CAP_SETUID and CAP_SETGID let it act as its clients")
+    if not store.is_persistent:
+        _log.info(
+            "handles do not survive a restart: that takes root, or CAP_DAC_READ_SEARCH and an "
+            "export that is mounted by itself"
+        )
+    for rdma in service.rdma:
+        if rdma.device.port_kind == "udp":
+            _log.info("RDMA at %s: %s", rdma.device.address, rdma.device.port_reason)
 
 
 def _say(text: str) -> None:
