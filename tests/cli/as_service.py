@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from livedma.nfs.control import Control
 from needs import needs
-
-from livedma.nfs.control import Control, ControlError
 
 __all__ = ["UNIT", "Service", "capabilities", "lines", "service"]
 
