@@ -1,6 +1,6 @@
 """The page beside a server: a thread with an event loop of its own, for as long as the server is.
 
-    with Web(controlled, socket, token): ...
+with Web(controlled, socket, token): ...
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Web:
             asyncio.run(self._serve())
         except Exception as error:
             self._error = error
-            _log.exception("the page has ended")
+            if self._ready.is_set():
+                _log.exception("the page has ended")
         finally:
             self._ready.set()
             self._sock.close()
