@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
+from livedma.cli.serve import web
 from livedma.cli.serve.building import steering, wishes
 from livedma.cli.serve.notify import Notifier
 from livedma.cli.serve.reload import Reloader
@@ -32,12 +33,20 @@ def serve(settings: Settings) -> int:
     args = settings.values
     allow_all_descriptors()
     wanted, steered = wishes(args), steering(args)
+    assert wanted.control is not None
     logs.start(args.log_level)
     notifier = Notifier()
     hangup = Signals(hangup="end" if args.config is None else "reload", last=_remove(wanted))
-    with hangup as signals, NfsService(args.directory, wanted) as service:
+    with (
+        hangup as signals,
+        web.listening(args) as socket,
+        NfsService(args.directory, wanted) as service,
+    ):
         _announce(service)
-        with controlled(service, steered) as running:
+        with (
+            controlled(service, steered) as running,
+            web.page(args, socket, running, wanted.control, _say),
+        ):
             server = _Running(service, Reloader(settings, service, running), notifier)
             _say(f"  control socket {wanted.control}")
             running.start()
