@@ -1,13 +1,13 @@
 // One figure of all connections over time: a line each, the one that is looked at in front.
 
 import { make, put, say, svg } from "./dom.js";
+import { colorOf } from "./limits.js";
 import { binaryStep, decimalStep, marks } from "./scale.js";
 
 const GAP_S = 3; // between two points: nobody looked, so nothing is drawn
 const TOP = 6;
 const BOTTOM = 4;
 const LINES = 3; // of the grid, above 0
-const COLORS = 6;
 
 export class Chart {
   #about;
@@ -75,7 +75,7 @@ export class Chart {
     put(this.#svg, "viewBox", `0 0 ${width} ${height}`);
     this.#grid.replaceChildren(...found.flatMap((value) => [
       svg("line", { x1: view.left, x2: width - view.right, y1: y(value), y2: y(value) }),
-      svg("text", { x: view.left - 8, y: y(value), text: value || most ? this.#about.words(value) : "" }),
+      svg("text", { x: view.left - 8, y: y(value), text: value ? this.#about.words(value) : "0" }),
     ]));
     put(this.#bound, "visibility", isBound ? "visible" : "hidden");
     if (isBound) for (const [name, value] of [["x1", view.left], ["x2", width - view.right], ["y1", y(bound)], ["y2", y(bound)]]) put(this.#bound, name, value);
@@ -87,7 +87,7 @@ export class Chart {
     return inFront.flatMap(({ number, points }) => {
       const runs = unbroken(points);
       const isChosen = number === chosen;
-      const color = series.length > 1 ? number % COLORS : 0;
+      const color = series.length > 1 ? colorOf(number) : 0;
       const look = { class: isChosen ? "line chosen" : "line", "data-color": color };
       const found = [svg("path", { ...look, d: runs.map((run) => this.#path(run, view, y)).join("") })];
       if (isChosen) {

@@ -1,11 +1,9 @@
 // A card for each connection: what limits it, in words, and the figures behind that.
 
 import { icon, keyed, make, put, say, setIcon } from "./dom.js";
-import { looks } from "./limits.js";
+import { colorOf, looks } from "./limits.js";
 import { latency, rates } from "./state.js";
 import { UNKNOWN, count, duration, rate, size } from "./words.js";
-
-const COLORS = 6;
 
 export class Connections {
   #root;
@@ -33,7 +31,7 @@ export class Connections {
     for (const one of connections) {
       const card = this.#cards.get(one.number);
       card.draw(one, state.diagnosis(one.number), intervalS, one.number === chosen);
-      put(card.node, "data-color", numbers.length > 1 ? one.number % COLORS : null);
+      put(card.node, "data-color", numbers.length > 1 ? colorOf(one.number) : null);
     }
   }
 }

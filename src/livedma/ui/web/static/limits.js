@@ -1,5 +1,10 @@
 // How limits and events look: a tone, a sign and a word each. Colour is never the only one of them.
 
+const COLORS = 6; // of look.css
+
+/** Of a connection's line, by its number. */
+export const colorOf = (connection) => (connection - 1) % COLORS;
+
 /** Those that livedma can lift. */
 const LIFTED = new Set(["DMA memory", "credits", "slots"]);
 

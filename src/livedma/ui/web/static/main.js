@@ -43,7 +43,7 @@ byId("token").addEventListener("click", () => actions.token());
 sayToken();
 
 function sayToken() {
-  say(byId("token"), token() ? "May act" : "Only reads");
+  say(byId("token"), token() ? "Token: kept" : "Token: none");
   put(byId("token"), "aria-label", token() ? "This tab has a token and may act: change that" : "This tab has no token and only reads: give one");
 }
 

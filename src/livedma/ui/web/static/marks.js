@@ -4,7 +4,7 @@ import { icon, keyed, make, put, say, setIcon } from "./dom.js";
 import { foremost, sign, tone } from "./limits.js";
 import { clock } from "./words.js";
 
-const APART_PX = 20; // what is nearer than this is one mark
+const APART_PX = 36; // what is nearer than this is one mark
 const TIP_PX = 360;
 const LINGER_MS = 200; // so that the pointer can get to what is shown
 
@@ -25,20 +25,16 @@ export class Marks {
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.#show(null));
   }
 
-  /** Marks of these; {x, isOpen} of each. Each has a span of time of its own, so that it stays the same mark as it moves. */
-  draw(events, { x, secondsPerPx, width }) {
+  /** Marks of these, as far as they can be seen; {x, isOpen} of each. */
+  draw(events, { x, from, secondsPerPx, width }) {
     this.#width = width;
-    const together = new Map();
-    for (const one of events) {
-      const key = `${secondsPerPx.toFixed(4)}/${Math.floor(one.wall_s / (APART_PX * secondsPerPx))}`;
-      if (!together.has(key)) together.set(key, []);
-      together.get(key).push(one);
-    }
+    const together = grouped(events, APART_PX * secondsPerPx);
+    for (const [key, [first]] of together) if (first.wall_s < from) together.delete(key);
     keyed(this.node, this.#marks, [...together.keys()], (key) => this.#make(key));
     const found = [];
     for (const [key, its] of together) {
       const mark = this.#marks.get(key);
-      const at = x(foremost(its).wall_s);
+      const at = x(its[0].wall_s);
       mark.events = its;
       mark.node.style.left = `${at.toFixed(1)}px`;
       put(mark.node, "data-tone", tone(foremost(its).kind));
@@ -118,6 +114,20 @@ export class Marks {
     all[Math.min(all.length - 1, Math.max(0, to))].focus();
     this.#rove();
   }
+}
+
+/** Events by the number of the first of them, however far the lines have moved. */
+function grouped(events, apartS) {
+  const found = new Map();
+  let first = null;
+  for (const one of events) {
+    if (first === null || Math.abs(one.wall_s - first.wall_s) >= apartS) {
+      first = one;
+      found.set(first.number, []);
+    }
+    found.get(first.number).push(one);
+  }
+  return found;
 }
 
 /** Its text, and that it was only said. */

@@ -26,8 +26,8 @@ export class Sessions {
   #count = make("output", { class: "count" });
   #filter;
   #body = make("tbody");
-  #above = make("tr", { class: "space", "aria-hidden": "true" }, make("td", { colspan: COLUMNS.length }));
-  #below = make("tr", { class: "space", "aria-hidden": "true" }, make("td", { colspan: COLUMNS.length }));
+  #above = make("tr", { class: "space", "aria-hidden": "true" }, make("td"));
+  #below = make("tr", { class: "space", "aria-hidden": "true" }, make("td"));
   #table;
   #box;
   #empty = make("p", { class: "empty", hidden: true });
@@ -70,7 +70,7 @@ export class Sessions {
   #head(column) {
     const low = column.low ? "low" : null;
     const word = column.isWord ? "word" : "";
-    const th = make("th", { scope: "col", class: [low, word].filter(Boolean).join(" ") || null, title: column.hint });
+    const th = make("th", { scope: "col", class: [low, word].filter(Boolean).join(" ") || null, title: column.hint, data: { key: column.key } });
     if (!column.value) {
       th.textContent = column.label;
       return th;

@@ -69,10 +69,10 @@ export class TimeLines {
     const from = to - this.#spanS;
     const inner = width - LEFT - RIGHT;
     const x = (wallS) => LEFT + ((wallS - from) / this.#spanS) * inner;
-    const events = state.events.filter((one) => one.wall_s >= from && (one.connection === null || one.connection === this.#chosen));
+    const events = state.events.filter((one) => one.connection === null || one.connection === this.#chosen);
     const view = {
       width, from, x, left: LEFT, right: RIGHT, height: HEIGHT,
-      events: this.#marks.draw(events, { x, secondsPerPx: this.#spanS / inner, width }),
+      events: this.#marks.draw(events, { x, from, secondsPerPx: this.#spanS / inner, width }),
       cursor: this.#cursor(x, from),
     };
     const reserved = state.window(this.#chosen)?.bytes ?? null;
