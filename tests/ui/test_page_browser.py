@@ -38,7 +38,7 @@ def test_a_thousand_sessions_stay_fluid(browser: Browser) -> None:
     feed = FakeFeed(sessions=MANY, connections=3)
     feed.push()
     with shown(feed) as server, looking(browser, server.address) as page:
-        page.wait("document.querySelectorAll('#sessions tr[data-id]').length > 5")
+        page.wait("() => document.querySelectorAll('#sessions tr[data-id]').length > 5")
         page.page.evaluate(
             """() => {
                 window.drawn = [];
