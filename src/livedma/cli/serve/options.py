@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livedma.cli import units
+from livedma.cli.serve import web
 
 if TYPE_CHECKING:
     from livedma.rpc.service import Network
@@ -18,9 +19,7 @@ __all__ = ["add_options"]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Defaults are as one would write them: their types read them."""
-    parser.add_argument(
-        "directory", metavar="DIR", nargs="?", type=Path, help="what is exported"
-    )
+    parser.add_argument("directory", metavar="DIR", nargs="?", type=Path, help="what is exported")
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -33,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_memory(parser)
     _add_clients(parser)
     _add_controller(parser)
+    web.add_options(parser)
     _add_log(parser)
     _add_lab(parser)
 
@@ -142,9 +142,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         help="in which clients reclaim after a restart, in seconds (as long as a lease)",
     )
     add("--slots", metavar="N", type=_slots, default="64", help="of a new session (64)")
-    add(
-        "--threads", metavar="N", type=units.positive, default="8", help="that serve calls (8)"
-    )
+    add("--threads", metavar="N", type=units.positive, default="8", help="that serve calls (8)")
 
 
 def _add_controller(parser: argparse.ArgumentParser) -> None:

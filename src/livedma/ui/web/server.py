@@ -1,6 +1,6 @@
 """The page beside a server: a thread with an event loop of its own, for as long as the server is.
 
-    with Web(controlled, socket, token): ...
+with Web(controlled, socket, token): ...
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Web:
             asyncio.run(self._serve())
         except Exception as error:
             self._error = error
-            _log.exception("the page has ended")
+            if self._ready.is_set():
+                _log.exception("the page has ended")
         finally:
             self._ready.set()
             self._sock.close()
@@ -121,7 +122,12 @@ class Web:
             events.listeners = [one for one in events.listeners if one != self._told]
             server.close()
             self._hub.close()
+            transports = [one.transport for one in self._server.connections]
             await runner.cleanup()
+            for transport in transports:
+                if transport is not None:
+                    transport.abort()  # what somebody does not take is not waited for
+            await asyncio.sleep(0)
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _protocol(self) -> asyncio.Protocol:
