@@ -1,1 +1,1 @@
-"""What people see: the terminal, the web page, metrics. All of it shows what `control` knows."""
+"""What people look at: all of it shows frames and events of a server, and adds nothing."""
