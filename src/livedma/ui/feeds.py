@@ -57,7 +57,7 @@ def event_from_json(found: Mapping[str, Any]) -> Event:
     return Event(**{name: value for name, value in found.items() if name != "line"})
 
 
-async def remote(address: str) -> AsyncIterator[Item]:
+async def remote(address: str) -> AsyncGenerator[Item, None]:
     """A server's by its page: HOST[:PORT] of `livedma serve --web`."""
     import aiohttp
 
@@ -156,10 +156,13 @@ async def local(path: Path | Callable[[], Path]) -> AsyncGenerator[Item, None]:
     while True:
         try:
             where = path if isinstance(path, Path) else path()
-            async with _Asker.at(where) as frames, _Asker.at(where) as decisions:
-                async with contextlib.aclosing(_told(frames, decisions, seen)) as items:
-                    async for item in items:
-                        yield item
+            async with (
+                _Asker.at(where) as frames,
+                _Asker.at(where) as decisions,
+                contextlib.aclosing(_told(frames, decisions, seen)) as items,
+            ):
+                async for item in items:
+                    yield item
         except LivedmaError as error:
             reason = str(error)
         except (ValueError, TypeError, KeyError) as error:
@@ -218,21 +221,24 @@ async def _told(
     frame, events = next_frame(0), next_events(0, wait=0)
     number = told = 0
     try:
-        await asyncio.wait((frame, events), return_when=asyncio.ALL_COMPLETED)
-        if (found := frame.result()) is not None:
-            seen.server(str(found["started_s"]))
+        while (await asyncio.wait((frame,))) and frame.result() is None:
+            frame = next_frame(0)
+        seen.server(str(frame.result()["started_s"]))
         while True:
+            found = frame.result() if frame.done() else None
+            shown = None if found is None else Frame.from_json(found)
+            if shown is not None and shown.last_event > told:
+                await asyncio.wait((events,))
             if events.done():
                 for event in map(event_from_json, events.result()["events"]):
                     told = event.number
                     if seen.is_new(event):
                         yield event
                 events = next_events(told)
+            if shown is not None:
+                number = shown.number
+                yield shown
             if frame.done():
-                if (found := frame.result()) is not None:
-                    shown = Frame.from_json(found)
-                    number = shown.number
-                    yield shown
                 frame = next_frame(number)
             await asyncio.wait((frame, events), return_when=asyncio.FIRST_COMPLETED)
     finally:
