@@ -80,7 +80,7 @@ def metered(
     with (
         NfsService(export, wishes) as service,
         controlled(service, options or Options("static", monitor="server")) as it,
-        Metrics(service, it.controller, sessions=sessions) as metrics,
+        Metrics(service, it.controller, sessions=sessions, fresh_s=0) as metrics,
     ):
         it.start()
         assert it.controller.view(10) is not None

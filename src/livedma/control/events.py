@@ -29,7 +29,12 @@ Kind = Literal[
     "policy",  # was changed
     "hand",  # somebody did something, not the policy
     "source",  # what snapshots come from has changed
+    "reload",  # the configuration was read again
 ]
+# What somebody who only wants to hear of trouble hears of.
+_LEVELS: Mapping[Kind, int] = dict.fromkeys(
+    ("degraded", "why", "failed", "undo", "refuse"), logging.WARNING
+)
 _KEPT = 4096
 
 
@@ -86,7 +91,8 @@ class Events:
             self._counts[kind] += 1
             self._kept.append(event)
             self._lock.notify_all()
-        _log.info("%s", event.line, extra={"event": event})
+        level = _LEVELS.get(kind, logging.INFO)
+        _log.log(level, "%s", event.line, extra={"event": event})
         for listener in self.listeners:
             listener(event)
         return event

@@ -255,7 +255,8 @@ class RdmaConnection:
 class RdmaServer:
     """Serves a program at a port of a device. A context manager, which closes it.
 
-    `connections` are those that are open. A device that closes closes its servers before.
+    `connections` are those that are open. `options` and `allow` may be replaced: they count for new
+    connections. A device that closes closes its servers before.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class RdmaServer:
         #: a connection with so much memory is made in it; BudgetError: there is none for it
         self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
-        self._allow = tuple(allow)
+        self.allow: Sequence[Network] = tuple(allow)
         self._lock = threading.Condition()
         self._connections: dict[int, RdmaConnection] = {}
         self._is_closing = False
@@ -348,7 +349,7 @@ class RdmaServer:
     def _accept(self, request: cm.Request) -> None:
         expected = None
         try:
-            if not is_allowed(request.peer, self._allow):
+            if not is_allowed(request.peer, self.allow):
                 raise NotAllowedError(f"{request.peer} may not connect")
             expected = self.expect(request.peer)
             connection = self._admit(request, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.resources
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from livedma.ui.metrics.writing import Rows, counters, family, histogram
 __all__ = ["SESSIONS", "Metrics"]
 
 SESSIONS = 100  # with series of their own
+FRESH_S = 0.5
 _LEFT = "left_"
 
 
@@ -36,7 +38,8 @@ class Metrics(Collector):
     """Of a server and its controller, from now on until `close`. A context manager.
 
     sessions: how many have series of their own; all others make one together. wants_bpf: BPF should
-    be watching. Any number of threads may ask at a time, and no call waits for any of them.
+    be watching. Any number of threads may ask at a time, and no call waits for any of them. Whoever
+    asks within fresh_s of another gets the same answer: to ask often costs little.
     """
 
     def __init__(
@@ -46,12 +49,16 @@ class Metrics(Collector):
         *,
         sessions: int = SESSIONS,
         wants_bpf: bool = False,
+        fresh_s: float = FRESH_S,
     ) -> None:
         self._service = service
         self._controller = controller
         self._wants_bpf = wants_bpf
         self._counted = Counted(service, sessions)
         self._losses = _Losses()
+        self._fresh_s = fresh_s
+        self._writing = threading.Lock()
+        self._written: dict[str, tuple[float, bytes]] = {}
         self._process = ProcessCollector(registry=None)
         self._build = (
             importlib.metadata.version("livedma"),
@@ -63,9 +70,16 @@ class Metrics(Collector):
         text format.
         """
         kinds = {one.partition(";")[0].strip().lower() for one in accept.split(",")}
-        if "application/openmetrics-text" in kinds:
-            return openmetrics.generate_latest(self), openmetrics.CONTENT_TYPE_LATEST
-        return exposition.generate_latest(self), exposition.CONTENT_TYPE_PLAIN_0_0_4
+        is_open = "application/openmetrics-text" in kinds
+        kind = openmetrics.CONTENT_TYPE_LATEST if is_open else exposition.CONTENT_TYPE_PLAIN_0_0_4
+        with self._writing:
+            at_s, body = self._written.get(kind, (-math.inf, b""))
+            now_s = time.monotonic()
+            if now_s - at_s >= self._fresh_s:
+                write = openmetrics.generate_latest if is_open else exposition.generate_latest
+                body = write(self)
+                self._written[kind] = now_s, body
+        return body, kind
 
     def collect(self) -> Iterator[Metric]:
         books = self._counted.look()
