@@ -116,6 +116,10 @@ def test_a_story_for_people_by_make(user: str) -> None:
     assert lines[0].startswith("two hosts" if user == "root" else "on loopback")
     assert ("root would get" in said) == (user == "nobody")
     assert len([line for line in lines if ROW.fullmatch(line)]) >= 8
+    where = lines.index(
+        "in a browser on this machine, as long as this demo runs (longer with --keep):"
+    )
+    assert re.fullmatch(r"  http://127\.0\.0\.1:\d+/#token=\S{32}", lines[where + 1])
     story = [line.split()[0] for line in lines if line.startswith(" " * 8) and line[8] != " "]
     assert {"why", "plan", "done", "check"} <= set(story)
     assert "what happened under extend" in lines
