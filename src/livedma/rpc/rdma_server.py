@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 from livedma._native.storage import Endpoint, Service, SlowCall
@@ -274,6 +275,9 @@ class RdmaServer:
         self.refused = 0  # connections for which there was no memory, or no place
         #: who is expected from an address; everybody else gets what `options` say
         self.expect: Callable[[str], Expected | None] = lambda _: None
+        #: are called with connections by which nothing comes any more, while all they counted is
+        #: still there, and before they are gone from `connections`
+        self.on_gone: list[Callable[[RdmaConnection], None]] = []
         #: a connection with so much memory is made in it; BudgetError: there is none for it
         self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
@@ -412,10 +416,12 @@ class RdmaServer:
                 return
         self._keeper.remove(connection.memory.receive_pool)
         self._keeper.remove(connection.memory.data_pool)
-        try:
-            connection._release()
-        except Exception:
-            _report()
+        last: list[Callable[[], None]] = [partial(gone, connection) for gone in self.on_gone]
+        for work in (*last, connection._release):
+            try:
+                work()
+            except Exception:
+                _report()
         with self._lock:
             del self._connections[connection.number]
             self._lock.notify_all()

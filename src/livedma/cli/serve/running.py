@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
-from livedma.cli.serve import web
+from livedma.cli.serve import metrics, web
 from livedma.cli.serve.building import steering, wishes
 from livedma.cli.serve.notify import Notifier
 from livedma.cli.serve.reload import Reloader
@@ -34,7 +33,7 @@ def serve(settings: Settings) -> int:
     allow_all_descriptors()
     wanted, steered = wishes(args), steering(args)
     assert wanted.control is not None
-    logs.start(args.log_level)
+    logs.start(args.log_level, args.log_format)
     notifier = Notifier()
     hangup = Signals(hangup="end" if args.config is None else "reload", last=_remove(wanted))
     with (
@@ -45,10 +44,11 @@ def serve(settings: Settings) -> int:
         _announce(service)
         with (
             controlled(service, steered) as running,
-            web.page(args, socket, running, wanted.control, _say),
+            metrics.rendering(args, service, running) as render,
+            web.page(args, socket, running, wanted.control, logs.say, render),
         ):
             server = _Running(service, Reloader(settings, service, running), notifier)
-            _say(f"  control socket {wanted.control}")
+            logs.say(f"  control socket {wanted.control}")
             running.start()
             _say_what_is_missing(service)
             server.until_ended(signals)
@@ -107,11 +107,11 @@ def _remove(wanted: Wishes) -> Any:
 
 def _announce(service: NfsService) -> None:
     where = " ".join(service.wishes.addresses) or "all addresses"
-    _say(f"livedma: serving {service.directory}")
+    logs.say(f"livedma: serving {service.directory}")
     for tcp in service.tcp:
-        _say(f"  TCP port {tcp.port}, {where}")
+        logs.say(f"  TCP port {tcp.port}, {where}")
     for rdma in service.rdma:
-        _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
+        logs.say(f"  RDMA port {rdma.port}, {rdma.device.address}")
 
 
 def _say_what_is_missing(service: NfsService) -> None:
@@ -127,7 +127,3 @@ def _say_what_is_missing(service: NfsService) -> None:
     for rdma in service.rdma:
         if rdma.device.port_kind == "udp":
             _log.info("RDMA at %s: %s", rdma.device.address, rdma.device.port_reason)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
