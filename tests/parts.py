@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -63,7 +64,7 @@ class Part:
         ]
         self._began_s = time.monotonic()
         self._process = subprocess.Popen(
-            [*argv, *(named(option, name) for option in options)],
+            [*argv, *shlex.split(named(shlex.join(options), name))],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,7 @@ def test_ctrl_c_ends_all_and_each_cleans_up(there: Path) -> None:
     with start(there) as process:
         while not all(one.exists() for one in begun):
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 2
