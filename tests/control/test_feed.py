@@ -35,8 +35,9 @@ def busy(control: Control) -> Frame:
 
 
 def test_a_frame_has_all_that_is_shown(tmp_path: Path) -> None:
-    with serving(tmp_path, Options("static")) as control, loaded():
+    with serving(tmp_path, Options("static", budget_bytes=1024 * MIB)) as control, loaded():
         frame = busy(control)
+    assert frame.snapshot.host.budget_bytes == 1024 * MIB
     (connection,) = frame.snapshot.connections
     (window,) = frame.windows
     diagnosis = frame.diagnosis(connection.number)

@@ -68,6 +68,7 @@ def _as_root(argv: Sequence[str] | None) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Exit status: 0, 1 (it failed), 2 (wrong use)."""
     args = _parser().parse_args(argv)
+    args.words = list(sys.argv[1:] if argv is None else argv)[1:]
     try:
         status: int = args.run(args)
         sys.stdout.flush()

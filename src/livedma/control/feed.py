@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 from livedma.control.controller import Controller
@@ -94,14 +95,16 @@ class Feed:
         if view is None:
             return None
         self._number += 1
+        seen = view.snapshot  # of the whole host: knows the budget, and what BPF has missed
+        host = replace(snapshot.host, budget_bytes=seen.host.budget_bytes)
         return Frame(
             number=self._number,
             server=self._server,
             started_s=self._started_s,
-            watching=view.snapshot.source,
+            watching=seen.source,
             policy=self._controller.policy.name,
             dry_run=self._controller.is_dry,
-            snapshot=snapshot,
+            snapshot=replace(snapshot, host=host, losses=seen.losses),
             diagnoses=view.diagnoses,
             windows=self._windows(),
             last_event=self.events.last,
