@@ -21,6 +21,7 @@ from livedma.cli import (
     perf,
     rping,
     serve,
+    top,
     why,
 )
 from livedma.cli.output import drop_output
@@ -37,6 +38,7 @@ _COMMANDS = (
     rping,
     serve,
     load,
+    top,
     why,
     experiment,
     lab,

@@ -18,9 +18,7 @@ __all__ = ["add_options"]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Defaults are as one would write them: their types read them."""
-    parser.add_argument(
-        "directory", metavar="DIR", nargs="?", type=Path, help="what is exported"
-    )
+    parser.add_argument("directory", metavar="DIR", nargs="?", type=Path, help="what is exported")
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -142,9 +140,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         help="in which clients reclaim after a restart, in seconds (as long as a lease)",
     )
     add("--slots", metavar="N", type=_slots, default="64", help="of a new session (64)")
-    add(
-        "--threads", metavar="N", type=units.positive, default="8", help="that serve calls (8)"
-    )
+    add("--threads", metavar="N", type=units.positive, default="8", help="that serve calls (8)")
 
 
 def _add_controller(parser: argparse.ArgumentParser) -> None:

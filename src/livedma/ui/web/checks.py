@@ -36,9 +36,7 @@ class Checks:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD) and not self._is_authorized(
             request
         ):
-            return error(
-                401, "this needs the token of the server", {"WWW-Authenticate": "Bearer"}
-            )
+            return error(401, "this needs the token of the server", {"WWW-Authenticate": "Bearer"})
         return None
 
     def _is_known(self, host: str) -> bool:

@@ -1,6 +1,6 @@
 """The page beside a server: a thread with an event loop of its own, for as long as the server is.
 
-    with Web(controlled, socket, token): ...
+with Web(controlled, socket, token): ...
 """
 
 from __future__ import annotations

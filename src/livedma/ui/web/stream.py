@@ -57,9 +57,7 @@ class Stream:
                 request.transport.abort()  # to close would be to wait for it
         return response
 
-    async def _send(
-        self, request: web.Request, response: web.StreamResponse, chunk: bytes
-    ) -> None:
+    async def _send(self, request: web.Request, response: web.StreamResponse, chunk: bytes) -> None:
         """Returns when the system has all of it: until then, newer frames replace each other."""
         async with asyncio.timeout(self._stuck_s):
             if chunk:
