@@ -11,6 +11,7 @@ import pty
 import re
 import select
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from documents import Block, Page, Step, expected, printed, steps
+from documents import ROOT, Block, Page, Step, expected, printed, steps
 
 PATIENCE_S = 120.0
 
@@ -37,7 +38,8 @@ class Machine:
     def __init__(self, holder: subprocess.Popen[str], environment: dict[str, str]) -> None:
         found = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
         self._inside = ["nsenter", "--target", found[0], "--net", "--mount", "--pid"]
-        self._environment = {**os.environ, **environment}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "PATH": path, **environment}
 
     def start(self, command: str, output: IO[bytes], home: Path, **options: int) -> Running:
         file = home / f"pid-{time.monotonic_ns()}"
@@ -85,6 +87,17 @@ def machine(**environment: str) -> Iterator[Machine]:
             holder.kill()
 
 
+def adapted(command: str) -> str:
+    """A command as it is typed in a checkout, by who may do anything."""
+    return re.sub(r"^make ", f"make -C {ROOT} ", re.sub(r"^sudo ", "", command))
+
+
+def furnish(home: Path) -> None:
+    """A directory for a page: what it refers to of the checkout is there."""
+    for name in ("tests", "packaging"):
+        (home / name).symlink_to(ROOT / name)
+
+
 class Terminal:
     """Runs one command after the other."""
 
@@ -99,8 +112,7 @@ class Terminal:
         if step.command is not None:
             self.finish()
             self._output = tempfile.TemporaryFile()
-            command = re.sub(r"^sudo ", "", step.command)  # this is root
-            self._running = self._machine.start(command, self._output, self._home)
+            self._running = self._machine.start(adapted(step.command), self._output, self._home)
             self._step = step
         running = self._running
         assert running is not None, f"{step.where}: nothing runs here"
@@ -177,12 +189,17 @@ class Terminal:
 
 
 def play(page: Page, on: Machine, home: Path) -> int:
-    """Types all consoles of a page that can be run, in their order. How many commands there were."""
+    """Types all consoles of a page that can be run, in their order. How many commands there were.
+
+    A block with `file NAME` is written to that file.
+    """
     terminals: dict[str, Terminal] = {}
     count = 0
     try:
         for block in page.blocks:
-            if block.kind == "console" and block.not_run is None:
+            if name := block.option("file"):
+                (home / name).write_text(block.text + "\n")
+            elif block.kind == "console" and block.not_run is None:
                 count += _play(block, terminals, on, home)
     finally:
         for terminal in terminals.values():
