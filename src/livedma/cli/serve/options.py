@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livedma.cli import units
+from livedma.cli.serve import web
 
 if TYPE_CHECKING:
     from livedma.rpc.service import Network
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_memory(parser)
     _add_clients(parser)
     _add_controller(parser)
+    web.add_options(parser)
     _add_log(parser)
     _add_lab(parser)
 

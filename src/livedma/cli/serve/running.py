@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from livedma.cli import logs
+from livedma.cli.serve import web
 from livedma.cli.serve.building import steering, wishes
 from livedma.control.running import controlled
 from livedma.nfs.held import allow_all_descriptors
@@ -24,16 +25,20 @@ def serve(settings: Settings) -> int:
     args = settings.values
     allow_all_descriptors()
     wanted, steered = wishes(args), steering(args)
+    assert wanted.control is not None
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     logs.start(args.log_level)
-    with NfsService(args.directory, wanted) as service:
+    with web.listening(args) as socket, NfsService(args.directory, wanted) as service:
         _say(f"livedma: serving {args.directory}")
         for tcp in service.tcp:
             _say(f"  TCP port {tcp.port}, {' '.join(args.listen) or 'all addresses'}")
         for rdma in service.rdma:
             _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
-        with controlled(service, steered) as running:
+        with (
+            controlled(service, steered) as running,
+            web.page(args, socket, running, wanted.control, _say),
+        ):
             _say(f"  control socket {wanted.control}")
             running.start()
             try:

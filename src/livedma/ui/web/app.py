@@ -71,8 +71,7 @@ class Page:
         )
 
     def application(self) -> web.Application:
-        # mypy: aiohttp has no type for middlewares that are methods.
-        ret = web.Application(client_max_size=_BODY_MOST, middlewares=[web.middleware(self._bound)])
+        ret = web.Application(client_max_size=_BODY_MOST, middlewares=[self._bound])
         ret.on_response_prepare.append(harden)
         files, actions = Files(), Actions(self._it.by_hand, self._executor)
         ret.add_routes(
@@ -90,6 +89,7 @@ class Page:
             ret.add_routes([web.get("/metrics", self._measured)])
         return ret
 
+    @web.middleware
     async def _bound(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """All that is answered passes here, and is sent from here: nobody is waited for forever."""
         if request.path == "/stream":  # which has bounds of its own

@@ -82,7 +82,8 @@ class Web:
             asyncio.run(self._serve())
         except Exception as error:
             self._error = error
-            _log.exception("the page has ended")
+            if self._ready.is_set():
+                _log.exception("the page has ended")
         finally:
             self._ready.set()
             self._sock.close()

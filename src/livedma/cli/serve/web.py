@@ -11,27 +11,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from livedma.ui.web.where import Where, is_local, url_of
+from livedma.ui.web.where import listening as listening_at
+
 if TYPE_CHECKING:
     import socket
 
     from livedma.control.running import Controlled
     from livedma.ui.web.app import Metrics
-    from livedma.ui.web.where import Where
 
 __all__ = ["add_options", "listening", "page"]
 
-_DEFAULT = "127.0.0.1:20080"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add = parser.add_argument_group("a page for browsers").add_argument
     add(
         "--web",
         metavar="ADDR:PORT",
         nargs="?",
         type=_where,
-        const=_DEFAULT,
-        help=f"show it all on a page for browsers, there ({_DEFAULT}); after DIR, or with =",
+        const=Where(),
+        help=f"there, or at a socket that was handed down, fd:N ({Where().authority} if it is "
+        "named alone, which is after DIR; no page)",
     )
     add(
         "--web-token",
@@ -50,8 +51,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _where(text: str) -> Where:
-    from livedma.ui.web.where import Where
-
     try:
         return Where.parse(text)
     except ValueError as error:
@@ -64,9 +63,7 @@ def listening(args: argparse.Namespace) -> Iterator[socket.socket | None]:
     if args.web is None:
         yield None
         return
-    from livedma.ui.web.where import listening as listen
-
-    with listen(args.web) as sock:
+    with listening_at(args.web) as sock:
         yield sock
 
 
@@ -85,7 +82,6 @@ def page(
         return
     from livedma.ui.web import token as tokens
     from livedma.ui.web.server import Web
-    from livedma.ui.web.where import is_local, url_of
 
     with contextlib.ExitStack() as stack:
         if args.web_token is not None:
