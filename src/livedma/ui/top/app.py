@@ -24,6 +24,11 @@ class Top(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "livedma top"
+    CSS = """
+    #heading { height: 2; }
+    #sessions, #body { height: 1fr; }
+    #filter { height: 1; display: none; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", show=False),
         Binding("ctrl+c", "quit", show=False, priority=True),

@@ -127,8 +127,9 @@ class Placed:
     width: int
 
     def put(self, text: str, glyphs: Glyphs) -> str:
-        text = fit(text, self.width, glyphs)
-        return f"{text:<{self.width}}" if self.column.is_left else f"{text:>{self.width}}"
+        if self.column.is_left:  # an id, whose beginning is one, too
+            return f"{text[: self.width]:<{self.width}}"
+        return f"{fit(text, self.width, glyphs):>{self.width}}"
 
 
 _GRAPH_LEAST = 9

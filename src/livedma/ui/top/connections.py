@@ -14,6 +14,7 @@ from livedma.ui.top.picture import Line, Role, cut, figure, rule
 __all__ = ["connections", "height_wanted"]
 
 _WIDE = 132
+_MARK_WIDTH = 4
 _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
 
 
@@ -75,12 +76,12 @@ def _head(frame: Frame, shape: _Shape, width: int, glyphs: Glyphs) -> Line:
     legend = f"{glyphs.leased} leased {glyphs.mapped} mapped {glyphs.reserved} reserved"
     if shape.is_wide:
         text = (
-            f"   {'connection':<{_client_width(width)}} {'sessions':>8} {'op/s':>8}"
+            f"    {'connection':<{_client_width(width)}} {'sessions':>8} {'op/s':>8}"
             f" {'bandwidth':>10} {'p50':>8} {'p99':>8} {'in flight':>9} {'credits':>9}"
             f"  memory: {legend}"
         )
     else:
-        text = f"   {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  {legend}"
+        text = f"    {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  {legend}"
     return cut(((text, "strong"),), width, glyphs)
 
 
@@ -106,10 +107,10 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
             f" {snapshot.per_s(one.operations):>8,.0f} {bandwidth:>10} {p50:>8} {p99:>8}"
             f" {one.in_flight:>9} {credits_:>9}  "
         )
-        room = width - 3 - len(text)
+        room = width - _MARK_WIDTH - len(text)
     else:
         text = f"{fit(client, 15, glyphs):<15} {bandwidth:>9} {p99:>8} {credits_:>9}  "
-        room = width - 3 - len(text)
+        room = width - _MARK_WIDTH - len(text)
     end: Line = ()
     if not shape.reason_lines:
         words = fit(_limit(diagnosis), 22, glyphs)
@@ -140,11 +141,11 @@ def _reason(
         return []
     verdict = "not judged yet" if diagnosis is None else diagnosis.verdict
     sentence = "" if diagnosis is None else printable(diagnosis.sentence, glyphs)
-    wrapped = wrap(f"{verdict}: {sentence}", width - 4, shape.reason_lines, glyphs)
+    wrapped = wrap(f"{verdict}: {sentence}", width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
     first, *others = wrapped
     colon = min(len(verdict) + 1, len(first))
-    lines: list[Line] = [(("   ", ""), (first[:colon], role), (first[colon:], ""))]
-    lines += [(("     " + fit(one, width - 6, glyphs), ""),) for one in others]
+    lines: list[Line] = [((" " * _MARK_WIDTH, ""), (first[:colon], role), (first[colon:], ""))]
+    lines += [((" " * _MARK_WIDTH + one, ""),) for one in others]
     return lines + [()] * (shape.reason_lines - len(lines))
 
 

@@ -18,7 +18,8 @@ __all__ = ["Detail"]
 
 _WORDS_MOST = 4  # lines of one sentence
 _CHART_MOST = 6
-_TITLE_WIDTH, _MOST_WIDTH = 11, 12
+_ABREAST = 3  # figures in a line
+_TITLE_WIDTH, _MOST_WIDTH = 10, 15
 _EVENTS_LEAST = 3
 
 
@@ -84,41 +85,38 @@ class Detail:
         slots = glyphs.unknown
         if inside is not None:
             asked = glyphs.unknown if inside.slots_asked is None else inside.slots_asked
-            slots = f"{inside.slots_used_most} of {inside.slots} used, {asked} asked for"
+            slots = f"{inside.slots_used_most}/{inside.slots}, asked {asked}"
         clients = {
             c.number: f"{c.number} ({printable(c.client, glyphs)})" for c in snapshot.connections
         }
         where = ", ".join(clients.get(number, str(number)) for number in one.connections)
         pairs = [
             ("op/s", shown(snapshot.per_s(one.operations), "count")),
-            ("bandwidth", shown(snapshot.per_s(one.bytes), "rate")),
-            ("read", shown(snapshot.per_s(one.read_bytes), "rate")),
-            ("written", shown(snapshot.per_s(one.written_bytes), "rate")),
             ("p50", shown(one.latency.p50_ns if known else None, "time")),
-            ("p99", shown(one.latency.p99_ns if known else None, "time")),
-            ("mean", shown(one.latency.mean_ns if known else None, "time")),
-            ("longest", shown(one.latency.max_ns if known else None, "time")),
             ("waits", shown(one.memory_wait_ns, "time")),
+            ("bandwidth", shown(snapshot.per_s(one.bytes), "rate")),
+            ("p99", shown(one.latency.p99_ns if known else None, "time")),
             ("store", shown(one.storage_ns, "time")),
+            ("read", shown(snapshot.per_s(one.read_bytes), "rate")),
+            ("mean", shown(one.latency.mean_ns if known else None, "time")),
             ("in flight", shown(one.in_flight, "count")),
-            ("interval", duration(snapshot.interval_s * 1e9)),
+            ("written", shown(snapshot.per_s(one.written_bytes), "rate")),
+            ("longest", shown(one.latency.max_ns if known else None, "time")),
+            ("slots", slots),
         ]
-        each = 19 if width < 100 else 24
-        cells = max(1, (width - 1) // each)
+        each = min(32, (width - 1) // _ABREAST)
         lines: list[Line] = []
-        for begin in range(0, len(pairs), cells):
+        for begin in range(0, len(pairs), _ABREAST):
             line: list[tuple[str, Role]] = [(" ", "")]
-            for name, text in pairs[begin : begin + cells]:
-                line += [(f"{name} ", "quiet"), (f"{text:<{each - len(name) - 1}}", "strong")]
+            for name, text in pairs[begin : begin + _ABREAST]:
+                line += [(f"{name:<10} ", "quiet"), (f"{text:<{each - 11}}", "strong")]
             lines.append(cut(tuple(line), width, glyphs))
         last: Line = (
-            (" slots ", "quiet"),
-            (slots, "strong"),
-            ("   connections ", "quiet"),
+            (" connection ", "quiet"),
             (where or glyphs.unknown, "strong"),
         )
         return [
-            rule("figures", "of a call, and of the last interval", width, glyphs),
+            rule("figures", f"of the last {duration(snapshot.interval_s * 1e9)}", width, glyphs),
             *lines,
             cut(last, width, glyphs),
         ]

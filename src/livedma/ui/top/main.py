@@ -29,12 +29,6 @@ _FILTER_MOST = 80
 class MainScreen(Drawn):
     """Its parts have the heights that their contents need; sessions have the rest."""
 
-    CSS = """
-    #heading { height: 2; }
-    #sessions { height: 1fr; }
-    #filter { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
-    #filter:focus { border: none; background: ansi_default; background-tint: ansi_default 0%; }
-    """
     AUTO_FOCUS = "#sessions"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),

@@ -69,6 +69,8 @@ def figure(value: float | None, kind: str, glyphs: Glyphs) -> str:
     """kind: "count", "rate" of bytes, or "time" in ns. What nobody knows is no 0."""
     if value is None:
         return glyphs.unknown
+    if not value:
+        return "0"
     if kind == "rate":
         return rate(value)
     if kind == "time":

@@ -27,4 +27,4 @@ def plain(model: Model, sessions: Sessions, width: int, glyphs: Glyphs) -> str:
         *sessions.lines(width, count + HEAD, glyphs, is_focused=False),
         *decisions(model.events, width, _EVENTS + 1, glyphs),
     ]
-    return "\n".join(map(as_text, lines))
+    return "\n".join(filter(None, map(as_text, lines)))

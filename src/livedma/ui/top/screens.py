@@ -50,7 +50,6 @@ class _Over(Drawn):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,backspace", "back", show=False)
     ]
-    CSS = "#heading { height: 2; } #body { height: 1fr; }"
 
     def compose(self) -> ComposeResult:
         yield Pane("heading")

@@ -9,14 +9,15 @@ from livedma.ui.top.picture import Line, cut, rule
 __all__ = ["footer", "usage"]
 
 _KEYS = (
-    ("Up Down PgUp PgDn Home End", "choose a session; in decisions: go back in time"),
+    ("arrows, PgUp, Home ...", "choose a session; in decisions: go back in time"),
     ("Enter", "why it is slow or not, its figures and its last minute"),
-    ("Tab", "to the decisions, to the connections, and back"),
-    ("/", "filter: words of an id or an address, c2 (a connection), busy, idle, waits"),
+    ("/", "filter: parts of an id or address; c2, busy, idle, waits"),
     ("Esc", "shows all again; leaves a session, or this"),
-    ("< >  r", "sort by the column beside; the other way round (or click on its title)"),
+    ("< >", "sort by the column beside (or click on a title)"),
+    ("r", "the other way round"),
     ("g", "another figure for the last minute"),
-    ("Space", "the picture stands still, and goes on"),
+    ("Space", "the picture stands still; once more, and it goes on"),
+    ("Tab", "to the decisions, to the connections, and back"),
     ("q", "leaves"),
 )
 _MEANS = (
@@ -29,7 +30,7 @@ _MEANS = (
 
 def usage(width: int, glyphs: Glyphs) -> list[Line]:
     lines = [rule("keys", "", width, glyphs, strong=True)]
-    lines += [cut(((f" {key:<27}", "strong"), (text, "")), width, glyphs) for key, text in _KEYS]
+    lines += [cut(((f" {key:<23}", "strong"), (text, "")), width, glyphs) for key, text in _KEYS]
     lines.append(rule("sort by", "", width, glyphs))
     half = len(COLUMNS) // 2
     for part in (COLUMNS[:half], COLUMNS[half:]):
@@ -46,5 +47,5 @@ def footer(keys: str, width: int, glyphs: Glyphs) -> Line:
     line: Line = ((" ", ""),)
     for one in keys.split(", "):
         key, _, what = one.partition(" ")
-        line = (*line, (key, "strong"), (f" {what}  ", ""))
+        line = (*line, ("  " if len(line) > 1 else "", ""), (key, "strong"), (f" {what}", ""))
     return cut(line, width, glyphs)
