@@ -31,7 +31,6 @@ from livedma.ui.web.server import Web
 TOKEN = "a token for tests"
 _MIB = 1 << 20
 _INTERVAL_S = 0.5
-_WALL_S = 1_780_000_000.0
 
 
 def _times(count: int, p50_ns: int) -> Times:
@@ -117,6 +116,7 @@ class FakeFeed:
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
+        self._wall_s = time.time()
 
     def push(self) -> Frame:
         number = 1 if self.frame is None else self.frame.number + 1
@@ -125,13 +125,13 @@ class FakeFeed:
         frame = Frame(
             number=number,
             server="/srv/data",
-            started_s=_WALL_S - 754,
+            started_s=self._wall_s - 754,
             watching="bpf+server",
             policy="extend",
             dry_run=False,
             snapshot=Snapshot(
                 at_s=time.monotonic(),
-                wall_s=_WALL_S + number * _INTERVAL_S,
+                wall_s=self._wall_s + number * _INTERVAL_S,
                 interval_s=_INTERVAL_S,
                 source="server",
                 connections=tuple(_connection(one, sessions, self.mapped_bytes) for one in numbers),

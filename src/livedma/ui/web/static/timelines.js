@@ -50,7 +50,8 @@ export class TimeLines {
       const input = make("input", { type: "radio", name: "span", value: seconds, checked: seconds === this.#spanS, on: { change: () => this.#stretch(seconds) } });
       spans.append(make("label", {}, input, make("span", { text })));
     }
-    root.append(make("div", { class: "head" }, this.#title, spans), this.#marks.node, this.#plots, this.#marks.tip, this.#heard);
+    const stage = make("div", { class: "stage" }, this.#marks.node, this.#plots, this.#marks.tip);
+    root.append(make("div", { class: "head" }, this.#title, spans), stage, this.#heard);
     new ResizeObserver(() => this.#redraw()).observe(this.#plots);
   }
 
