@@ -18,6 +18,7 @@ __all__ = ["Detail"]
 
 _WORDS_MOST = 4  # lines of one sentence
 _CHART_MOST = 6
+_SECONDS = 60  # a column each, where there is room: there are two frames a second
 _ABREAST = 3  # figures in a line
 _TITLE_WIDTH, _MOST_WIDTH = 10, 15
 _EVENTS_LEAST = 3
@@ -126,12 +127,15 @@ class Detail:
         if snapshot is None:
             return []
         now_s = (self._model.snapshot or snapshot).at_s
-        cells = max(1, min(120, width - _TITLE_WIDTH - _MOST_WIDTH - 3))
+        room = width - _TITLE_WIDTH - _MOST_WIDTH - 3
+        cells = max(1, min(_SECONDS, room))
+        thick = max(1, room // cells)
         lines = [rule("the last minute", "", width, glyphs)]
         for graph in GRAPHS:
             seen = buckets(self._model.past(self.id), now_s, cells, graph.value)
             most = max((one for one in seen if one is not None), default=None)
             for index, text in enumerate(glyphs.chart(seen, height)):
+                drawn = "".join(one * thick for one in text)
                 is_first = index == 0
                 title = graph.title if is_first else ""
                 end = f"most {figure(most, graph.kind, glyphs)}" if is_first else ""
@@ -139,7 +143,7 @@ class Detail:
                     cut(
                         (
                             (f" {title:<{_TITLE_WIDTH}}", "quiet"),
-                            (text, "past"),
+                            (drawn, "past"),
                             (f" {end}", "quiet"),
                         ),
                         width,

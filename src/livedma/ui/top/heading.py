@@ -19,14 +19,13 @@ def clock(wall_s: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(wall_s))
 
 
-def heading(model: Model, width: int, glyphs: Glyphs, now_s: float) -> list[Line]:
-    """now_s: by the clock on the wall of this host."""
+def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
     frame = model.frame
     title: Line = ((" livedma top ", "strong"),)
     if frame is not None:
         title = (*title, (f" {join(_server(frame, glyphs), glyphs)}", ""))
     return [
-        spread(title, _state(model, now_s), width, glyphs),
+        spread(title, _state(model), width, glyphs),
         cut(_second(model, glyphs), width, glyphs),
     ]
 
@@ -39,7 +38,8 @@ def _server(frame: Frame, glyphs: Glyphs) -> list[str]:
     ]
 
 
-def _state(model: Model, now_s: float) -> Line:
+def _state(model: Model) -> Line:
+    now_s = model.wall()
     if model.paused_since_s is not None:
         since_s = model.paused_since_s
         return ((f" PAUSED since {clock(since_s)}, {_ago(now_s - since_s)} ", "loud"),)

@@ -22,6 +22,9 @@ from livedma.ui.top.usage import footer
 __all__ = ["MainScreen"]
 
 _KEYS = "Enter why, / filter, < > sort, r reverse, g graph, space pause, ? help, q quit"
+_FILTER_HINT = (
+    " filter: part of an id or address, c1, busy, idle, waits. Enter keeps it, Esc shows all"
+)
 _FAR = 1 << 20
 _FILTER_MOST = 80
 
@@ -59,7 +62,7 @@ class MainScreen(Drawn):
         yield Pane("sessions", can_focus=True)
         yield Pane("decisions", can_focus=True)
         yield Pane("footer")
-        yield Input(id="filter", placeholder="filter", max_length=_FILTER_MOST, compact=True)
+        yield Input(id="filter", placeholder=_FILTER_HINT, max_length=_FILTER_MOST, compact=True)
 
     # What is shown.
 

@@ -36,14 +36,14 @@ class Moment:
 
 
 class Model:
-    """clock: monotonic, and wall: of this host; both are for how long ago something was."""
+    """clock: monotonic, and wall: of this host; both say how long ago something was."""
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._clock, self._wall = clock, wall
+        self._clock, self.wall = clock, wall
         self.frame: Frame | None = None
         self.events: deque[Event] = deque(maxlen=_EVENTS)
         self.lost: Lost | None = None
@@ -65,7 +65,7 @@ class Model:
     def pause(self) -> None:
         """Or go on."""
         if self.paused_since_s is None:
-            self.paused_since_s = self._wall()
+            self.paused_since_s = self.wall()
             return
         self.paused_since_s = None
         while self._later:
@@ -88,7 +88,7 @@ class Model:
     def _apply(self, item: Item) -> None:
         if isinstance(item, Lost):
             if self.lost is None:
-                self.lost_since_s = self._wall()
+                self.lost_since_s = self.wall()
             self.lost = item
         elif isinstance(item, Event):
             if self.events and item.number <= self.events[-1].number:

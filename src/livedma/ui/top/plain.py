@@ -19,10 +19,9 @@ _ALL = 1 << 20
 def plain(model: Model, sessions: Sessions, width: int, glyphs: Glyphs) -> str:
     """All connections and all sessions, however many."""
     frame = model.frame
-    now_s = 0.0 if frame is None else frame.snapshot.wall_s
     count = 0 if frame is None else len(frame.snapshot.sessions)
     lines = [
-        *heading(model, width, glyphs, now_s),
+        *heading(model, width, glyphs),
         *connections(frame, width, height_wanted(frame, width, _ALL), glyphs),
         *sessions.lines(width, count + HEAD, glyphs, is_focused=False),
         *decisions(model.events, width, _EVENTS + 1, glyphs),

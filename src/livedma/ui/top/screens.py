@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -39,8 +38,7 @@ class Drawn(Screen[None]):
         return self.query_one(f"#{name}", Pane)
 
     def draw_heading(self) -> None:
-        lines = heading(self.model, self.size.width, self.glyphs, time.time())
-        self.pane("heading").show(lines)
+        self.pane("heading").show(heading(self.model, self.size.width, self.glyphs))
 
 
 class _Over(Drawn):

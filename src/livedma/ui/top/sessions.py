@@ -121,6 +121,8 @@ class Sessions:
             is_by = one.column is self.order.by
             line.append((one.put(one.column.title, glyphs), "loud" if is_by else "strong"))
         graph = f"{self.graph.title}, 1 min"
+        if len(graph) > width - begin:
+            graph = self.graph.title
         line.append((" " * (begin - at) + graph, "strong"))
         return cut(tuple(line), width, glyphs)
 
