@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livedma.cli import units
-from livedma.cli.serve import web
+from livedma.cli.serve import metrics, web
 
 if TYPE_CHECKING:
     from livedma.rpc.service import Network
@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_clients(parser)
     _add_controller(parser)
     web.add_options(parser)
+    metrics.add_options(parser)
     _add_log(parser)
     _add_lab(parser)
 
@@ -181,6 +182,12 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
         choices=("error", "warning", "info", "debug"),
         default="info",
         help="the least that is worth a line on standard error (info)",
+    )
+    add(
+        "--log-format",
+        choices=("text", "json", "journal"),
+        default="text",
+        help="lines for people, an object a line, or fields for systemd's journal (text)",
     )
 
 

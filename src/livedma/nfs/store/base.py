@@ -115,6 +115,10 @@ class Base:
         number = blake2b(self.root.handle, digest_size=8, key=blake2b(secret).digest()).digest()
         self._fsid = int.from_bytes(number, "big") >> 1
 
+    def obey(self, config: Rules) -> None:
+        """Other rules, for calls from now on."""
+        self.config = self.actor.rules = config
+
     def close(self) -> None:
         """Gives the root back; nodes that are still held stay usable."""
         if self._root_fd >= 0:

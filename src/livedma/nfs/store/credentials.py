@@ -59,10 +59,13 @@ class _Thread(threading.local):
 
 
 class Actor:
-    """Gives threads the identity of their clients, where the process may."""
+    """Gives threads the identity of their clients, where the process may.
+
+    rules: may be replaced, and count for calls from then on.
+    """
 
     def __init__(self, rules: SquashRules) -> None:
-        self._rules = rules
+        self.rules = rules
         effective, _, _ = syscalls.capabilities()
         needed = _CAP_SETGID | _CAP_SETUID
         self.is_privileged = os.geteuid() == 0 and effective & needed == needed
@@ -73,7 +76,7 @@ class Actor:
         """Who a client is here, after squashing. An id that the system has for nobody is nobody's,
         as with Linux's server.
         """
-        rules = self._rules
+        rules = self.rules
         if credential.uid is None or credential.gid is None or rules.squash == "all":
             return Identity(rules.anonymous_uid, rules.anonymous_gid, ())
         uid = rules.anonymous_uid if credential.uid == _NO_ID else credential.uid
