@@ -4,6 +4,7 @@ A block of the kind `console` is a terminal. Lines that begin with `$ ` are type
 one), the others are what is printed. Behind the kind, the opening line may say
 
     terminal NAME       another terminal, in which the last command may go on
+    again               it looks at something that changes: until it is as shown
     keys KEYS           the command has a screen of its own, and KEYS leave it
     not run: REASON     the test leaves it alone; REASON is one of UNRUNNABLE
 """
@@ -54,6 +55,9 @@ class Block:
     def option(self, name: str) -> str | None:
         found = re.search(rf" {name} (\S+)", self.info)
         return found[1] if found else None
+
+    def has(self, word: str) -> bool:
+        return word in self.info.split(" ")
 
     @property
     def where(self) -> str:

@@ -25,8 +25,10 @@ PATIENCE_S = 120.0
 
 _BEGIN = """
 ip link set lo up
-mkdir -p /run/netns /run/livedma /srv
-for directory in /run/netns /run/livedma /srv; do mount -t tmpfs tmpfs $directory; done
+for directory in /run/netns /run/livedma /srv /var/lib/livedma; do
+  mkdir -p $directory
+  mount -t tmpfs tmpfs $directory
+done
 echo ready
 exec sleep infinity
 """
@@ -106,6 +108,19 @@ class Terminal:
         self._output = tempfile.TemporaryFile()
         self._running: Running | None = None
         self._step: Step | None = None
+
+    def repeat(self, step: Step) -> None:
+        """Looks again until it sees what is shown."""
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.type(step, may_go_on=False)
+            except AssertionError:
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
 
     def type(self, step: Step, *, may_go_on: bool) -> None:
         """Runs it and compares what it prints. may_go_on: that is enough, it need not end."""
@@ -214,6 +229,8 @@ def _play(block: Block, terminals: dict[str, Terminal], on: Machine, home: Path)
     for number, step in enumerate(todo):
         if keys := block.option("keys"):
             terminal.press(step, keys)
+        elif block.has("again"):
+            terminal.repeat(step)
         else:
             is_last = number == len(todo) - 1
             terminal.type(step, may_go_on=name is not None and is_last)
