@@ -1,4 +1,4 @@
-"""A file for --config with all keys: `python -m livedma.cli.serve.example packaging/livedma.toml`."""
+"""A configuration with all keys: `python -m livedma.cli.serve.example packaging/livedma.toml`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from livedma.cli.serve.options import add_options
 __all__ = ["render"]
 
 _HEAD = """\
-# What `livedma serve --config FILE` reads: every key there is, with what it is unless you say otherwise (or, where that is nothing or
-# this host's, an example). Keys are the long options; docs/running.md says which ones a reload changes. Made by `make docs`.
+# What `livedma serve --config FILE` reads: every key there is, with what it is unless you say
+# otherwise, or where that is nothing, an example. Keys are the long options; docs/running.md says
+# which of them a reload changes. Made by `make docs`.
 """
 _EXAMPLES = {
     "state": "/var/lib/livedma",
@@ -50,7 +51,7 @@ def _lines() -> Iterator[str]:
         for one in options:
             key = one.option_strings[-1].removeprefix("--")
             text = (one.help or "")[:1].upper() + (one.help or "")[1:] + "."
-            yield from ("", *textwrap.wrap(text, 118, initial_indent="# ", subsequent_indent="# "))
+            yield from ("", *textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# "))
             yield f"#{key} = {_written(_value(key, one))}"
 
 
