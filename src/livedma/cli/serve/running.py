@@ -101,6 +101,7 @@ def _remove(wanted: Wishes) -> Any:
     def remove() -> None:
         if wanted.control is not None:
             wanted.control.unlink(missing_ok=True)
+            web.default_token(wanted.control).unlink(missing_ok=True)
 
     return remove
 
