@@ -103,7 +103,7 @@ def test_a_session_is_asked_for_with_the_keyboard(browser: Browser) -> None:
         dialog.get_by_text("requests wait 3.7 ms for DMA memory").wait_for()
         assert "slow: DMA memory" in dialog.inner_text()
         assert f"livedma why {name}" in dialog.inner_text()
-        assert re.search(r"bandwidth\n[\d.]+ MB/s", dialog.inner_text())
+        assert re.search(r"bandwidth\n[\d.]+ [kM]B/s", dialog.inner_text())
         page.page.keyboard.press("Escape")
         dialog.wait_for(state="hidden")
         expect(page.page.locator("#sessions tr:focus")).to_have_attribute("data-id", name)
