@@ -316,7 +316,7 @@ def test_whoever_names_things_cannot_act_on_the_terminal() -> None:
         await it.press("enter")
         assert "\x1b" not in it.text
 
-    shown(run)
+    shown(run, (120, 30))
 
 
 def test_any_size_is_drawn() -> None:

@@ -31,10 +31,11 @@ def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _server(frame: Frame, glyphs: Glyphs) -> list[str]:
+    """What may be long comes last, where it may be cut."""
     return [
-        printable(frame.server, glyphs),
         f"policy {frame.policy}{', dry run' if frame.dry_run else ''}",
         f"watched by {frame.watching}",
+        printable(frame.server, glyphs),
     ]
 
 
