@@ -22,6 +22,7 @@ from livedma.cli import (
     reload,
     rping,
     serve,
+    top,
     why,
 )
 from livedma.cli.output import drop_output
@@ -39,6 +40,7 @@ _COMMANDS = (
     serve,
     reload,
     load,
+    top,
     why,
     experiment,
     lab,

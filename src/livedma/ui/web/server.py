@@ -122,7 +122,12 @@ class Web:
             events.listeners = [one for one in events.listeners if one != self._told]
             server.close()
             self._hub.close()
+            transports = [one.transport for one in self._server.connections]
             await runner.cleanup()
+            for transport in transports:
+                if transport is not None:
+                    transport.abort()  # what somebody does not take is not waited for
+            await asyncio.sleep(0)
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _protocol(self) -> asyncio.Protocol:
