@@ -117,8 +117,10 @@ def _all_read(server: Metered, sessions: int) -> dict[str, float] | None:
 
 
 def test_all_families_are_there_and_in_both_forms(tmp_path: Path) -> None:
-    with metered(tmp_path) as server, loaded(Plan(sessions=2, seconds=2)):
+    with metered(tmp_path) as server, DrivenLoad(2) as load:
+        load.sessions(2)
         wait_for(lambda: _all_read(server, 2))
+        load.sessions(0)
         openly, plainly = Scrape(server.metrics), Scrape(server.metrics, "text/plain")
         anything = [Scrape(server.metrics, one) for one in ("", "*/*", "text/plain;version=x")]
     assert openly.content_type.startswith("application/openmetrics-text; version=1.0.0")
@@ -140,8 +142,8 @@ def test_all_families_are_there_and_in_both_forms(tmp_path: Path) -> None:
 
 
 def test_what_is_so_now_is_what_the_controller_sees(tmp_path: Path) -> None:
-    plan = Plan(sessions=32, depth=4, size=65536, seconds=5)
-    with metered(tmp_path, store_delay_s=0.02) as server, loaded(plan):
+    with metered(tmp_path, store_delay_s=0.02) as server, DrivenLoad(32) as load:
+        load.sessions(32)
         scrape = wait_for(lambda: _degraded(server))
         view, sessions = server.it.controller.view(), len(server.service.server.sessions)
     assert view is not None
@@ -158,7 +160,7 @@ def test_what_is_so_now_is_what_the_controller_sees(tmp_path: Path) -> None:
         assert scrape.value(f"livedma_connection_{name}", connection=number) == value
     limits = {
         dict(labels)["limit"]: value
-        for (name, labels), value in scrape.samples().items()
+        for (name, labels), value in scrape.samples.items()
         if name == "livedma_connection_limit"
     }
     assert sum(limits.values()) == 1 and limits["memory"] == 1
