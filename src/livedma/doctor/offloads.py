@@ -16,6 +16,7 @@ _LARGEST_MTU = 4096
 _SEGMENT, _GRO = "tx-udp-segmentation", "rx-gro"
 _NATIVE = "native XDP"
 _UNCUT = ("veth", "lo")  # trains pass these as they are, and need not be put together again
+_BY_ANOTHER = "tun"  # who has its other end decides what it can
 _UNKNOWN = Feature(is_on=True, can_change=False)
 
 
@@ -66,7 +67,7 @@ def _troubles(link: Link) -> Iterator[tuple[str, str, str]]:
     """Text, cost and fix of each."""
     name = link.name
     segment = link.features.get(_SEGMENT, _UNKNOWN)
-    if not segment.is_on and segment.can_change:
+    if not segment.is_on and segment.can_change and link.kind != _BY_ANOTHER:
         yield (
             f"{name} does not take packets in trains: {_SEGMENT} is off",
             "about a fifth of the bandwidth is left on a veth; else more CPU time",
