@@ -19,8 +19,10 @@ from livedma.cli import (
     load,
     mem,
     perf,
+    reload,
     rping,
     serve,
+    top,
     why,
 )
 from livedma.cli.output import drop_output
@@ -36,7 +38,9 @@ _COMMANDS = (
     perf,
     rping,
     serve,
+    reload,
     load,
+    top,
     why,
     experiment,
     lab,
@@ -68,6 +72,7 @@ def _as_root(argv: Sequence[str] | None) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Exit status: 0, 1 (it failed), 2 (wrong use)."""
     args = _parser().parse_args(argv)
+    args.words = list(sys.argv[1:] if argv is None else argv)[1:]
     try:
         status: int = args.run(args)
         sys.stdout.flush()

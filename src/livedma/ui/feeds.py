@@ -1,0 +1,247 @@
+"""What views take: frames and events of a server as they come, for as long as somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+from livedma.control.events import Event
+from livedma.control.frame import Frame
+from livedma.errors import LivedmaError
+from livedma.ui import sse
+from livedma.ui.web.where import DEFAULT_PORT, Where
+
+if TYPE_CHECKING:
+    import aiohttp  # takes 0.2 s, and who looks at a server of this host does without
+
+__all__ = ["Item", "Lost", "Watching", "event_from_json", "local", "remote"]
+
+_AGAIN_S = 1.0
+_AGAIN_MOST_S = 10.0
+_CONNECT_S = 5.0
+_SILENCE_S = 30.0  # twice as long as the server is ever silent
+_WAIT_S = 10.0  # that a server is asked to wait until it has something
+_LINE_MOST = 64 << 20  # bytes of an answer: more than ten thousand sessions take
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Nothing comes at the moment, and why; another attempt is made after so many seconds."""
+
+    reason: str
+    again_s: float
+
+
+Item = Frame | Event | Lost
+
+
+class Watching(Protocol):
+    """Ends only when whoever looks has seen enough.
+
+    First the events of the last while, then frames, and events before the frame that counts them
+    in. After a `Lost` it goes on with what is new; a server that has begun anew is shown from its
+    beginning (`Frame.started_s` differs).
+    """
+
+    def __call__(self) -> AsyncIterator[Item]: ...
+
+
+def event_from_json(found: Mapping[str, Any]) -> Event:
+    """As the control socket and the stream have it."""
+    return Event(**{name: value for name, value in found.items() if name != "line"})
+
+
+async def remote(address: str) -> AsyncGenerator[Item, None]:
+    """A server's by its page: HOST[:PORT] of `livedma serve --web`."""
+    import aiohttp
+
+    url = _stream_of(address)
+    seen = _Seen()
+    again_s = _AGAIN_S
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
+    async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
+        while True:
+            reason = "the server has ended"
+            try:
+                async for item in _stream(session, url, seen):
+                    again_s = _AGAIN_S
+                    yield item
+            except TimeoutError:
+                reason = f"{address} does not answer"
+            except (aiohttp.ClientError, OSError, LivedmaError) as error:
+                reason = f"{address}: {_words(error)}"
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                reason = f"{address} says what this program does not understand: {error}"
+            yield Lost(reason, again_s)
+            await asyncio.sleep(again_s)
+            again_s = min(2 * again_s, _AGAIN_MOST_S)
+
+
+class _Seen:
+    """What was handed on already, of which server."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._event = 0
+
+    def server(self, run: str) -> None:
+        if run != self._run:
+            self._run, self._event = run, 0
+
+    def is_new(self, event: Event) -> bool:
+        if event.number <= self._event:
+            return False
+        self._event = event.number
+        return True
+
+
+def _stream_of(address: str) -> str:
+    try:
+        where = Where.parse(address, port=DEFAULT_PORT)
+    except ValueError as error:
+        raise LivedmaError(str(error)) from None
+    if where.fd is not None:
+        raise LivedmaError(f"{address!r} is no address")
+    return f"http://{where.authority}/stream"
+
+
+def _words(error: BaseException) -> str:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error)
+    return str(error) or type(error).__name__
+
+
+async def _stream(
+    session: aiohttp.ClientSession, url: str, seen: _Seen
+) -> AsyncIterator[Frame | Event]:
+    async with session.get(url, headers={"Accept": sse.TYPE}, allow_redirects=False) as answer:
+        if answer.status != 200 or answer.content_type != sse.TYPE:
+            raise LivedmaError(f"there is no page of livedma ({answer.status} {answer.reason})")
+        parser = sse.Parser()
+        async for chunk in answer.content.iter_any():
+            for name, data in parser.feed(chunk):
+                for item in _items(name, data, seen):
+                    yield item
+
+
+def _items(name: str, data: bytes, seen: _Seen) -> list[Frame | Event]:
+    if name == "hello":
+        hello = orjson.loads(data)
+        seen.server(hello["run"])
+        told = [event_from_json(one) for one in hello["events"]]
+        frame = hello["frame"]
+        new: list[Frame | Event] = [one for one in told if seen.is_new(one)]
+        return [*new, *([] if frame is None else [Frame.from_json(frame)])]
+    if name == "frame":
+        return [Frame.from_json(orjson.loads(data))]
+    if name == "decision":
+        event = event_from_json(orjson.loads(data))
+        return [event] if seen.is_new(event) else []
+    return []  # of a newer server
+
+
+async def local(path: Path | Callable[[], Path]) -> AsyncGenerator[Item, None]:
+    """A server's by its control socket. A function says anew where that is: the next server may
+    have another.
+    """
+    seen = _Seen()
+    while True:
+        try:
+            where = path if isinstance(path, Path) else path()
+            async with (
+                _Asker.at(where) as frames,
+                _Asker.at(where) as decisions,
+                contextlib.aclosing(_told(frames, decisions, seen)) as items,
+            ):
+                async for item in items:
+                    yield item
+        except LivedmaError as error:
+            reason = str(error)
+        except (ValueError, TypeError, KeyError) as error:
+            reason = f"the server says what this program does not understand: {error}"
+        yield Lost(reason, _AGAIN_S)
+        await asyncio.sleep(_AGAIN_S)
+
+
+class _Asker:
+    """A connection to a control socket, for one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def at(cls, path: Path) -> AsyncIterator[_Asker]:
+        try:
+            reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_MOST)
+        except OSError as error:
+            raise LivedmaError(f"no server answers at {path}: {error.strerror}") from None
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
+
+    async def ask(self, do: str, **parameters: object) -> Any:
+        """Raises LivedmaError, or ValueError if what comes is no answer."""
+        try:
+            async with asyncio.timeout(_SILENCE_S):
+                self._writer.write(orjson.dumps({"do": do, **parameters}) + b"\n")
+                line = await self._reader.readline()
+        except TimeoutError:
+            raise LivedmaError("the server does not answer") from None
+        except ConnectionError:
+            line = b""
+        if not line:
+            raise LivedmaError("the server has ended")
+        answer = orjson.loads(line)
+        if "error" in answer:
+            raise LivedmaError(answer["error"])
+        return answer["ok"]
+
+
+async def _told(
+    frames: _Asker, decisions: _Asker, seen: _Seen
+) -> AsyncGenerator[Frame | Event, None]:
+    """What a server tells until it ends, which raises."""
+
+    def next_frame(after: int) -> asyncio.Task[Any]:
+        return asyncio.create_task(frames.ask("frame", after=after, wait=_WAIT_S))
+
+    def next_events(after: int, wait: float = _WAIT_S) -> asyncio.Task[Any]:
+        return asyncio.create_task(decisions.ask("decisions", after=after, wait=wait))
+
+    frame, events = next_frame(0), next_events(0, wait=0)
+    number = told = 0
+    try:
+        while (await asyncio.wait((frame,))) and frame.result() is None:
+            frame = next_frame(0)
+        seen.server(str(frame.result()["started_s"]))
+        while True:
+            found = frame.result() if frame.done() else None
+            shown = None if found is None else Frame.from_json(found)
+            if shown is not None and shown.last_event > told:
+                await asyncio.wait((events,))
+            if events.done():
+                for event in map(event_from_json, events.result()["events"]):
+                    told = event.number
+                    if seen.is_new(event):
+                        yield event
+                events = next_events(told)
+            if shown is not None:
+                number = shown.number
+                yield shown
+            if frame.done():
+                frame = next_frame(number)
+            await asyncio.wait((frame, events), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (frame, events):
+            task.cancel()
+        await asyncio.gather(frame, events, return_exceptions=True)

@@ -1,0 +1,158 @@
+"""Frames and events on their way to all who read the stream, each encoded once.
+
+Nothing is queued for a reader: it takes the newest frame, and those events that it has not had,
+whenever it is ready for more. All of this belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import orjson
+
+from livedma.control.events import Event
+from livedma.control.feed import Feed
+from livedma.control.frame import Frame
+from livedma.ui import sse
+
+__all__ = ["Hub", "Reader"]
+
+_EVENTS_MOST = 500
+
+
+class Reader:
+    """One who reads the stream. news: there may be something to take."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._frame = self._event = 0
+        self.news = asyncio.Event()
+
+    def hello(self) -> bytes:
+        """What a stream begins with."""
+        self._frame, self._event = self._hub.number, self._hub.last_event
+        return self._hub.hello()
+
+    def take(self) -> bytes:
+        """What is new since the last time, decisions before the frame that counts them in."""
+        self.news.clear()
+        found = self._hub.events_after(self._event)
+        self._event = self._hub.last_event
+        if self._hub.number > self._frame:
+            self._frame = self._hub.number
+            found.append(self._hub.frame_message())
+        return b"".join(found)
+
+
+class Hub:
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._run = secrets.token_hex(8)  # tells this server from the one before
+        self._version = version("livedma")
+        self._frame: Frame | None = None
+        self._json: bytes | None = None
+        self._events: deque[tuple[int, bytes]] = deque(maxlen=_EVENTS_MOST)
+        self._hello: tuple[tuple[int, int], bytes] | None = None
+        self._readers: set[Reader] = set()
+        self._arrived = asyncio.Event()
+        self.last_event = 0
+        self.is_closed = False
+
+    @property
+    def number(self) -> int:
+        """Of the newest frame; 0: there is none yet."""
+        return 0 if self._frame is None else self._frame.number
+
+    @property
+    def readers(self) -> int:
+        return len(self._readers)
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        reader = Reader(self)
+        self._readers.add(reader)
+        try:
+            yield reader
+        finally:
+            self._readers.discard(reader)
+
+    def see(self, frame: Frame) -> None:
+        """The newest from now on, and all that was told before it."""
+        self._collect()
+        self._frame, self._json = frame, None
+        self._arrived.set()
+        self._wake()
+
+    def events_came(self) -> None:
+        if self._collect():
+            self._wake()
+
+    def _collect(self) -> bool:
+        # Those who tell at the same time may call in any order: their numbers say which it is.
+        new = self._feed.events.after(self.last_event)
+        self._events += ((one.number, _encoded(one)) for one in new[-_EVENTS_MOST:])
+        if new:
+            self.last_event = new[-1].number
+        return bool(new)
+
+    def _wake(self) -> None:
+        for reader in self._readers:
+            reader.news.set()
+
+    async def frame(self, wait_s: float) -> Frame | None:
+        """The newest; waits so long for the first."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            return None
+        return self._frame
+
+    def frame_json(self) -> bytes:
+        """The newest as JSON."""
+        if self._json is None:
+            self._json = orjson.dumps(self._frame, default=dict)
+        return self._json
+
+    def frame_message(self) -> bytes:
+        return sse.message("frame", self.frame_json())
+
+    def events_after(self, number: int) -> list[bytes]:
+        return [sse.message("decision", data) for at, data in self._events if at > number]
+
+    def hello(self) -> bytes:
+        key = (self.number, self.last_event)
+        if self._hello is None or self._hello[0] != key:
+            self._hello = (key, self._make_hello())
+        return self._hello[1]
+
+    def _make_hello(self) -> bytes:
+        return sse.message(
+            "hello",
+            orjson.dumps(
+                {
+                    "version": self._version,
+                    "run": self._run,
+                    "history": self._feed.history.as_json(),
+                    "events": [orjson.Fragment(data) for _, data in self._events],
+                    "frame": orjson.Fragment(self.frame_json()),
+                }
+            ),
+        )
+
+    def close(self) -> None:
+        """Streams end."""
+        self.is_closed = True
+        self._wake()
+
+
+def _encoded(event: Event) -> bytes:
+    found: dict[str, Any] = {**asdict(event), "line": event.line}
+    return orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS, default=str)

@@ -1,0 +1,177 @@
+"""The page beside a server: a thread with an event loop of its own, for as long as the server is.
+
+with Web(controlled, socket, token): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Self
+
+from aiohttp import web
+
+from livedma.control.events import Event
+from livedma.control.running import Controlled
+from livedma.errors import LivedmaError
+from livedma.ui.web.app import Limits, Metrics, Page
+from livedma.ui.web.checks import Checks
+from livedma.ui.web.hub import Hub
+
+__all__ = ["Limits", "Web"]
+
+_log = logging.getLogger("livedma.web")
+
+_START_S = 20.0
+_END_S = 1.0  # for requests that are under way; then they are cut off
+_THREAD_END_S = 10.0
+_LOOK_S = 0.5
+_LINE_MOST = _FIELD_MOST = 4 << 10
+_HEADERS_MOST = 64
+_LINGER_S = 1.0  # for a body that nobody wants
+_BACKLOG = 128
+
+# Of what clients do wrong: they are told, and nobody else has to know.
+_quiet = logging.getLogger("livedma.web.http")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+
+class Web:
+    """sock: listens; is closed with this. names: by which it may be asked for, besides addresses
+    and this host's own.
+    """
+
+    def __init__(
+        self,
+        it: Controlled,
+        sock: socket.socket,
+        token: str,
+        *,
+        names: Iterable[str] = (),
+        metrics: Metrics | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._it = it
+        self._sock = sock
+        self._checks = Checks(token, names)
+        self._metrics = metrics
+        self._limits = limits or Limits()
+        self._ready = threading.Event()
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._hub: Hub
+        self._server: web.Server
+        self._thread = threading.Thread(target=self._run, name="livedma-web", daemon=True)
+        self._frames = threading.Thread(target=self._pump, name="livedma-web-feed", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(_START_S) or self._error is not None:
+            raise LivedmaError(f"the page did not start: {self._error or 'it hangs'}")
+        self._frames.start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:
+            self._error = error
+            if self._ready.is_set():
+                _log.exception("the page has ended")
+        finally:
+            self._ready.set()
+            self._sock.close()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._hub = Hub(self._it.feed)
+        # One thing after the other, as the controller's lock would have it anyway.
+        executor = ThreadPoolExecutor(1, "livedma-web-do")
+        page = Page(self._it, self._hub, self._checks, executor, self._limits, self._metrics)
+        runner = web.AppRunner(
+            page.application(),
+            access_log=None,
+            logger=_quiet,
+            shutdown_timeout=_END_S,
+            handler_cancellation=True,
+            auto_decompress=False,  # a small body may become a large one
+            keepalive_timeout=self._limits.idle_s,  # which covers headers that do not come, too
+            lingering_time=_LINGER_S,
+            max_line_size=_LINE_MOST,
+            max_field_size=_FIELD_MOST,
+            max_headers=_HEADERS_MOST,
+        )
+        await runner.setup()
+        assert runner.server is not None
+        self._server = runner.server
+        server = await self._loop.create_server(self._protocol, sock=self._sock, backlog=_BACKLOG)
+        events = self._it.feed.events
+        events.listeners = [*events.listeners, self._told]
+        self._hub.events_came()
+        self._ready.set()
+        try:
+            await self._stop.wait()
+        finally:
+            events.listeners = [one for one in events.listeners if one != self._told]
+            server.close()
+            self._hub.close()
+            transports = [one.transport for one in self._server.connections]
+            await runner.cleanup()
+            for transport in transports:
+                if transport is not None:
+                    transport.abort()  # what somebody does not take is not waited for
+            await asyncio.sleep(0)
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _protocol(self) -> asyncio.Protocol:
+        """For a new connection."""
+        if len(self._server.connections) >= self._limits.connections:
+            return _Refusal()
+        return self._server()
+
+    def _told(self, _: Event) -> None:
+        self._call(self._hub.events_came)
+
+    def _pump(self) -> None:
+        number = 0
+        while not self._stopped.is_set():
+            frame = self._it.feed.next(number, _LOOK_S)
+            if frame is not None:
+                number = frame.number
+                self._call(partial(self._hub.see, frame))
+
+    def _call(self, what: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(what)
+
+    def close(self) -> None:
+        """Ends within seconds, whatever clients do."""
+        self._stopped.set()
+        self._call(self._stop.set)
+        self._thread.join(_THREAD_END_S)
+        self._frames.join(_THREAD_END_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Refusal(asyncio.Protocol):
+    """What a connection gets when there are too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nContent-Length: 0\r\n"
+            b"Connection: close\r\n\r\n"
+        )
+        transport.close()
