@@ -1,0 +1,230 @@
+"""The documentation is true: links lead somewhere, commands are ours, and what can be run is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from documents import DOCS, README, ROOT, UNRUNNABLE, Block, Page, pages, steps, typed_commands
+from livedma.cli import parser as command_line
+from needs import needs
+from terminals import furnish, machine, play
+
+PAGES = pages()
+BY_PATH = {page.path: page for page in PAGES}
+RUN_BY_THEMSELVES = (DOCS / "tutorial.md",)  # tests/test_tutorial.py
+WITH_GUESTS = ("livedma lab up",)
+
+
+def name(page: Page) -> str:
+    return str(page.path.relative_to(ROOT))
+
+
+def consoles(page: Page) -> list[Block]:
+    return [block for block in page.blocks if block.kind == "console"]
+
+
+PLAYED = [
+    page
+    for page in PAGES
+    if page.path not in RUN_BY_THEMSELVES
+    and any(block.not_run is None for block in consoles(page))
+]
+
+
+class TestLinks:
+    @pytest.mark.parametrize("page", PAGES, ids=name)
+    def test_lead_somewhere(self, page: Page) -> None:
+        for link in page.links:
+            if re.match(r"https?://|mailto:", link):
+                continue
+            file, _, anchor = link.partition("#")
+            path = (page.path.parent / file).resolve() if file else page.path
+            assert path.exists(), f"{link}: there is no such file"
+            assert path.is_relative_to(ROOT), f"{link}: is not of this repository"
+            if anchor and path.suffix == ".md":
+                assert anchor in BY_PATH[path].anchors, f"{link}: there is no such heading"
+
+    def test_reach_every_page_from_the_readme(self) -> None:
+        seen, todo = set(), [README]
+        while todo:
+            path = todo.pop()
+            if path in seen or path not in BY_PATH:
+                continue
+            seen.add(path)
+            page = BY_PATH[path]
+            todo += [(path.parent / link.partition("#")[0]).resolve() for link in page.links]
+        assert {name(BY_PATH[path]) for path in BY_PATH.keys() - seen} == set()
+
+    def test_every_picture_is_shown(self) -> None:
+        shown = {
+            (page.path.parent / link).resolve() for page in PAGES for link in page.links
+        }
+        assert {path for path in (DOCS / "images").glob("*") if path not in shown} == set()
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    return {option for action in parser._actions for option in action.option_strings}
+
+
+def all_parsers(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    yield words, parser
+    for word, below in subcommands(parser).items():
+        yield from all_parsers(below, (*words, word))
+
+
+TYPED = [(where, line) for page in PAGES for where, line in typed_commands(page)]
+OURS = [
+    (where, words)
+    for where, line in TYPED
+    for part in re.split(r"\s*(?:&&|\|\||;|\|)\s*", line)
+    if (words := re.sub(r"^(sudo )?(livedma lab host )?", "", part)).startswith("livedma ")
+]
+MADE = [(where, line) for where, line in TYPED if line.startswith("make ")]
+
+
+class TestCommands:
+    def test_there_are_some(self) -> None:
+        assert len(OURS) > 50
+
+    @pytest.mark.parametrize(("where", "line"), OURS, ids=lambda text: text)
+    def test_are_ours(
+        self, where: str, line: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = shlex.split(re.sub(r"\s(>|2>|<) ?\S+", "", line).replace("PID…", "1"))[1:]
+        try:
+            command_line().parse_args([word for word in words if word != "…"])
+        except SystemExit as end:  # --help ends so, too
+            assert end.code == 0, f"{where}: {capsys.readouterr().err}"
+
+    @pytest.mark.parametrize("page", PAGES, ids=name)
+    def test_in_the_text_have_options_that_exist(self, page: Page) -> None:
+        for line in page.inline_commands:
+            words = line.removeprefix("sudo ").split()[1:]
+            parser = command_line()
+            known = set(options(parser))
+            while words and (below := subcommands(parser).get(words[0])) is not None:
+                parser = below
+                known |= options(parser)
+                words = words[1:]
+            if subcommands(command_line()) and parser.prog == "livedma":
+                assert re.match(r"[A-Z…{-]|COMMAND", line.split()[1]), f"{line}: no such command"
+            for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(words)):
+                assert option in known, f"{line}: {option} is none of its options"
+
+    def test_of_make_exist(self) -> None:
+        listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+        mentioned = {line.split()[1] for _, line in MADE}
+        for page in PAGES:
+            mentioned |= set(re.findall(r"`make ([a-z]+)[ `]", page.prose))
+        assert {"demo", "test", "quick", "bench", "check"} <= mentioned
+        assert {target for target in mentioned if f"make {target} " not in listed} <= {"anything"}
+
+
+class TestReference:
+    """docs/reference.md is made from the parser; that it is current is tested where it is made."""
+
+    @pytest.mark.parametrize(
+        ("words", "parser"), list(all_parsers(command_line())), ids=lambda value: str(value)[:30]
+    )
+    def test_has_every_option(
+        self, words: tuple[str, ...], parser: argparse.ArgumentParser
+    ) -> None:
+        text = (DOCS / "reference.md").read_text()
+        assert " ".join(("livedma", *words)) in text
+        for option in options(parser) - {"-h", "--help"}:
+            assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), option
+
+
+class TestConsoles:
+    @pytest.mark.parametrize("page", PAGES, ids=name)
+    def test_are_run_or_say_why_not(self, page: Page) -> None:
+        for block in consoles(page):
+            reason = block.not_run
+            assert reason is None or reason in UNRUNNABLE, f"{block.where}: {reason}"
+            assert list(steps(block)), f"{block.where}: nothing is typed"
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("page", PLAYED, ids=name)
+    def test_print_what_is_shown(
+        self, page: Page, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> None:
+        needs(os.geteuid() == 0, "a machine of its own needs root")
+        typed = [line for _, line in typed_commands(page)]
+        for tool in ("curl", "promtool"):
+            if any(re.match(rf"{tool} ", line) for line in typed):
+                needs(shutil.which(tool), f"{tool} is not installed")
+        if any(line in WITH_GUESTS for line in typed):
+            request.getfixturevalue("guests")
+        furnish(tmp_path)
+        with machine() as here:
+            assert play(page, here, tmp_path)
+
+
+@contextmanager
+def running(program: str) -> Iterator[None]:
+    """A server, which ends when it is no longer needed."""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def printed_by(program: str) -> str:
+    argv = [sys.executable, "-c", program]
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+
+
+def programs(*words: str) -> list[str]:
+    blocks = Page(DOCS / "python.md").blocks
+    return [
+        block.text
+        for block in blocks
+        if block.kind == "python" and all(word in block.text for word in words)
+    ]
+
+
+class TestPython:
+    """docs/python.md"""
+
+    def test_packets(self) -> None:
+        (program,) = programs("wire.decode")
+        assert printed_by(program).startswith("RC_SEND_FIRST")
+
+    def test_memory_grows_and_shrinks(self) -> None:
+        (program,) = programs("window.extend")
+        printed = printed_by(program)
+        assert re.fullmatch(r"a buffer at 0x1[0-9a-f]{12} of 16; 80 MiB\n", printed)
+
+    def test_ten_lines_read_remote_memory(self) -> None:
+        server, client = programs("cm.")
+        assert all(len(program.splitlines()) <= 10 for program in (server, client))
+        with running(server):
+            for _ in range(100):
+                argv = [sys.executable, "-c", client]
+                asked = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+                if not asked.returncode:
+                    break
+                time.sleep(0.1)
+        assert asked.stdout == "hello from afar\n", asked.stderr
