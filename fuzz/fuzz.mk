@@ -10,7 +10,7 @@ build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
-fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
+fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
 	ninja --quiet -C build-fuzz
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
 
@@ -33,7 +33,7 @@ build-threads/build.ninja:
 	CC=clang meson setup build-threads -Dpython=false -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
 
-sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
+sanitize: setup .venv/tools build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
 	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \

@@ -56,7 +56,7 @@ class Watched:
         return self.page.locator(selector).inner_text()
 
     def wait(self, condition: str, argument: Any = None) -> None:
-        """For an expression, or function, of JavaScript to become true."""
+        """For a function of JavaScript to become true; the page allows no expression."""
         self.page.wait_for_function(condition, arg=argument)
 
     def drawn(self, number: int) -> None:

@@ -42,7 +42,7 @@ def _session(number: int, turn: int, connections: int) -> Session:
     p50_ns = 20_000_000 + 40_000 * (number % 100)
     return Session(
         id=f"{number * 2654435761 % 2**32:08x}{number:024x}",
-        connections=(1 + number % connections,),
+        connections=(1 + number % connections,) if connections else (),
         operations=operations,
         read_bytes=operations * 65536,
         written_bytes=0,

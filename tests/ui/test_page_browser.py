@@ -38,7 +38,7 @@ def test_a_thousand_sessions_stay_fluid(browser: Browser) -> None:
     feed = FakeFeed(sessions=MANY, connections=3)
     feed.push()
     with shown(feed) as server, looking(browser, server.address) as page:
-        page.wait("document.querySelectorAll('#sessions tr[data-id]').length > 5")
+        page.wait("() => document.querySelectorAll('#sessions tr[data-id]').length > 5")
         page.page.evaluate(
             """() => {
                 window.drawn = [];
@@ -103,6 +103,7 @@ def test_a_session_is_asked_for_with_the_keyboard(browser: Browser) -> None:
         dialog.get_by_text("requests wait 3.7 ms for DMA memory").wait_for()
         assert "slow: DMA memory" in dialog.inner_text()
         assert f"livedma why {name}" in dialog.inner_text()
+        assert re.search(r"bandwidth\n[\d.]+ MB/s", dialog.inner_text())
         page.page.keyboard.press("Escape")
         dialog.wait_for(state="hidden")
         expect(page.page.locator("#sessions tr:focus")).to_have_attribute("data-id", name)
@@ -263,6 +264,22 @@ def test_nothing_is_sent_without_a_token(browser: Browser) -> None:
         page.page.keyboard.press("Enter")
         page.page.get_by_role("dialog").wait_for(state="hidden")
         assert server.done == [("shrink", 1, 1 << 20)]
+
+
+def test_a_question_has_the_figures_of_now(browser: Browser) -> None:
+    feed = FakeFeed()
+    feed.push()
+    with shown(feed) as server, looking(browser, server.address) as page:
+        page.page.locator("[data-act=extend]").click()
+        dialog = page.page.get_by_role("dialog")
+        dialog.get_by_text("4 MiB of 16 MiB have it now").wait_for()
+        feed.mapped_bytes *= 2
+        feed.push()
+        dialog.get_by_text("8 MiB of 16 MiB have it now").wait_for()
+        feed.connections = 0
+        feed.push()
+        dialog.get_by_text("The connection has ended.").wait_for()
+        expect(page.page.locator("#ask [type=submit]")).to_be_disabled()
 
 
 def test_a_connection_is_chosen(browser: Browser) -> None:

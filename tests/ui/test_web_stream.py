@@ -126,7 +126,6 @@ def test_who_takes_nothing_for_too_long_is_cut_off() -> None:
         wait_for(lambda: it.web._hub.readers == 1)
         for number in range(2, 20):
             it.feed.show(frame(number, sessions=300))
-            it.web._loop.call_soon_threadsafe(lambda: None)
         wait_for(lambda: it.web._hub.readers == 0)
         wait_for(lambda: not it.web._server.connections)
 

@@ -214,8 +214,10 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def site(*, first: Frame | None = None, metrics: Any = None, **limits: Any) -> Iterator[Site]:
-    """first: the frame that is there from the beginning."""
+def site(
+    *, first: Frame | None = None, metrics: Any = None, port: int = 0, **limits: Any
+) -> Iterator[Site]:
+    """first: the frame that is there from the beginning. port: 0: any."""
     events, acts = Events(), Acts()
     feed = ShownFeed(events)
     view = None
@@ -225,7 +227,7 @@ def site(*, first: Frame | None = None, metrics: Any = None, **limits: Any) -> I
     it: Any = SimpleNamespace(
         feed=feed, by_hand=acts, controller=SimpleNamespace(view=lambda: view, events=events)
     )
-    sock = socket.create_server(("127.0.0.1", 0))
+    sock = socket.create_server(("127.0.0.1", port))
     port = sock.getsockname()[1]
     with Web(
         it, sock, TOKEN, names=["storage.example"], metrics=metrics, limits=Limits(**limits)

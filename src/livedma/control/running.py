@@ -47,6 +47,7 @@ class Options:
 class Controlled:
     """A controller, what people see of it and what they do by it."""
 
+    service: NfsService
     controller: Controller
     feed: Feed
     by_hand: ByHand
@@ -98,7 +99,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
         service.control.add(Methods(controller, feed).methods())
     try:
         with budget, controller, feed:
-            yield Controlled(controller, feed, ByHand(controller), observer, budget)
+            yield Controlled(service, controller, feed, ByHand(controller), observer, budget)
     finally:
         observer.close()
 

@@ -59,6 +59,9 @@ class Levers:
             "boot": service.server.recovery.boot,
             "grace": service.server.recovery.in_grace(service.server.clock()),
             "lease_s": service.server.config.lease_s,
+            "acts_as_clients": service.server.store.actor.is_privileged,
+            "handles_survive": service.server.store.is_persistent,
+            "ports": {rdma.device.address: rdma.device.port_kind for rdma in service.rdma},
         }
 
     def clients(self) -> list[dict[str, Any]]:

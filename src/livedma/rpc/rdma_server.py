@@ -416,7 +416,8 @@ class RdmaServer:
                 return
         self._keeper.remove(connection.memory.receive_pool)
         self._keeper.remove(connection.memory.data_pool)
-        for work in (*(partial(gone, connection) for gone in self.on_gone), connection._release):
+        last: list[Callable[[], None]] = [partial(gone, connection) for gone in self.on_gone]
+        for work in (*last, connection._release):
             try:
                 work()
             except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from livedma.cli.serve.settings import Settings
 
 __all__ = ["serve"]
+
+_log = logging.getLogger(__name__)
 
 _END_S = 10.0  # for calls that are being served, and for peers to be told
 
@@ -47,6 +50,7 @@ def serve(settings: Settings) -> int:
             server = _Running(service, Reloader(settings, service, running), notifier)
             logs.say(f"  control socket {wanted.control}")
             running.start()
+            _say_what_is_missing(service)
             server.until_ended(signals)
             notifier.stopping()
             signals.end_within(_END_S)
@@ -108,3 +112,18 @@ def _announce(service: NfsService) -> None:
         logs.say(f"  TCP port {tcp.port}, {where}")
     for rdma in service.rdma:
         logs.say(f"  RDMA port {rdma.port}, {rdma.device.address}")
+
+
+def _say_what_is_missing(service: NfsService) -> None:
+    """What it could do with more capabilities."""
+    store = service.server.store
+    if not store.actor.is_privileged:
+        _log.info("all files are this user's: CAP_SETUID and CAP_SETGID let it act as its clients")
+    if not store.is_persistent:
+        _log.info(
+            "handles do not survive a restart: that takes root, or CAP_DAC_READ_SEARCH and an "
+            "export that is mounted by itself"
+        )
+    for rdma in service.rdma:
+        if rdma.device.port_kind == "udp":
+            _log.info("RDMA at %s: %s", rdma.device.address, rdma.device.port_reason)

@@ -76,7 +76,7 @@ def sessions_now(sessions: Sequence[Session], own: Container[str]) -> Iterator[M
     for name, (suffix, _) in SESSION_GAUGES.items():
         sums: Counter[str] = Counter({OTHER: 0})
         for one in sessions:
-            value = one.in_flight if name == "in_flight" else one.inside and one.inside.slots
+            value = one.in_flight if name == "in_flight" else getattr(one.inside, name, None)
             if value is not None:
                 sums[one.id if one.id in own else OTHER] += value
         yield family(f"livedma_session_{suffix}", [((key,), sum_) for key, sum_ in sums.items()])

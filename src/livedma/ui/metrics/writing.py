@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
-from prometheus_client.utils import floatToGoString
 
 from livedma._native.nfs import TIMES_BOUNDS_NS
 from livedma.ui.metrics.families import BY_NAME
@@ -15,7 +14,7 @@ from livedma.ui.metrics.ledger import Tally
 __all__ = ["Rows", "counters", "family", "histogram"]
 
 # Times are whole nanoseconds, so what is below a bound is at most one less: `le` says so exactly.
-_LE = (*(floatToGoString((bound - 1) / 1e9) for bound in TIMES_BOUNDS_NS), "+Inf")
+_LE = (*(repr((bound - 1) / 1e9) for bound in TIMES_BOUNDS_NS), "+Inf")
 _NS = 1e9
 
 Rows = Sequence[tuple[Mapping[str, str], Tally]]  # labels, and what was counted with them

@@ -15,6 +15,7 @@ const POLICIES = {
 
 export class Actions {
   #dialog;
+  #find;
   #done;
   #form = make("form", { method: "dialog" });
   #title = make("h2", { id: "ask-title" });
@@ -25,10 +26,13 @@ export class Actions {
   #cancel;
   #go = make("button", { type: "submit", class: "primary" });
   #submit = null;
+  #describe = null;
+  #isBusy = false;
 
-  /** done(text): it was, and how. */
-  constructor(dialog, done) {
+  /** find(number): a connection, as it is now. done(text): it was, and how. */
+  constructor(dialog, find, done) {
     this.#dialog = dialog;
+    this.#find = find;
     this.#done = done;
     const help = make("small", { id: "ask-token-help", text: "The server prints it when it starts, behind #token= in the page's address; it is also in the file beside its control socket." });
     put(this.#token, "aria-describedby", "ask-token-help");
@@ -51,6 +55,7 @@ export class Actions {
     this.#token.value = "";
     this.#tokenRow.hidden = token() !== "";
     this.#submit = submit;
+    this.#describe = null;
     this.#dialog.showModal();
   }
 
@@ -64,7 +69,7 @@ export class Actions {
       keep(this.#token.value);
     }
     say(this.#error, "");
-    this.#go.disabled = true;
+    this.#go.disabled = this.#isBusy = true;
     try {
       const text = await this.#submit();
       this.#dialog.close();
@@ -77,7 +82,7 @@ export class Actions {
       }
       say(this.#error, error.message);
     } finally {
-      this.#go.disabled = false;
+      this.#go.disabled = this.#isBusy = false;
     }
   }
 
@@ -90,15 +95,16 @@ export class Actions {
         make("span", {}, make("b", { text: name === frame.policy ? `${name} (now)` : name }), make("small", { text })),
       ),
     );
-    const note = frame.dry_run ? "This is a dry run: whichever it is, it only says what it would do." : "It holds from now on, until the server ends. What was mapped stays mapped.";
+    const note = frame.dry_run ? "This is a dry run: whichever it is, it only says what it would do." : "It holds until it is changed again, or the server ends. The change itself moves nothing.";
     const fields = make("fieldset", {}, make("legend", { text: "What the controller does from now on" }), ...choices);
     this.#ask("Change the policy?", "Change the policy", [fields, make("p", { class: "soft", text: note })], () =>
       act("policy", { name: fields.querySelector(":checked").value }),
     );
   }
 
-  extend(connection) {
-    const { inside, number } = connection;
+  extend(number) {
+    const inside = this.#find(number)?.inside;
+    if (!inside) return; // it has just ended
     if (!inside.room_bytes) {
       this.#tell(`Connection ${number} cannot be extended`, `Its window of ${size(inside.window_bytes)} has no room for another part.`);
       return;
@@ -109,50 +115,62 @@ export class Actions {
       title: `Extend connection ${number}?`,
       label: "More memory for data, in MiB",
       first: Math.min(inside.first_bytes, inside.room_bytes),
-      most: inside.room_bytes,
+      most: (now) => now.room_bytes,
       verb: (bytes) => `Map ${size(bytes)} more`,
-      says: (bytes) => [
-        `${size(bytes)} more of its window get memory: ${size(inside.mapped_bytes)} of ${size(inside.window_bytes)} have it now, and there is room for ${size(inside.room_bytes)} of data.`,
-        `Buffers grow from ${count(inside.buffers)} by about ${count(bytes / inside.buffer_bytes)}, and credits with them, as far as the client has asked for some. No session is interrupted.`,
+      says: (bytes, now) => [
+        `${size(bytes)} more of its window get memory: ${size(now.mapped_bytes)} of ${size(now.window_bytes)} have it now, and there is room for ${size(now.room_bytes)} of data.`,
+        `Buffers grow from ${count(now.buffers)} by about ${count(bytes / now.buffer_bytes)}, and credits with them, as far as the client has asked for some. No session is interrupted.`,
         "The policy may give back what nobody uses.",
       ],
     });
   }
 
-  shrink(connection) {
-    const { inside, number } = connection;
-    const data = inside.buffers * inside.buffer_bytes;
+  shrink(number) {
+    const inside = this.#find(number)?.inside;
+    if (!inside) return;
+    const data = (now) => now.buffers * now.buffer_bytes;
     this.#bytes({
       what: "shrink",
       number,
       title: `Shrink connection ${number}?`,
       label: "Memory to give back, in MiB",
-      first: Math.min(inside.first_bytes, data / 2),
+      first: Math.min(inside.first_bytes, data(inside) / 2),
       most: data,
       verb: (bytes) => `Give ${size(bytes)} back`,
-      says: (bytes) => [
-        `Up to ${size(bytes)} of the ${size(data)} for data lose their memory as their buffers become free, in whole parts of the window. Nothing that is in use is touched.`,
-        `${count(inside.buffers_taken)} of ${count(inside.buffers)} buffers are in use. Credits stay as they are: calls may have to wait for buffers then.`,
+      says: (bytes, now) => [
+        `Up to ${size(bytes)} of the ${size(data(now))} for data lose their memory as their buffers become free, in whole parts of the window. Nothing that is in use is touched.`,
+        `${count(now.buffers_taken)} of ${count(now.buffers)} buffers are in use. Credits stay as they are: calls may have to wait for buffers then.`,
         "The policy may map it again as soon as it is short.",
       ],
     });
   }
 
-  /** Asks how many bytes. */
+  /** Asks how many bytes, and says what that means with the figures of now. */
   #bytes({ what, number, title, label, first, most, verb, says }) {
     const wishes = () => Math.round(Number(input.value) * MIB);
-    const input = make("input", { type: "number", id: "ask-bytes", min: 1 / 1024, max: most / MIB, step: "any", required: true, value: first / MIB });
+    const input = make("input", { type: "number", id: "ask-bytes", min: 1 / 1024, step: "any", required: true, value: first / MIB });
     const list = make("ul");
+    const field = make("p", { class: "field" }, make("label", { for: "ask-bytes", text: label }), input);
     const describe = () => {
-      const isGood = input.checkValidity();
+      const now = this.#find(number)?.inside;
+      if (now) put(input, "max", most(now) / MIB);
+      const isGood = Boolean(now) && input.checkValidity();
       this.#go.disabled = !isGood;
-      list.replaceChildren(...(isGood ? says(wishes()) : [`A number from 0 to ${count(most / MIB)} is needed here.`]).map((text) => make("li", { text })));
       if (isGood) say(this.#go, verb(wishes()));
+      const texts = isGood ? says(wishes(), now) : [now ? `A number from 0 to ${(most(now) / MIB).toFixed(1)} is needed here.` : "The connection has ended."];
+      while (list.children.length > texts.length) list.lastChild.remove();
+      while (list.children.length < texts.length) list.append(make("li"));
+      texts.forEach((text, place) => say(list.children[place], text));
     };
     input.addEventListener("input", describe);
-    const field = make("p", { class: "field" }, make("label", { for: "ask-bytes", text: label }), input);
     this.#ask(title, verb(first), [field, list], () => act(what, { connection: number, bytes: wishes() }));
+    this.#describe = describe;
     describe();
+  }
+
+  /** There is a new frame. */
+  draw() {
+    if (this.#dialog.open && !this.#isBusy) this.#describe?.();
   }
 
   #tell(title, text) {

@@ -20,7 +20,7 @@ export function looks(limit, isSlow) {
 }
 
 const TONES = {
-  degraded: "else", why: "soft", plan: "help", done: "help", failed: "bad", check: "fine", undo: "else",
+  degraded: "else", why: "soft", plan: "help", done: "help", failed: "bad", check: "ink", undo: "else",
   shrink: "help", refuse: "bad", admit: "fine", recovered: "fine", policy: "ink", hand: "ink", source: "soft",
 };
 /** Of several at a time, the first of these is shown. */

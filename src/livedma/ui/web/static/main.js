@@ -27,13 +27,10 @@ let isDue = false;
 let heardMs = performance.now();
 let isLost = false;
 
-const actions = new Actions(byId("ask"), done);
+const actions = new Actions(byId("ask"), (number) => state.connection(number), done);
 const why = new WhyDialog(byId("why"));
 const facts = new Facts(byId("facts"), byId("server"), () => state.frame && actions.policy(state.frame));
-const connections = new Connections(byId("connections"), pick, (what, number) => {
-  const found = state.connection(number);
-  if (found?.inside) actions[what](found);
-});
+const connections = new Connections(byId("connections"), pick, (what, number) => actions[what](number));
 const timeLines = new TimeLines(byId("lines"));
 const windowDrawing = new WindowDrawing(byId("window"));
 const decisions = new Decisions(byId("decisions"));
@@ -90,6 +87,7 @@ function draw() {
   timeLines.draw(state, chosen);
   windowDrawing.draw(chosen, state.window(chosen));
   sessions.draw(state);
+  actions.draw();
   document.body.dataset.frame = frame.number;
 }
 

@@ -3,9 +3,18 @@
 import { icon, make, put, say, setIcon } from "./dom.js";
 import { looks } from "./limits.js";
 import { why } from "./server.js";
+import { count, duration, rate, size } from "./words.js";
 
 const AGAIN_MS = 2000;
-const UNITS = { per_s: "/s", ms: "ms", bytes: "bytes", calls: "calls" };
+const NAMES = { bytes_per_s: "bandwidth" };
+/** Names of evidence end in their units. */
+const UNITS = [
+  ["bytes_per_s", rate],
+  ["per_s", (value) => `${count(value)}/s`],
+  ["ms", (value) => duration(value * 1e6)],
+  ["bytes", size],
+  ["calls", count],
+];
 
 export class WhyDialog {
   #dialog;
@@ -76,14 +85,12 @@ export class WhyDialog {
   }
 }
 
-const unit = (name) => Object.keys(UNITS).find((one) => name.endsWith(`_${one}`)) ?? "";
+const unitOf = (name) => UNITS.find(([unit]) => name === unit || name.endsWith(`_${unit}`)) ?? ["", String];
 
-/** p99 of p99_ms: names end in their units. */
-const label = (name) => name.slice(0, name.length - (unit(name) ? unit(name).length + 1 : 0)).replaceAll("_", " ");
-
-function figure(name, value) {
-  const digits = Number.isInteger(value) || Math.abs(value) >= 100 ? 0 : 2;
-  const text = value.toLocaleString("en-US", { maximumFractionDigits: digits });
-  const its = UNITS[unit(name)] ?? "";
-  return its.startsWith("/") ? text + its : `${text} ${its}`.trim();
+/** memory wait of memory_wait_ms */
+function label(name) {
+  const [unit] = unitOf(name);
+  return NAMES[name] ?? (unit ? name.slice(0, -unit.length - 1) : name).replaceAll("_", " ");
 }
+
+const figure = (name, value) => unitOf(name)[1](value);

@@ -4,7 +4,8 @@ import { keyed, make, put, say, svg } from "./dom.js";
 import { binaryStep } from "./scale.js";
 import { count, size } from "./words.js";
 
-const LABEL_PX = 74;
+const LABEL_PX = 84;
+const COUNT_PX = 44;
 const MARK_PX = 80;
 
 export class WindowDrawing {
@@ -57,8 +58,9 @@ export class WindowDrawing {
       node.style.left = `${(100 * one.offset) / window.bytes}%`;
       node.style.width = `${(100 * one.bytes) / window.bytes}%`;
       fill.style.height = `${one.buffers ? (100 * one.taken) / one.buffers : 0}%`;
-      const fits = (width * one.bytes) / window.bytes >= LABEL_PX;
-      say(label, fits ? `${one.use} ${count(one.taken)}/${count(one.buffers)}` : "");
+      const wide = (width * one.bytes) / window.bytes;
+      const leased = `${count(one.taken)}/${count(one.buffers)}`;
+      say(label, wide >= LABEL_PX ? `${one.use} ${leased}` : wide >= COUNT_PX ? leased : "");
     }
     this.#marks(window.bytes, width);
   }
