@@ -190,7 +190,9 @@ class Terminal:
             assert self._running is not None
             ended = self._running.process.poll() is not None
             if (ended or time.monotonic() > end_s) and not self._compare(step, whole=False):
-                raise AssertionError(f"{step.where}: shown is not what was printed:\n{self._text()}")
+                raise AssertionError(
+                    f"{step.where}: shown is not what was printed:\n{self._text()}"
+                )
             time.sleep(0.05)
 
     def _compare(self, step: Step, *, whole: bool) -> bool:
@@ -235,4 +237,3 @@ def _play(block: Block, terminals: dict[str, Terminal], on: Machine, home: Path)
             is_last = number == len(todo) - 1
             terminal.type(step, may_go_on=name is not None and is_last)
     return sum(step.command is not None for step in todo)
-

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from documents import DOCS, README, ROOT, UNRUNNABLE, Block, Page, pages, steps, typed_commands
-from livedma.cli import parser as command_line
+from livedma.cli import _parser as command_line
+from livedma.lab.guest import Lab
 from needs import needs
 from terminals import furnish, machine, play
 
 PAGES = pages()
 BY_PATH = {page.path: page for page in PAGES}
 RUN_BY_THEMSELVES = (DOCS / "tutorial.md",)  # tests/test_tutorial.py
-WITH_GUESTS = ("livedma lab up",)
 
 
 def name(page: Page) -> str:
@@ -38,9 +38,23 @@ def consoles(page: Page) -> list[Block]:
 PLAYED = [
     page
     for page in PAGES
-    if page.path not in RUN_BY_THEMSELVES
-    and any(block.not_run is None for block in consoles(page))
+    if page.path not in RUN_BY_THEMSELVES and any(block.not_run is None for block in consoles(page))
 ]
+
+
+def has_guests(page: Page) -> bool:
+    return any(line == "livedma lab up" for _, line in typed_commands(page))
+
+
+def run(page: Page, home: Path) -> None:
+    """Its consoles, on a machine of its own."""
+    needs(os.geteuid() == 0, "a machine of its own needs root")
+    for tool in ("curl", "promtool"):
+        if any(line.startswith(f"{tool} ") for _, line in typed_commands(page)):
+            needs(shutil.which(tool), f"{tool} is not installed")
+    furnish(home)
+    with machine() as here:
+        assert play(page, here, home)
 
 
 class TestLinks:
@@ -68,9 +82,7 @@ class TestLinks:
         assert {name(BY_PATH[path]) for path in BY_PATH.keys() - seen} == set()
 
     def test_every_picture_is_shown(self) -> None:
-        shown = {
-            (page.path.parent / link).resolve() for page in PAGES for link in page.links
-        }
+        shown = {(page.path.parent / link).resolve() for page in PAGES for link in page.links}
         assert {path for path in (DOCS / "images").glob("*") if path not in shown} == set()
 
 
@@ -108,9 +120,7 @@ class TestCommands:
         assert len(OURS) > 50
 
     @pytest.mark.parametrize(("where", "line"), OURS, ids=lambda text: text)
-    def test_are_ours(
-        self, where: str, line: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_are_ours(self, where: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
         words = shlex.split(re.sub(r"\s(>|2>|<) ?\S+", "", line).replace("PID…", "1"))[1:]
         try:
             command_line().parse_args([word for word in words if word != "…"])
@@ -165,20 +175,15 @@ class TestConsoles:
             assert list(steps(block)), f"{block.where}: nothing is typed"
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("page", PLAYED, ids=name)
-    def test_print_what_is_shown(
-        self, page: Page, tmp_path: Path, request: pytest.FixtureRequest
-    ) -> None:
-        needs(os.geteuid() == 0, "a machine of its own needs root")
-        typed = [line for _, line in typed_commands(page)]
-        for tool in ("curl", "promtool"):
-            if any(re.match(rf"{tool} ", line) for line in typed):
-                needs(shutil.which(tool), f"{tool} is not installed")
-        if any(line in WITH_GUESTS for line in typed):
-            request.getfixturevalue("guests")
-        furnish(tmp_path)
-        with machine() as here:
-            assert play(page, here, tmp_path)
+    @pytest.mark.parametrize("page", [p for p in PLAYED if not has_guests(p)], ids=name)
+    def test_print_what_is_shown(self, page: Page, tmp_path: Path) -> None:
+        run(page, tmp_path)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("page", [p for p in PLAYED if has_guests(p)], ids=name)
+    def test_with_guests_print_what_is_shown(self, guests: Lab, page: Page, tmp_path: Path) -> None:
+        """guests: their image is there, then."""
+        run(page, tmp_path)
 
 
 @contextmanager
