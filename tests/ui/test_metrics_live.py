@@ -63,6 +63,7 @@ def test_counters_agree_with_the_load(tmp_path: Path) -> None:
     assert after.value("livedma_written_bytes_total") == (
         counters.written_bytes + counters.filled_bytes
     )
+    assert after.value("livedma_sessions_read_bytes_total") == counters.read_bytes
     native = after.by("livedma_native_calls_total", "operation")
     assert native["read"] == counters.reads
     assert native["write"] == counters.writes + counters.fills
