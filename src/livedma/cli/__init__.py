@@ -29,6 +29,8 @@ COMMANDS = (
     "why",
     "experiment",
     "lab",
+    "completion",
+    "man",
 )
 
 
