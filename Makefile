@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell find src core port storage bpf -type f -not -name '*.pyc')
 
-.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format pynfs
+.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format pynfs docs man
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,13 @@ bench: setup .venv/tools ## ours, the peers' and the limit, side by side
 
 pynfs: setup ## the pynfs 4.1 suite against our NFS server (PYNFS=DIR: a checkout; TESTS=all)
 	python tests/pynfs.py $(PYNFS) $(TESTS)
+
+docs: setup ## the reference and the example of a configuration, from the code
+	python -m livedma.cli.reference docs/reference.md
+	python -m livedma.cli.serve.example packaging/livedma.toml
+
+man: setup ## manual pages in build/man
+	livedma man --write build/man
 
 check: setup ## lint, formatting and types
 	ruff check --output-format concise

@@ -98,7 +98,7 @@ def test_the_command_for_who_lacks_capabilities_gives_just_those(host: Host, bpf
     found = diagnose(*host.command(), *before[:-1])
     capabilities = found.one("capabilities")["facts"]
     assert set(capabilities["effective"]) == SERVER_CAPABILITIES and capabilities["uid"] == 65534
-    names = ("for-server", "monitor", "capture", "port", "pinned-memory", "sharing")
+    names = ("for-server", "monitor", "capture", "port", "pinned-memory")
     assert set(states(found, *names).values()) == {"fine"}
 
 
@@ -271,10 +271,17 @@ def test_the_form_of_the_object() -> None:
 
 @pytest.mark.slow
 def test_nothing_is_left_behind(host: Host, bpf: None) -> None:
-    looks = ("ls -R /sys/fs/bpf", "ip -d link", "tc qdisc", "sysctl net.core", "cat /proc/mounts")
+    with host.inside():
+        namespace = os.stat("/proc/thread-self/ns/net").st_ino
+    looks = (
+        f"find /sys/fs/bpf/livedma -path *{namespace}*",
+        *("ip -d link", "tc qdisc", "bpftool net", "cat /proc/mounts"),
+    )
 
     def everything() -> list[str]:
-        return [host.run(*look.split(), capture_output=True).stdout for look in looks]
+        # Where nothing was pinned ever, find has nothing to look through.
+        argvs = [host.command(*look.split()) for look in looks]
+        return [subprocess.run(argv, capture_output=True, text=True).stdout for argv in argvs]
 
     before = everything()
     diagnose(*host.command())

@@ -78,6 +78,18 @@ def test_verdicts(findings: list[Finding], says: str) -> None:
     assert report.can_run == ("can run" in says)
 
 
+@pytest.mark.parametrize(
+    ("findings", "says"),
+    [
+        ([FREE], "Next: livedma serve DIR, or livedma demo."),
+        ([FREE, TAKEN], "Next: each 'fix' is a command to copy; 'keep' makes it last."),
+        ([TAKEN], "Next: kill 7, and look again."),
+    ],
+)
+def test_what_to_do_next(findings: list[Finding], says: str) -> None:
+    assert page(Report(findings)).splitlines()[-2] == says
+
+
 def on_a_terminal(**environment: str) -> str:
     """What a terminal of 80 columns gets."""
     ours, theirs = pty.openpty()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from livedma.cli import (
     capture,
+    completion,
     decode,
     demo,
     doctor,
@@ -17,6 +18,7 @@ from livedma.cli import (
     guard,
     lab,
     load,
+    man,
     mem,
     perf,
     reload,
@@ -44,19 +46,21 @@ _COMMANDS = (
     why,
     experiment,
     lab,
+    completion,
+    man,
 )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    ret = argparse.ArgumentParser(
         prog="livedma",
         description="RDMA storage whose DMA memory grows and shrinks while it is in use.",
         epilog="'livedma COMMAND --help' shows each command's options and an example.",
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = ret.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.register(commands)
-    return parser
+    return ret
 
 
 def _as_root(argv: Sequence[str] | None) -> str:
@@ -71,7 +75,7 @@ def _as_root(argv: Sequence[str] | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Exit status: 0, 1 (it failed), 2 (wrong use)."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     args.words = list(sys.argv[1:] if argv is None else argv)[1:]
     try:
         status: int = args.run(args)

@@ -81,9 +81,17 @@ def _summary(report: Report) -> Iterator[str]:
     if counts["unknown"]:
         parts.append(f"{counts['unknown']} could not be seen from here")
     yield f"{', '.join(parts)}."
-    if any(one.fix for one in report.findings):
-        yield "Each 'fix' is a command to copy; 'keep' makes it last."
+    yield _next(report)
     yield verdict(report)
+
+
+def _next(report: Report) -> str:
+    if not report.can_run:
+        fixes = dict.fromkeys(one.fix for one in report.findings if one.name == "address")
+        return f"Next: {next(filter(None, fixes), 'ip address')}, and look again."
+    if any(one.fix for one in report.findings):
+        return "Next: each 'fix' is a command to copy; 'keep' makes it last."
+    return "Next: livedma serve DIR, or livedma demo."
 
 
 def verdict(report: Report) -> str:

@@ -65,6 +65,7 @@ class Levers:
         }
 
     def clients(self) -> list[dict[str, Any]]:
+        """Who has a client id, from where, and how it stands with its lease."""
         with self._service.server.lock:
             facts = self._service.server.clients.facts()
         return [
@@ -73,6 +74,7 @@ class Levers:
         ]
 
     def sessions(self) -> list[dict[str, Any]]:
+        """Their slots, connections and counts."""
         with self._service.server.lock:
             facts = [one.facts() for one in self._service.server.sessions.all()]
         return [{**dataclasses.asdict(one), "id": one.id.hex()} for one in facts]

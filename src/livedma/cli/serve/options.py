@@ -45,7 +45,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         metavar="ADDR",
         action="append",
         default=[],
-        help="at this address, several times if need be (all of this host)",
+        help="serve at this address, several times if need be (all of this host)",
     )
     add("--tcp", metavar="PORT", type=_port, default="2049", help="TCP port, or off (2049)")
     add("--rdma", metavar="PORT", type=_port, default="20049", help="RDMA port, or off (20049)")
@@ -67,7 +67,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         "--control",
         metavar="PATH",
         type=Path,
-        help="the control socket's (one of this process in /run/livedma)",
+        help="path of the control socket (one of this process in /run/livedma)",
     )
 
 
@@ -116,7 +116,7 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=units.size,
         default="64KiB",
-        help="of each buffer for data (64KiB)",
+        help="size of each buffer for data (64KiB)",
     )
     add(
         "--credits",
@@ -134,16 +134,22 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=units.positive,
         default="90",
-        help="for which a silent client keeps what it has, in seconds (90)",
+        help="how long a silent client keeps what it has, in seconds (90)",
     )
     add(
         "--grace",
         metavar="SECONDS",
         type=units.positive,
-        help="in which clients reclaim after a restart, in seconds (as long as a lease)",
+        help="how long clients may reclaim after a restart, in seconds (as long as a lease)",
     )
-    add("--slots", metavar="N", type=_slots, default="64", help="of a new session (64)")
-    add("--threads", metavar="N", type=units.positive, default="8", help="that serve calls (8)")
+    add("--slots", metavar="N", type=_slots, default="64", help="slots of a new session (64)")
+    add(
+        "--threads",
+        metavar="N",
+        type=units.positive,
+        default="8",
+        help="threads that serve calls (8)",
+    )
 
 
 def _add_controller(parser: argparse.ArgumentParser) -> None:

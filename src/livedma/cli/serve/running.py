@@ -20,7 +20,7 @@ from livedma.nfs.service import NfsService, Wishes
 if TYPE_CHECKING:
     from livedma.cli.serve.settings import Settings
 
-__all__ = ["serve"]
+__all__ = ["Running", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def serve(settings: Settings) -> int:
             metrics.rendering(args, service, running) as render,
             web.page(args, socket, running, wanted.control, logs.say, render),
         ):
-            server = _Running(service, Reloader(settings, service, running), notifier)
+            server = Running(service, Reloader(settings, service, running), notifier)
             logs.say(f"  control socket {wanted.control}")
             running.start()
             _say_what_is_missing(service)
@@ -57,7 +57,7 @@ def serve(settings: Settings) -> int:
     return 0
 
 
-class _Running:
+class Running:
     """What is done between start and end."""
 
     def __init__(self, service: NfsService, reloader: Reloader, notifier: Notifier) -> None:
@@ -101,6 +101,7 @@ def _remove(wanted: Wishes) -> Any:
     def remove() -> None:
         if wanted.control is not None:
             wanted.control.unlink(missing_ok=True)
+            web.default_token(wanted.control).unlink(missing_ok=True)
 
     return remove
 

@@ -37,4 +37,8 @@ function weight(kind) {
   return found < 0 ? WEIGHT.length : found;
 }
 
+/** Something was changed by it; all else only says something. */
+const ACTS = new Set(["done", "undo", "shrink", "hand", "refuse", "admit", "policy"]);
+export const acts = (event) => ACTS.has(event.kind) && !event.dry;
+
 export const foremost = (events) => events.reduce((a, b) => (weight(b.kind) < weight(a.kind) ? b : a));

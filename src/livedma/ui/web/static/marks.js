@@ -1,7 +1,7 @@
 // What was decided, as marks above the time lines: pointing at one, or its focus, shows the lines.
 
 import { icon, keyed, make, put, say, setIcon } from "./dom.js";
-import { foremost, sign, tone } from "./limits.js";
+import { acts, foremost, sign, tone } from "./limits.js";
 import { clock } from "./words.js";
 
 const APART_PX = 36; // what is nearer than this is one mark
@@ -25,7 +25,7 @@ export class Marks {
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.#show(null));
   }
 
-  /** Marks of these, as far as they can be seen; {x, isOpen} of each. */
+  /** Marks of these, as far as they can be seen. Returns lines, {x, isOpen}: where something was done, else where it began. */
   draw(events, { x, from, secondsPerPx, width }) {
     this.#width = width;
     const together = grouped(events, APART_PX * secondsPerPx);
@@ -41,8 +41,10 @@ export class Marks {
       put(mark.node, "aria-label", its.map(lineOf).join("; "));
       setIcon(mark.sign, sign(foremost(its).kind));
       say(mark.count, its.length > 1 ? String(its.length) : "");
-      found.push({ x: at, isOpen: key === this.#open });
-      if (key === this.#open) this.#place(at, its);
+      const done = its.filter(acts);
+      const isOpen = key === this.#open;
+      for (const one of done.length ? done : [its[0]]) found.push({ x: x(one.wall_s), isOpen });
+      if (isOpen) this.#place(at, its);
     }
     if (this.#open !== null && !together.has(this.#open)) this.#show(null);
     this.#rove();
