@@ -21,9 +21,10 @@ OF_A_READ = [
 def test_64_kib_are_one_packet_in_and_seventeen_out() -> None:
     with Stage(isolated=False) as stage:
         stage.serve("--policy", "static", "--monitor", "server")
-        load = stage.load("--sessions", "1", "--depth", "1", "--size", "64KiB", "--seconds", "5")
+        one_at_a_time = ("--sessions", "1", "--depth", "1", "--size", "64KiB", "--no-follow")
+        load = stage.load(*one_at_a_time, "--seconds", "5")
         next(iter(load))
-        count = (READS + 2) * (len(OF_A_READ) + 2)
+        count = 10 * READS * (len(OF_A_READ) + 2)
         with DeviceCapture(stage.server_address, snaplen=128, count=count, seconds=30) as capture:
             seen = [
                 f"{'tx' if packet.src == stage.server_address else 'rx'} {packet.opcode_name}"
@@ -31,6 +32,6 @@ def test_64_kib_are_one_packet_in_and_seventeen_out() -> None:
                 for packet in batch
                 if packet.opcode_name != "RC_ACKNOWLEDGE"
             ]
-    begin = seen.index("rx RC_SEND_ONLY")
-    whole = READS * len(OF_A_READ)
-    assert seen[begin : begin + whole] == READS * OF_A_READ
+    # A busy machine repeats a packet now and then: somewhere there are some reads without.
+    whole = READS * OF_A_READ
+    assert any(seen[at : at + len(whole)] == whole for at in range(len(seen))), seen
