@@ -4,6 +4,7 @@ A block of the kind `console` is a terminal. Lines that begin with `$ ` are type
 one), the others are what is printed. Behind the kind, the opening line may say
 
     terminal NAME       another terminal, in which the last command may go on
+    user NAME           as somebody without privilege
     again               it looks at something that changes: until it is as shown
     keys KEYS           the command has a screen of its own, and KEYS leave it
     not run: REASON     the test leaves it alone; REASON is one of UNRUNNABLE

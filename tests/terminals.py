@@ -6,29 +6,34 @@ a page may use fixed addresses and names, finds the server that it started, and 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from documents import ROOT, Block, Page, Step, expected, printed, steps
+from unprivileged import as_nobody
 
 PATIENCE_S = 120.0
 
+_numbers = itertools.count(1)
+
 _BEGIN = """
 ip link set lo up
-for directory in /run/netns /run/livedma /srv /var/lib/livedma; do
+for directory in /run/netns /run/livedma /srv /var/lib/livedma /home; do
   mkdir -p $directory
   mount -t tmpfs tmpfs $directory
 done
+install -d -o nobody /home/nobody
 echo ready
 exec sleep infinity
 """
@@ -43,27 +48,40 @@ class Machine:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, "PATH": path, **environment}
 
-    def start(self, command: str, output: IO[bytes], home: Path, **options: int) -> Running:
-        file = home / f"pid-{time.monotonic_ns()}"
-        script = f"echo $$ > {file}; cd {home} || exit; {command}"
-        argv = [*self._inside, "setsid", "--wait", "bash", "-c", script]
-        ignored = subprocess.DEVNULL
-        process = subprocess.Popen(
-            argv,
-            stdin=options.get("terminal", ignored),
-            stdout=options.get("terminal", output),
-            stderr=options.get("terminal", subprocess.STDOUT),
-            env=self._environment,
-        )
-        return Running(process, file, self._inside)
+    def start(self, command: str, home: Path, *, user: str | None = None, tty: int = -1) -> Running:
+        """In its home directory, or that of the user that it runs as. tty: what it talks to."""
+        number = next(_numbers)
+        file, output = home / f"command-{number}.pid", home / f"command-{number}.out"
+        argv = [*self._inside, "setsid", "--wait", "bash", "-c"]
+        begin = f"echo $$ > {file}; cd {home} && exec"
+        inner = ["bash", "-c", command]
+        if user is not None:
+            begin = begin.replace(f"cd {home}", f"export HOME=/home/{user}; cd /home/{user}")
+            inner = [*as_nobody(), *inner]
+        with output.open("wb") as written:
+            process = subprocess.Popen(
+                [*argv, f"{begin} {shlex.join(inner)}"],
+                stdin=subprocess.DEVNULL if tty < 0 else tty,
+                stdout=written if tty < 0 else tty,
+                stderr=subprocess.STDOUT if tty < 0 else tty,
+                env=self._environment,
+            )
+        return Running(process, file, output, self._inside)
 
 
 class Running:
     """A command, by its number on its machine."""
 
-    def __init__(self, process: subprocess.Popen[bytes], file: Path, inside: list[str]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], file: Path, output: Path, inside: list[str]
+    ) -> None:
         self.process = process
-        self._file, self._inside = file, inside
+        self._file, self._output, self._inside = file, output, inside
+
+    @property
+    def text(self) -> str:
+        """What it printed so far."""
+        return self._output.read_text(errors="replace")
 
     def interrupt(self) -> None:
         """As Ctrl-C does: all of the terminal's."""
@@ -103,11 +121,31 @@ def furnish(home: Path) -> None:
 class Terminal:
     """Runs one command after the other."""
 
-    def __init__(self, on: Machine, home: Path) -> None:
-        self._machine, self._home = on, home
-        self._output = tempfile.TemporaryFile()
+    def __init__(self, on: Machine, home: Path, user: str | None) -> None:
+        self._machine, self._home, self._user = on, home, user
         self._running: Running | None = None
-        self._step: Step | None = None
+
+    def type(self, step: Step, *, may_go_on: bool) -> None:
+        """Runs it and compares what it prints. may_go_on: that is enough, it need not end."""
+        if step.command is not None:
+            self.finish()
+            self._running = self._machine.start(adapted(step.command), self._home, user=self._user)
+        running = self._running
+        assert running is not None, f"{step.where}: nothing runs here"
+        if may_go_on or step.interrupted:
+            _await(step, running)
+        if step.interrupted:
+            running.interrupt()
+        if step.interrupted or not may_go_on:
+            self._running = None
+            status = running.wait()
+            good = (0, 130) if step.interrupted else (0,)
+            assert status in good, f"{step.where}: {status}\n{running.text}"
+        if not may_go_on and not step.interrupted and step.shown:
+            shown = "\n".join(step.shown)
+            assert expected(step.shown).fullmatch(printed(running.text)), (
+                f"{step.where}: shown is\n{shown}\nprinted was\n{running.text}"
+            )
 
     def repeat(self, step: Step) -> None:
         """Looks again until it sees what is shown."""
@@ -122,53 +160,25 @@ class Terminal:
             else:
                 return
 
-    def type(self, step: Step, *, may_go_on: bool) -> None:
-        """Runs it and compares what it prints. may_go_on: that is enough, it need not end."""
-        if step.command is not None:
-            self.finish()
-            self._output = tempfile.TemporaryFile()
-            self._running = self._machine.start(adapted(step.command), self._output, self._home)
-            self._step = step
-        running = self._running
-        assert running is not None, f"{step.where}: nothing runs here"
-        if may_go_on or step.interrupted:
-            self._await(step)
-        if step.interrupted:
-            running.interrupt()
-            status = running.wait()
-            assert status in (0, 130), f"{step.where}: {status}\n{self._text()}"
-            self._running = None
-        elif not may_go_on:
-            status = running.wait()
-            assert status == 0, f"{step.where}: {status}\n{self._text()}"
-            self._running = None
-            self._compare(step, whole=True)
-
     def press(self, step: Step, keys: str) -> None:
         """A command with a screen of its own, until it is left by keys."""
         self.finish()
         assert step.command is not None
         ours, its = pty.openpty()
-        os.environ.setdefault("TERM", "xterm-256color")
         running = self._machine.start(
-            f"stty rows 40 cols 120; {step.command}", self._output, self._home, terminal=its
+            f"stty rows 40 cols 120; TERM=xterm-256color {step.command}", self._home, tty=its
         )
         os.close(its)
         screen, pressed, end_s = b"", False, time.monotonic() + PATIENCE_S
         try:
-            while running.process.poll() is None:
-                assert time.monotonic() < end_s, f"{step.where}: {screen!r}"
+            while running.process.poll() is None and time.monotonic() < end_s:
                 if select.select([ours], [], [], 0.5)[0]:
-                    try:
+                    with contextlib.suppress(OSError):  # the other end is closed
                         screen += os.read(ours, 65536)
-                    except OSError:  # the other end is closed
-                        break
-                text = screen.decode(errors="replace")
-                if not pressed and all(line in text for line in step.shown):
+                if not pressed and all(line.encode() in screen for line in step.shown):
                     os.write(ours, keys.encode())
                     pressed = True
-            assert pressed, f"{step.where}: {screen!r}"
-            assert running.wait() == 0, f"{step.where}: {screen!r}"
+            assert pressed and running.wait() == 0, f"{step.where}: {screen!r}"
         finally:
             os.close(ours)
 
@@ -179,28 +189,17 @@ class Terminal:
             self._running.wait()
         self._running = None
 
-    def _text(self) -> str:
-        self._output.seek(0)
-        return self._output.read().decode()
 
-    def _await(self, step: Step) -> None:
-        """What is shown has been printed, in whole."""
-        end_s = time.monotonic() + PATIENCE_S
-        while not self._compare(step, whole=False):
-            assert self._running is not None
-            ended = self._running.process.poll() is not None
-            if (ended or time.monotonic() > end_s) and not self._compare(step, whole=False):
-                raise AssertionError(f"{step.where}: shown is not what was printed:\n{self._text()}")
-            time.sleep(0.05)
-
-    def _compare(self, step: Step, *, whole: bool) -> bool:
-        found, pattern = printed(self._text()), expected(step.shown)
-        if not whole:
-            return pattern.match(found) is not None
-        if step.shown and not pattern.fullmatch(found):
-            shown = "\n".join(step.shown)
-            raise AssertionError(f"{step.where}: shown is\n{shown}\nprinted was\n{self._text()}")
-        return True
+def _await(step: Step, running: Running) -> None:
+    """What is shown has been printed, in whole."""
+    end_s, pattern = time.monotonic() + PATIENCE_S, expected(step.shown)
+    while True:
+        is_over = running.process.poll() is not None or time.monotonic() > end_s
+        if pattern.match(printed(running.text)):
+            return
+        shown = "\n".join(step.shown)
+        assert not is_over, f"{step.where}: shown is\n{shown}\nprinted was\n{running.text}"
+        time.sleep(0.05)
 
 
 def play(page: Page, on: Machine, home: Path) -> int:
@@ -224,7 +223,7 @@ def play(page: Page, on: Machine, home: Path) -> int:
 
 def _play(block: Block, terminals: dict[str, Terminal], on: Machine, home: Path) -> int:
     name = block.option("terminal")
-    terminal = terminals.setdefault(name or "", Terminal(on, home))
+    terminal = terminals.setdefault(name or "", Terminal(on, home, block.option("user")))
     todo = list(steps(block))
     for number, step in enumerate(todo):
         if keys := block.option("keys"):
@@ -235,4 +234,3 @@ def _play(block: Block, terminals: dict[str, Terminal], on: Machine, home: Path)
             is_last = number == len(todo) - 1
             terminal.type(step, may_go_on=name is not None and is_last)
     return sum(step.command is not None for step in todo)
-

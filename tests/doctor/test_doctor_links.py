@@ -53,9 +53,11 @@ def test_gro_that_is_off(hosts: tuple[Host, Host]) -> None:
     assert diagnose(*host.command()).one("offloads", interface="tap7")["facts"]["can_gro"] is True
 
 
-def test_segmentation_that_is_off(hosts: tuple[Host, Host]) -> None:
+@pytest.mark.parametrize("what", ["tx-udp-segmentation", "tx"])
+def test_segmentation_that_is_off(hosts: tuple[Host, Host], what: str) -> None:
+    """Checksums, too: the kernel leaves segmentation off without them."""
     host, _ = hosts
-    shell(f"ethtool -K {host.iface} tx-udp-segmentation off", host)
+    shell(f"ethtool -K {host.iface} {what} off", host)
     finding = diagnose(*host.command()).one("offloads", interface=host.iface)
     assert finding["state"] == "costs" and "tx-udp-segmentation is off" in finding["text"]
     shell(finding["fix"], host)

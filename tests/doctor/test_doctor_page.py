@@ -62,8 +62,7 @@ def test_what_is_fine_can_be_left_out() -> None:
         ([FREE, TAKEN], "livedma serve can run here, not at every address: --listen 10.0.0.1"),
         (
             [TAKEN],
-            "livedma serve cannot run here: "
-            "UDP port 4791 or the RDMA port is taken at each address.",
+            "livedma serve cannot run here: its ports are taken at each address.",
         ),
         (
             [Finding("address", "stops", "none")],
@@ -76,6 +75,18 @@ def test_verdicts(findings: list[Finding], says: str) -> None:
     assert verdict(report) == says
     assert page(report).splitlines()[-1] == says
     assert report.can_run == ("can run" in says)
+
+
+@pytest.mark.parametrize(
+    ("findings", "says"),
+    [
+        ([FREE], "Next: livedma serve DIR, or livedma demo."),
+        ([FREE, TAKEN], "Next: each 'fix' is a command to copy; 'keep' makes it last."),
+        ([TAKEN], "Next: kill 7, and look again."),
+    ],
+)
+def test_what_to_do_next(findings: list[Finding], says: str) -> None:
+    assert page(Report(findings)).splitlines()[-2] == says
 
 
 def on_a_terminal(**environment: str) -> str:

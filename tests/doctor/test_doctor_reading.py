@@ -81,6 +81,14 @@ def test_time_that_others_have(tmp_path: Path) -> None:
     assert (steal.state, steal.facts) == ("costs", {"share": 0.1})
 
 
+def test_a_cgroup_with_little_time(tmp_path: Path) -> None:
+    write(tmp_path, "proc/self/cgroup", "0::/a/small")
+    write(tmp_path, "sys/fs/cgroup/a/cpu.max", "50000 100000")
+    write(tmp_path, "sys/fs/cgroup/a/small/cpu.max", "max 100000")
+    cpus = by_name(processor(Files(tmp_path)))["cpus"]
+    assert (cpus.state, cpus.facts["quota"]) == ("costs", 0.5)
+
+
 @pytest.mark.parametrize(
     ("reserved", "free", "transparent", "state", "says"),
     [
@@ -108,6 +116,7 @@ def test_without_reserved_pages_transparent_ones_are_switched_on(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_huge_pages_that_are_really_there() -> None:
     needs(os.geteuid() == 0, "only root reserves huge pages")
     setting = Path("/proc/sys/vm/nr_hugepages")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,23 @@ OPEN = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.
 
 
 class Scrape:
-    """Families, by the names that they were defined with."""
+    """What was answered; parsed when it is looked at."""
 
     def __init__(self, metrics: Metrics, accept: str = OPEN) -> None:
         body, self.content_type = metrics.render(accept)
         self.text = body.decode()
-        parse = parse_open if "openmetrics" in self.content_type else parse_text
-        self.families: dict[str, Metric] = {one.name: one for one in parse(self.text)}
 
+    @cached_property
+    def families(self) -> dict[str, Metric]:
+        """By the names that they were defined with."""
+        parse = parse_open if "openmetrics" in self.content_type else parse_text
+        return {one.name: one for one in parse(self.text)}
+
+    def shown(self, label: str) -> set[str]:
+        """Whatever has series of its own."""
+        return set(re.findall(rf'\b{label}="([^"]*)"', self.text)) - {"other"}
+
+    @cached_property
     def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         found = {}
         for family in self.families.values():
@@ -43,12 +54,12 @@ class Scrape:
         return found
 
     def value(self, name: str, **labels: str) -> float:
-        return self.samples()[name, frozenset(labels.items())]
+        return self.samples[name, frozenset(labels.items())]
 
     def by(self, name: str, label: str) -> dict[str, float]:
         """Of all samples with this name, by one label."""
         found: dict[str, float] = {}
-        for (sample, labels), value in self.samples().items():
+        for (sample, labels), value in self.samples.items():
             if sample == name:
                 key = dict(labels)[label]
                 found[key] = found.get(key, 0) + value

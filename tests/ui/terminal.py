@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.ui.made_frames import WALL_S
 from textual.pilot import Pilot
 
 from livedma.ui.feeds import Item
 from livedma.ui.top.app import Top
 from livedma.ui.top.glyphs import UNICODE, Glyphs
 from livedma.ui.top.model import Model
-from tests.ui.made_frames import WALL_S
 
 SCREENS = Path(__file__).parent / "screens"
 

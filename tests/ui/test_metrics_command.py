@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.control.live import Served, loaded, serve, wait_for
+from tests.control.live import DrivenLoad, Served, serve, wait_for
 
-from livedma.nfs.load import Plan
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -34,8 +33,8 @@ def address_of(served: Served) -> str:
 
 def test_a_scrape_of_a_server_under_load(tmp_path: Path) -> None:
     options = ("--web", "127.0.0.1:0", "--metrics-sessions", "3")
-    plan = Plan(sessions=8, depth=2, size=4096, seconds=3, file_bytes=65536)
-    with serve(tmp_path, *options) as served, loaded(plan):
+    with serve(tmp_path, *options) as served, DrivenLoad(8) as load:
+        load.sessions(8)
         address = address_of(served)
         wait_for(lambda: 'livedma_connection_limit{connection="1"' in scraped(address, "")[0])
         openly, kind = scraped(address, "application/openmetrics-text; version=1.0.0")

@@ -11,11 +11,13 @@ from tests.control.live import DrivenLoad, loaded, wait_for
 from tests.ui.metered import OPEN, Metered, Scrape, metered
 
 from livedma._native.nfs import TIMES_BOUNDS_NS
-from livedma.nfs.load import Plan
+from livedma.nfs.load import Plan, Result
+from livedma.ui.metrics import Metrics
 from livedma.ui.metrics.families import FAMILIES
 
 pytestmark = pytest.mark.slow
 
+CROWD = Plan(sessions=12, depth=2, size=4096, seconds=0.5, file_bytes=16384, connections=2)
 MIXED = Plan(sessions=6, depth=4, size=16384, seconds=1.5, rw="mix", connections=2)
 
 
@@ -33,7 +35,9 @@ def check_histograms(scrape: Scrape) -> int:
         for values in series.values():
             count, total = values.pop("count"), values.pop("sum")
             bounds = sorted(values, key=float)
-            assert bounds == list(values) and len(bounds) == len(TIMES_BOUNDS_NS) + 1
+            assert bounds == list(values)
+            # Whole nanoseconds that are below a bound are at most one less.
+            assert [round(float(one) * 1e9) + 1 for one in bounds[:-1]] == list(TIMES_BOUNDS_NS)
             below = [values[bound] for bound in bounds]
             assert all(one <= two for one, two in pairwise(below)) and below[-1] == count
             # The sum lies between what the buckets allow.
@@ -61,6 +65,7 @@ def test_counters_agree_with_the_load(tmp_path: Path) -> None:
     assert after.value("livedma_written_bytes_total") == (
         counters.written_bytes + counters.filled_bytes
     )
+    assert after.value("livedma_sessions_read_bytes_total") == counters.read_bytes
     native = after.by("livedma_native_calls_total", "operation")
     assert native["read"] == counters.reads
     assert native["write"] == counters.writes + counters.fills
@@ -108,6 +113,35 @@ def test_each_session_agrees_with_the_load(tmp_path: Path) -> None:
     assert check_histograms(rested) == 5 * (1 + 2) + len(counted)
 
 
+def test_buckets_are_sums_of_the_servers_own(tmp_path: Path) -> None:
+    with metered(tmp_path, store_delay_s=0.002) as server, DrivenLoad(3) as load:
+        load.sessions(3)
+        wait_for(lambda: _all_read(server, 3))
+        load.sessions(0)
+        (connection,) = server.service.rdma[0].connections
+        number = str(connection.number)
+        wait_for(lambda: not connection.statistics()["in_progress"])
+        raw, scrape = connection.statistics(), Scrape(server.metrics)
+    for times, name in (
+        ("latency", "latency_seconds"),
+        ("buffer_waits", "memory_wait_seconds"),
+        ("storage", "storage_seconds"),
+        ("storage_queue", "storage_queue_seconds"),
+    ):
+        count, sum_ns, _, buckets = raw[times]
+        name = f"livedma_connection_{name}"
+        assert count == scrape.value(f"{name}_count", connection=number)
+        assert sum_ns / 1e9 == scrape.value(f"{name}_sum", connection=number)
+        shown = {
+            dict(labels)["le"]: value
+            for (sample, labels), value in scrape.samples.items()
+            if sample == f"{name}_bucket" and ("connection", number) in labels
+        }
+        for le, value in shown.items():
+            assert value == sum(many for least_ns, many in buckets if least_ns <= float(le) * 1e9)
+    assert raw["latency"][0] > 100 and raw["storage"][0] > 100
+
+
 def _all_read(server: Metered, sessions: int) -> dict[str, float] | None:
     found = Scrape(server.metrics).by("livedma_session_read_bytes_total", "session")
     reading = {key: value for key, value in found.items() if value and key != "other"}
@@ -115,8 +149,10 @@ def _all_read(server: Metered, sessions: int) -> dict[str, float] | None:
 
 
 def test_all_families_are_there_and_in_both_forms(tmp_path: Path) -> None:
-    with metered(tmp_path) as server, loaded(Plan(sessions=2, seconds=2)):
+    with metered(tmp_path) as server, DrivenLoad(2) as load:
+        load.sessions(2)
         wait_for(lambda: _all_read(server, 2))
+        load.sessions(0)
         openly, plainly = Scrape(server.metrics), Scrape(server.metrics, "text/plain")
         anything = [Scrape(server.metrics, one) for one in ("", "*/*", "text/plain;version=x")]
     assert openly.content_type.startswith("application/openmetrics-text; version=1.0.0")
@@ -138,8 +174,8 @@ def test_all_families_are_there_and_in_both_forms(tmp_path: Path) -> None:
 
 
 def test_what_is_so_now_is_what_the_controller_sees(tmp_path: Path) -> None:
-    plan = Plan(sessions=32, depth=4, size=65536, seconds=5)
-    with metered(tmp_path, store_delay_s=0.02) as server, loaded(plan):
+    with metered(tmp_path, store_delay_s=0.02) as server, DrivenLoad(32) as load:
+        load.sessions(32)
         scrape = wait_for(lambda: _degraded(server))
         view, sessions = server.it.controller.view(), len(server.service.server.sessions)
     assert view is not None
@@ -156,7 +192,7 @@ def test_what_is_so_now_is_what_the_controller_sees(tmp_path: Path) -> None:
         assert scrape.value(f"livedma_connection_{name}", connection=number) == value
     limits = {
         dict(labels)["limit"]: value
-        for (name, labels), value in scrape.samples().items()
+        for (name, labels), value in scrape.samples.items()
         if name == "livedma_connection_limit"
     }
     assert sum(limits.values()) == 1 and limits["memory"] == 1
@@ -181,16 +217,17 @@ def _degraded(server: Metered) -> Scrape | None:
     return scrape if all(signs) else None
 
 
-def test_many_may_ask_at_once(tmp_path: Path) -> None:
-    """Each of them sees what only grows."""
+def test_many_may_ask_at_once_while_crowds_come_and_go(tmp_path: Path) -> None:
+    """Each of them sees what only grows; in the end all of it is there."""
     wrong: list[str] = []
-    with metered(tmp_path, sessions=3) as server, loaded(MIXED):
+    over = threading.Event()
+    results: list[Result] = []
+    with metered(tmp_path, sessions=3) as server:
 
         def ask() -> None:
             before: dict[str, float] = {}
-            for _ in range(15):
-                scrape = Scrape(server.metrics, OPEN)
-                for family in scrape.families.values():
+            while not over.is_set():
+                for family in Scrape(server.metrics).families.values():
                     if family.type not in ("counter", "histogram"):
                         continue
                     for one in family.samples:
@@ -199,9 +236,28 @@ def test_many_may_ask_at_once(tmp_path: Path) -> None:
                             wrong.append(f"{key}: {before[key]} -> {one.value}")
                         before[key] = one.value
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
+        threads = [threading.Thread(target=ask) for _ in range(3)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for _ in range(3):
+                with loaded(CROWD) as result:
+                    pass
+                results += result
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        wait_for(lambda: not server.service.rdma[0].connections)
+        last = Scrape(server.metrics)
     assert not wrong
+    read = sum(one.counters.read_bytes for one in results)
+    assert last.value("livedma_read_bytes_total") == read > 0
+
+
+def test_who_asks_at_once_again_gets_the_same(tmp_path: Path) -> None:
+    with metered(tmp_path) as server:
+        lasting = Metrics(server.service, server.it.controller, fresh_s=1000)
+        with lasting:
+            answers = [lasting.render(one) for one in ("", OPEN, "", OPEN)]
+    assert answers[:2] == answers[2:] and answers[0] != answers[1]

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 PHONE = {"width": 360, "height": 740}
 MANY = 1000
+UNKNOWN = "\N{EN DASH}"
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_a_session_is_asked_for_with_the_keyboard(browser: Browser) -> None:
         dialog.get_by_text("requests wait 3.7 ms for DMA memory").wait_for()
         assert "slow: DMA memory" in dialog.inner_text()
         assert f"livedma why {name}" in dialog.inner_text()
-        assert re.search(r"bandwidth\n[\d.]+ MB/s", dialog.inner_text())
+        assert re.search(r"bandwidth\n[\d.]+ [kM]B/s", dialog.inner_text())
         page.page.keyboard.press("Escape")
         dialog.wait_for(state="hidden")
         expect(page.page.locator("#sessions tr:focus")).to_have_attribute("data-id", name)
@@ -122,7 +123,8 @@ def test_marks_and_time_lines_are_read_with_the_keyboard(browser: Browser) -> No
         page.page.keyboard.press("Tab")
         expect(page.page.locator(".plots")).to_be_focused()
         page.page.keyboard.press("ArrowLeft")
-        page.page.get_by_text(re.compile(r"^\d\d:\d\d:\d\d: Bandwidth .* MB/s, p99 44 ms, Mapped"))
+        heard = re.compile(r"^\d\d:\d\d:\d\d: Bandwidth .* MB/s, p99 44 ms, Mapped memory 4 MiB$")
+        page.page.get_by_text(heard).wait_for(state="attached")
         assert page.page.locator(".cursor").first.get_attribute("visibility") == "visible"
         page.page.keyboard.press("Escape")
         assert page.page.locator(".cursor").first.get_attribute("visibility") == "hidden"
@@ -179,7 +181,9 @@ def test_what_nobody_knows_is_a_dash(browser: Browser) -> None:
     feed = FakeFeed(sessions=2)
     frame = feed.push()
     snapshot = frame.snapshot
-    idle = replace(snapshot.sessions[0], inside=None, latency=replace(snapshot.sessions[0].latency, count=0))
+    idle = replace(
+        snapshot.sessions[0], inside=None, latency=replace(snapshot.sessions[0].latency, count=0)
+    )
     feed.frame = replace(
         frame,
         number=2,
@@ -195,10 +199,10 @@ def test_what_nobody_knows_is_a_dash(browser: Browser) -> None:
     with shown(feed) as server, looking(browser, server.address) as page:
         page.drawn(2)
         assert page.text(".connection .chip") == "not known yet"
-        assert page.text(".meter:has([aria-label=Memory]) .text") == "–"
+        assert page.text(".meter:has([aria-label=Memory]) .text") == UNKNOWN
         cells = page.page.locator("#sessions tr[data-id] td").all_inner_texts()
-        assert [cells[place] for place in (5, 6, 7, 8)] == ["–"] * 4
-        assert "Device thread\n–" in page.text("#facts")
+        assert [cells[place] for place in (5, 6, 7, 8)] == [UNKNOWN] * 4
+        assert f"Device thread\n{UNKNOWN}" in page.text("#facts")
         assert page.page.locator("[data-act=extend]").is_disabled()
         expect(page.page.locator("#window")).to_be_hidden()
 
@@ -210,9 +214,7 @@ def test_it_fits_a_phone(browser: Browser) -> None:
     feed.events.tell("why", "requests wait 3.7 ms for DMA memory " * 4, connection=1)
     with (
         shown(feed) as server,
-        looking(
-            browser, server.address, viewport=PHONE, has_touch=True, is_mobile=True
-        ) as page,
+        looking(browser, server.address, viewport=PHONE, has_touch=True, is_mobile=True) as page,
     ):
         page.drawn(4)
         assert overflow(page) <= 0
@@ -229,6 +231,7 @@ def test_light_and_dark_are_chosen_and_kept(browser: Browser) -> None:
     feed = FakeFeed()
     feed.push()
     with shown(feed) as server, looking(browser, server.address, color_scheme="dark") as page:
+
         def paper() -> str:
             found = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert isinstance(found, str)

@@ -41,8 +41,16 @@ def test_contrast_is_computed_as_wcag_does() -> None:
 @pytest.mark.parametrize(
     ("front", "behind", "least"),
     [
-        *((front, behind, TEXT) for front in ("ink", "soft") for behind in ("paper", "card", "sunk")),
-        *((front, behind, TEXT) for front in ("fine", "help", "else", "bad", "accent") for behind in ("paper", "card")),
+        *(
+            (front, behind, TEXT)
+            for front in ("ink", "soft")
+            for behind in ("paper", "card", "sunk")
+        ),
+        *(
+            (front, behind, TEXT)
+            for front in ("fine", "help", "else", "bad", "accent")
+            for behind in ("paper", "card")
+        ),
         *((tone, f"{tone}-wash", TEXT) for tone in ("fine", "help", "else", "bad")),
         ("ink", "bad-wash", TEXT),
         ("accent", "sunk", TEXT),

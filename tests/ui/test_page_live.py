@@ -170,8 +170,9 @@ def elsewhere(target: str) -> Iterator[str]:
 
 _TRIES = """async ([target, token]) => {
     const body = JSON.stringify({name: "spread"});
+    const json = {"Content-Type": "application/json", Authorization: `Bearer ${token}`};
     const tries = [
-        ["do/policy", {method: "POST", body, headers: {"Content-Type": "application/json", Authorization: `Bearer ${token}`}}],
+        ["do/policy", {method: "POST", body, headers: json}],
         ["do/policy", {method: "POST", body, headers: {"Content-Type": "text/plain"}}],
         ["do/policy", {method: "POST", body, mode: "no-cors", credentials: "include"}],
         ["frame", {}],

@@ -9,10 +9,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
-from livedma.monitor.snapshot import Host
-from livedma.ui.feeds import Lost
-from livedma.ui.top.glyphs import ASCII, UNICODE, Glyphs, width_of
 from tests.ui.made_frames import (
     EVENTS,
     MS,
@@ -25,6 +21,10 @@ from tests.ui.made_frames import (
     window,
 )
 from tests.ui.terminal import Terminal, compare, shown
+
+from livedma.monitor.snapshot import Host
+from livedma.ui.feeds import Lost
+from livedma.ui.top.glyphs import ASCII, UNICODE, Glyphs, width_of
 
 
 @pytest.fixture(autouse=True)

@@ -81,9 +81,17 @@ def _summary(report: Report) -> Iterator[str]:
     if counts["unknown"]:
         parts.append(f"{counts['unknown']} could not be seen from here")
     yield f"{', '.join(parts)}."
-    if any(one.fix for one in report.findings):
-        yield "Each 'fix' is a command to copy; 'keep' makes it last."
+    yield _next(report)
     yield verdict(report)
+
+
+def _next(report: Report) -> str:
+    if not report.can_run:
+        fixes = dict.fromkeys(one.fix for one in report.findings if one.name == "address")
+        return f"Next: {next(filter(None, fixes), 'ip address')}, and look again."
+    if any(one.fix for one in report.findings):
+        return "Next: each 'fix' is a command to copy; 'keep' makes it last."
+    return "Next: livedma serve DIR, or livedma demo."
 
 
 def verdict(report: Report) -> str:
@@ -91,8 +99,8 @@ def verdict(report: Report) -> str:
     free = report.free_addresses
     tried = [one for one in report.findings if one.name == "address" and "address" in one.facts]
     if not report.can_run:
-        taken = "UDP port 4791 or the RDMA port is taken at each address"
-        return f"livedma serve cannot run here: {taken if tried else 'there is no address'}."
+        why = "its ports are taken at each address" if tried else "there is no address"
+        return f"livedma serve cannot run here: {why}."
     if len(free) < len(tried):
         return f"livedma serve can run here, not at every address: --listen {free[0]}"
     return f"livedma serve can run here: {', '.join(free[:4])}{', …' if free[4:] else ''}."

@@ -14,8 +14,10 @@ __all__ = ["mtu", "offloads", "programs"]
 _LARGEST_MTU = 4096
 
 _SEGMENT, _GRO = "tx-udp-segmentation", "rx-gro"
+_CHECKSUMS = ("tx-checksum-ipv4", "tx-checksum-ipv6", "tx-checksum-ip-generic")
 _NATIVE = "native XDP"
 _UNCUT = ("veth", "lo")  # trains pass these as they are, and need not be put together again
+_BY_ANOTHER = "tun"  # who has its other end decides what it can
 _UNKNOWN = Feature(is_on=True, can_change=False)
 
 
@@ -66,11 +68,11 @@ def _troubles(link: Link) -> Iterator[tuple[str, str, str]]:
     """Text, cost and fix of each."""
     name = link.name
     segment = link.features.get(_SEGMENT, _UNKNOWN)
-    if not segment.is_on and segment.can_change:
+    if not segment.is_on and segment.can_change and link.kind != _BY_ANOTHER:
         yield (
             f"{name} does not take packets in trains: {_SEGMENT} is off",
             "about a fifth of the bandwidth is left on a veth; else more CPU time",
-            as_root(f"ethtool -K {name} {_SEGMENT} on"),
+            as_root(f"ethtool -K {name} {_checksums(link)}{_SEGMENT} on"),
         )
     elif not segment.is_on and link.kind == "veth":
         other = link.peer or "its other end, in another namespace,"
@@ -85,6 +87,13 @@ def _troubles(link: Link) -> Iterator[tuple[str, str, str]]:
             "one packet a time: 2 to 4 us each, that is 7 to 11 Gbit/s with RDMA MTU 4096",
             as_root(f"ethtool -K {name} gro on"),
         )
+
+
+def _checksums(link: Link) -> str:
+    """Without them the kernel leaves segmentation off."""
+    found = [link.features[name] for name in _CHECKSUMS if name in link.features]
+    is_missing = not any(one.is_on for one in found) and any(one.can_change for one in found)
+    return "tx on " if is_missing else ""
 
 
 def programs(link: Link) -> Sequence[Finding]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyroute2 import IPRoute
+from pyroute2 import IPRoute, NetlinkError
 
 __all__ = ["Program", "of_link", "program_name"]
 
@@ -88,7 +88,7 @@ def _tcx(index: int, name: str) -> Iterator[Program]:
 
 def _clsact(route: IPRoute, index: int, name: str) -> Iterator[Program]:
     for hook, parent in _CLSACT.items():
-        with contextlib.suppress(Exception):  # no such queue discipline, as pyroute2 puts it
+        with contextlib.suppress(NetlinkError):  # no such queue discipline
             for entry in route.get_filters(index=index, parent=parent):
                 options = entry.get_attr("TCA_OPTIONS")
                 if entry.get_attr("TCA_KIND") != "bpf" or options is None or not entry["handle"]:
@@ -107,7 +107,7 @@ def _filter_program(options: Any) -> int | None:
     """pyroute2 has no name for this attribute, and leaves it as it came."""
     for name, value in options["attrs"]:
         if name == "UNKNOWN" and value["header"]["type"] == _TCA_BPF_ID:
-            return int.from_bytes(bytes.fromhex(value.value.replace(":", "")), sys.byteorder)
+            return int.from_bytes(value.data[value.offset + 4 :][:4], sys.byteorder)
     return None
 
 

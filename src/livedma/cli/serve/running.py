@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
@@ -102,7 +101,7 @@ def _remove(wanted: Wishes) -> Any:
     def remove() -> None:
         if wanted.control is not None:
             wanted.control.unlink(missing_ok=True)
-            Path(f"{wanted.control}.token").unlink(missing_ok=True)
+            web.default_token(wanted.control).unlink(missing_ok=True)
 
     return remove
 

@@ -15,6 +15,7 @@ __all__ = ["connections", "height_wanted"]
 
 _WIDE = 132
 _MARK_WIDTH = 4
+_LIMIT_WIDTH = 14
 _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
 
 
@@ -40,7 +41,7 @@ def height_wanted(frame: Frame | None, width: int, most: int) -> int:
 
 def _shape(count: int, width: int, room: int) -> _Shape:
     is_wide = width >= _WIDE
-    for reason_lines in (1, 0) if is_wide else (2, 1, 0):
+    for reason_lines in (1, 0) if is_wide else (3, 2, 1, 0):
         shape = _Shape(is_wide, reason_lines)
         if count * shape.lines <= room:
             return shape
@@ -113,9 +114,8 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
         room = width - _MARK_WIDTH - len(text)
     end: Line = ()
     if not shape.reason_lines:
-        words = fit(_limit(diagnosis), 22, glyphs)
-        end = ((f" {words}", role),)
-        room -= len(words) + 1
+        end = ((f" {fit(_limit(diagnosis), _LIMIT_WIDTH, glyphs)}", role),)
+        room -= _LIMIT_WIDTH + 1
     first = (*mark, (text, ""), *_memory(frame, one, room, glyphs), *end)
     return [cut(first, width, glyphs), *_reason(diagnosis, role, shape, width, glyphs)]
 
@@ -139,11 +139,14 @@ def _reason(
 ) -> list[Line]:
     if not shape.reason_lines:
         return []
-    verdict = "not judged yet" if diagnosis is None else diagnosis.verdict
-    sentence = "" if diagnosis is None else printable(diagnosis.sentence, glyphs)
-    wrapped = wrap(f"{verdict}: {sentence}", width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
+    if diagnosis is None:
+        verdict, said = "not judged yet", "not judged yet"
+    else:
+        verdict = f"{diagnosis.verdict}:"
+        said = f"{verdict} {printable(diagnosis.sentence, glyphs)}"
+    wrapped = wrap(said, width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
     first, *others = wrapped
-    colon = min(len(verdict) + 1, len(first))
+    colon = min(len(verdict), len(first))
     lines: list[Line] = [((" " * _MARK_WIDTH, ""), (first[:colon], role), (first[colon:], ""))]
     lines += [((" " * _MARK_WIDTH + one, ""),) for one in others]
     return lines + [()] * (shape.reason_lines - len(lines))

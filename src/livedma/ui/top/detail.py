@@ -19,7 +19,7 @@ __all__ = ["Detail"]
 _WORDS_MOST = 4  # lines of one sentence
 _CHART_MOST = 6
 _SECONDS = 60  # a column each, where there is room: there are two frames a second
-_ABREAST = 3  # figures in a line
+_ABREAST, _NAME_WIDTH = 3, 11  # figures in a line
 _TITLE_WIDTH, _MOST_WIDTH = 10, 15
 _EVENTS_LEAST = 3
 
@@ -105,12 +105,15 @@ class Detail:
             ("longest", shown(one.latency.max_ns if known else None, "time")),
             ("slots", slots),
         ]
-        each = min(32, (width - 1) // _ABREAST)
+        each = max(_NAME_WIDTH, min(32, (width - 1) // _ABREAST))
         lines: list[Line] = []
         for begin in range(0, len(pairs), _ABREAST):
             line: list[tuple[str, Role]] = [(" ", "")]
             for name, text in pairs[begin : begin + _ABREAST]:
-                line += [(f"{name:<10} ", "quiet"), (f"{text:<{each - 11}}", "strong")]
+                line += [
+                    (f"{name:<{_NAME_WIDTH}}", "quiet"),
+                    (f"{text:<{each - _NAME_WIDTH}}", "strong"),
+                ]
             lines.append(cut(tuple(line), width, glyphs))
         last: Line = (
             (" connection ", "quiet"),

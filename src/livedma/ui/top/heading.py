@@ -8,7 +8,7 @@ from livedma.control.frame import Frame
 from livedma.control.words import rate, size
 from livedma.ui.top.glyphs import Glyphs, printable
 from livedma.ui.top.model import Model
-from livedma.ui.top.picture import Line, cut, join, spread
+from livedma.ui.top.picture import Line, cut, spread
 
 __all__ = ["clock", "heading"]
 
@@ -23,7 +23,7 @@ def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
     frame = model.frame
     title: Line = ((" livedma top ", "strong"),)
     if frame is not None:
-        title = (*title, (f" {join(_server(frame, glyphs), glyphs)}", ""))
+        title = (*title, (f" {'  '.join(_server(frame, glyphs))}", ""))
     return [
         spread(title, _state(model), width, glyphs),
         cut(_second(model, glyphs), width, glyphs),
@@ -31,10 +31,11 @@ def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _server(frame: Frame, glyphs: Glyphs) -> list[str]:
+    """What may be long comes last, where it may be cut."""
     return [
-        printable(frame.server, glyphs),
         f"policy {frame.policy}{', dry run' if frame.dry_run else ''}",
         f"watched by {frame.watching}",
+        printable(frame.server, glyphs),
     ]
 
 
@@ -73,7 +74,7 @@ def _second(model: Model, glyphs: Glyphs) -> Line:
         f"CPU {glyphs.unknown if host.cpu_busy is None else f'{host.cpu_busy:.0%}'}",
         _memory(host.mapped_bytes, host.budget_bytes, glyphs),
     ]
-    line: Line = ((f" {join(parts, glyphs)}", ""),)
+    line: Line = ((f" {'  '.join(parts)}", ""),)
     return (*line, ("  REFUSES NEW SESSIONS", "warn")) if host.refuses_sessions else line
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from livedma.control.words import duration, rate
 from livedma.ui.top.glyphs import Glyphs, fit, width_of
 
-__all__ = ["Line", "Role", "as_text", "cells", "cut", "figure", "join", "rule", "spread"]
+__all__ = ["Line", "Role", "as_text", "cells", "cut", "figure", "rule", "spread"]
 
 Role = Literal[
     "", "strong", "quiet", "good", "warn", "bad", "loud", "chosen", "leased", "mapped", "past"
@@ -76,7 +75,3 @@ def figure(value: float | None, kind: str, glyphs: Glyphs) -> str:
     if kind == "time":
         return duration(value)
     return f"{value:,.0f}"
-
-
-def join(parts: Iterable[str], glyphs: Glyphs) -> str:
-    return ("  " if glyphs.is_ascii else " · ").join(part for part in parts if part)

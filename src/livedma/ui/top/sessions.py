@@ -97,7 +97,7 @@ class Sessions:
     def _why_none(self, snapshot: Snapshot) -> str:
         if snapshot.sessions:
             return "no session fits the filter: Esc shows all"
-        return "no session over RDMA: livedma load HOST makes some, or mount it with proto=rdma"
+        return "no session over RDMA yet: `livedma load HOST` makes some"
 
     def _title(self, shown: int, width: int, glyphs: Glyphs, is_focused: bool) -> Line:
         ids = self._ids()
