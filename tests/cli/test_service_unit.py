@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from as_service import CLIENT, SERVER, UNIT, USER, Service, capabilities, lines, service
 from as_service import open_directory as made_directory
 
+from bpf_links import links_of
 from livedma.cli.serve.settings import Settings, keys
 from needs import needs
 
@@ -29,6 +31,13 @@ def directory() -> Iterator[Path]:
 
 def use(server: Service, kind: str) -> Any:
     return server.use(kind, str(USER))
+
+
+def all_links() -> set[int]:
+    """Of BPF, whoever has them."""
+    needs(shutil.which("bpftool"), "bpftool is not installed")
+    done = subprocess.run(["bpftool", "-j", "link"], capture_output=True, check=True, timeout=60)
+    return {one["id"] for one in json.loads(done.stdout)}
 
 
 def owners(server: Service) -> dict[str, tuple[int, int]]:
@@ -113,9 +122,12 @@ def test_everything_works_with_exactly_these(directory: Path) -> None:
             "import urllib.request as r; print(r.urlopen('http://127.0.0.1:20080/healthz').status)",
         )
         assert said.strip() == "200"
+        links = links_of(server.process.pid)
+        assert links
         server.stop()
         assert list((directory / "run").iterdir()) == []
         assert "Traceback" not in server.said
+        assert not links & all_links()
 
 
 @pytest.mark.slow
