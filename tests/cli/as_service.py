@@ -22,16 +22,16 @@ from typing import Any
 from livedma.nfs.control import Control
 from needs import needs
 
-__all__ = ["UNIT", "Service", "capabilities", "lines", "service"]
+__all__ = ["UNIT", "USER", "Service", "capabilities", "lines", "open_directory", "service"]
 
 UNIT = Path(__file__).parents[2] / "packaging" / "livedma.service"
 SERVER, CLIENT = "127.0.0.1", "127.0.0.2"
-_USER = 64123  # nobody has it
+USER = 64123  # nobody has it
 _PATIENCE_S = 60
 _OTHERS_MAY_PASS = 0o001
 
 # $1: a directory above the interpreter that only its owner may enter, or nothing; $2: what of it is
-# shown to others; $3: the export.
+# shown to others; $3: the export. What is mounted below it is another filesystem.
 _STAGE = """
 set -e
 ip link set lo up
@@ -44,6 +44,7 @@ if [ -n "$1" ]; then
   rmdir "$hidden"
 fi
 mount --bind "$3" "$3"
+[ ! -d "$3/below" ] || mount -t tmpfs tmpfs "$3/below"
 shift 3
 exec "$@"
 """
@@ -65,7 +66,7 @@ def capabilities() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Service:
-    """One that runs. said: where its lines on standard error are."""
+    """One that runs. said: its lines on standard error."""
 
     process: subprocess.Popen[bytes]
     directory: Path
@@ -104,6 +105,7 @@ class Service:
         return json.loads(self.run(sys.executable, str(script), *what))
 
     def stop(self) -> None:
+        """As an administrator would."""
         self.process.terminate()
         assert self.process.wait(_PATIENCE_S) == 0, self.said
 
@@ -125,9 +127,9 @@ def service(*options: str, held: Sequence[str], directory: Path) -> Iterator[Ser
     needs(os.geteuid() == 0, "only root can become somebody else")
     names = ",".join(f"+{one.removeprefix('CAP_').lower()}" for one in held)
     sets = f"-all{',' if names else ''}{names}"
-    who = [f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "--no-new-privs"]
+    who = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
     caps = [f"--{one}={sets}" for one in ("inh-caps", "ambient-caps", "bounding-set")]
-    for name, owner in (("export", 0), ("run", _USER), ("state", _USER)):
+    for name, owner in (("export", 0), ("export/below", 0), ("run", USER), ("state", USER)):
         (directory / name).mkdir(exist_ok=True)
         os.chown(directory / name, owner, owner)
     (directory / "export").chmod(0o1777)
@@ -135,13 +137,10 @@ def service(*options: str, held: Sequence[str], directory: Path) -> Iterator[Ser
     where = ["--listen", SERVER, "--state", str(directory / "state")]
     control = directory / "run" / "serve"
     with (directory / "log").open("ab") as log:
-        process = subprocess.Popen(
-            ["unshare", "--mount", "--net", "--propagation", "private", "bash", "-c", _STAGE, "_"]
-            + [*_hidden(), str(directory / "export")]
-            + ["setpriv", *who, *caps, *command, *where, "--control", str(control), *options],
-            stderr=log,
-            cwd="/",
-        )
+        stage = ["unshare", "--mount", "--net", "--propagation", "private", "bash", "-c", _STAGE]
+        stage += ["_", *_hidden(), str(directory / "export"), "setpriv", *who, *caps]
+        argv = [*command, *where, "--control", str(control), *options]
+        process = subprocess.Popen([*stage, *argv], stderr=log, cwd="/")
     ret = Service(process, directory)
     try:
         end_s = time.monotonic() + _PATIENCE_S

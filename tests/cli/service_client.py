@@ -18,11 +18,14 @@ SERVER, CLIENT = "127.0.0.1", "127.0.0.2"
 PORTS = {"tcp": 2049, "rdma": 20049}
 ONE = AuthSys(0, b"test", 1001, 2001, (2005,))
 OTHER = AuthSys(0, b"test", 1002, 2002, ())
+ROOT = AuthSys(0, b"test", 0, 0, ())
 
 
-async def work(kind: str, transport: Any) -> dict[str, object]:
-    """Each makes a file and reads it back; what is one's alone is refused to the other."""
-    found: dict[str, object] = {}
+async def work(kind: str, server_uid: int, transport: Any) -> dict[str, Any]:
+    """Each makes a file and reads it back; what is one's alone is refused to others, also to who
+    has the server's ids. What root makes is told by its owner.
+    """
+    found: dict[str, Any] = {}
 
     async def connect(who: AuthSys) -> Client:
         return await Client.connect(SERVER, PORTS[kind], transport=transport, credential=who)
@@ -35,22 +38,29 @@ async def work(kind: str, transport: Any) -> dict[str, object]:
                 await file.commit()
             async with await client.open(name) as file:
                 found[name] = (await file.read(0, 100)).decode()
-    async with await connect(OTHER) as client:
-        try:
-            await client.open(f"/{kind}-{ONE.uid}")
-        except NfsError as error:
-            found["refused"] = error.status.name
+    async with await connect(ROOT) as client:
+        await (await client.open(f"/{kind}-root", "rw", create=True)).close()
+    server = AuthSys(0, b"test", server_uid, server_uid, ())
+    refused = found["refused"] = {}
+    for who in (OTHER, server):
+        async with await connect(who) as client:
+            for path in (f"/{kind}-{ONE.uid}", "/below/x"):
+                try:
+                    await client.open(path)
+                except NfsError as error:
+                    refused[f"{who.uid} {path}"] = error.status.name
     return found
 
 
-def main(kind: str) -> None:
+def main(kind: str, server_uid: int) -> None:
     if kind == "tcp":
-        found = asyncio.run(work(kind, "tcp"))
+        found = asyncio.run(work(kind, server_uid, "tcp"))
     else:
         with Device(CLIENT) as device:  # the server has its address for itself
-            found = asyncio.run(work(kind, partial(rdma_client.connect, device=device)))
+            connect = partial(rdma_client.connect, device=device)
+            found = asyncio.run(work(kind, server_uid, connect))
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

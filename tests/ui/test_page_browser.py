@@ -123,7 +123,8 @@ def test_marks_and_time_lines_are_read_with_the_keyboard(browser: Browser) -> No
         page.page.keyboard.press("Tab")
         expect(page.page.locator(".plots")).to_be_focused()
         page.page.keyboard.press("ArrowLeft")
-        page.page.get_by_text(re.compile(r"^\d\d:\d\d:\d\d: Bandwidth .* MB/s, p99 44 ms, Mapped"))
+        heard = re.compile(r"^\d\d:\d\d:\d\d: Bandwidth .* MB/s, p99 44 ms, Mapped memory 4 MiB$")
+        page.page.get_by_text(heard).wait_for(state="attached")
         assert page.page.locator(".cursor").first.get_attribute("visibility") == "visible"
         page.page.keyboard.press("Escape")
         assert page.page.locator(".cursor").first.get_attribute("visibility") == "hidden"

@@ -30,7 +30,9 @@ class Checks:
         host = request.headers.get(hdrs.HOST, "")
         if not self._is_known(host):
             # A page of another name whose address was made to be this one (DNS rebinding).
-            return error(421, f"this page is not called {host!r}: ask by address, or localhost")
+            return error(
+                421, f"this page is not called {host!r}: ask by address, or see --web-name"
+            )
         if _is_foreign(request, host):
             return error(403, "another site's page may not use this one")
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD) and not self._is_authorized(

@@ -1,4 +1,5 @@
-// What people do to a live server. Each asks first and says what will happen; the server decides whether it may.
+// What people do to a live server. Each asks first and says what will happen; the server decides
+// whether it may.
 
 import { make, put, say } from "./dom.js";
 import { act } from "./server.js";
@@ -8,9 +9,12 @@ import { count, size } from "./words.js";
 const MIB = 2 ** 20;
 const POLICIES = {
   static: "Nothing is changed, whatever is short: what the others are measured against.",
-  extend: "Where DMA memory is short, the next part of the same window is mapped; credits and slots grow with it. Nothing moves.",
-  spread: "Where DMA memory is short, the client is asked for another connection, where its new sessions go.",
-  migrate: "Where DMA memory is short, the client is asked for a larger connection, and moves its sessions there.",
+  extend:
+    "Where DMA memory is short, the next part of the same window is mapped; credits and slots grow with it. Nothing moves.",
+  spread:
+    "Where DMA memory is short, the client is asked for another connection, where its new sessions go.",
+  migrate:
+    "Where DMA memory is short, the client is asked for a larger connection, and moves its sessions there.",
 };
 
 export class Actions {
@@ -20,7 +24,12 @@ export class Actions {
   #form = make("form", { method: "dialog" });
   #title = make("h2", { id: "ask-title" });
   #body = make("div");
-  #token = make("input", { type: "password", id: "ask-token", autocomplete: "off", spellcheck: "false" });
+  #token = make("input", {
+    type: "password",
+    id: "ask-token",
+    autocomplete: "off",
+    spellcheck: "false",
+  });
   #tokenRow;
   #error = make("p", { class: "wrong", role: "alert" });
   #cancel;
@@ -34,11 +43,30 @@ export class Actions {
     this.#dialog = dialog;
     this.#find = find;
     this.#done = done;
-    const help = make("small", { id: "ask-token-help", text: "The server prints it when it starts, behind #token= in the page's address; it is also in the file beside its control socket." });
+    const help = make("small", {
+      id: "ask-token-help",
+      text: "The server prints it when it starts, behind #token= in the page's address; it is also in the file beside its control socket.",
+    });
     put(this.#token, "aria-describedby", "ask-token-help");
-    this.#tokenRow = make("p", { class: "field" }, make("label", { for: "ask-token", text: "Token" }), this.#token, help);
-    this.#cancel = make("button", { type: "button", text: "Cancel", on: { click: () => dialog.close() } });
-    this.#form.append(this.#title, this.#body, this.#tokenRow, this.#error, make("div", { class: "buttons" }, this.#cancel, this.#go));
+    this.#tokenRow = make(
+      "p",
+      { class: "field" },
+      make("label", { for: "ask-token", text: "Token" }),
+      this.#token,
+      help,
+    );
+    this.#cancel = make("button", {
+      type: "button",
+      text: "Cancel",
+      on: { click: () => dialog.close() },
+    });
+    this.#form.append(
+      this.#title,
+      this.#body,
+      this.#tokenRow,
+      this.#error,
+      make("div", { class: "buttons" }, this.#cancel, this.#go),
+    );
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
@@ -91,14 +119,34 @@ export class Actions {
       make(
         "label",
         { class: "option" },
-        make("input", { type: "radio", name: "policy", value: name, checked: name === frame.policy }),
-        make("span", {}, make("b", { text: name === frame.policy ? `${name} (now)` : name }), make("small", { text })),
+        make("input", {
+          type: "radio",
+          name: "policy",
+          value: name,
+          checked: name === frame.policy,
+        }),
+        make(
+          "span",
+          {},
+          make("b", { text: name === frame.policy ? `${name} (now)` : name }),
+          make("small", { text }),
+        ),
       ),
     );
-    const note = frame.dry_run ? "This is a dry run: whichever it is, it only says what it would do." : "It holds until it is changed again, or the server ends. The change itself moves nothing.";
-    const fields = make("fieldset", {}, make("legend", { text: "What the controller does from now on" }), ...choices);
-    this.#ask("Change the policy?", "Change the policy", [fields, make("p", { class: "soft", text: note })], () =>
-      act("policy", { name: fields.querySelector(":checked").value }),
+    const note = frame.dry_run
+      ? "This is a dry run: whichever it is, it only says what it would do."
+      : "It holds until it is changed again, or the server ends. The change itself moves nothing.";
+    const fields = make(
+      "fieldset",
+      {},
+      make("legend", { text: "What the controller does from now on" }),
+      ...choices,
+    );
+    this.#ask(
+      "Change the policy?",
+      "Change the policy",
+      [fields, make("p", { class: "soft", text: note })],
+      () => act("policy", { name: fields.querySelector(":checked").value }),
     );
   }
 
@@ -106,7 +154,10 @@ export class Actions {
     const inside = this.#find(number)?.inside;
     if (!inside) return; // it has just ended
     if (!inside.room_bytes) {
-      this.#tell(`Connection ${number} cannot be extended`, `Its window of ${size(inside.window_bytes)} has no room for another part.`);
+      this.#tell(
+        `Connection ${number} cannot be extended`,
+        `Its window of ${size(inside.window_bytes)} has no room for another part.`,
+      );
       return;
     }
     this.#bytes({
@@ -148,22 +199,42 @@ export class Actions {
   /** Asks how many bytes, and says what that means with the figures of now. */
   #bytes({ what, number, title, label, first, most, verb, says }) {
     const wishes = () => Math.round(Number(input.value) * MIB);
-    const input = make("input", { type: "number", id: "ask-bytes", min: 1 / 1024, step: "any", required: true, value: first / MIB });
+    const input = make("input", {
+      type: "number",
+      id: "ask-bytes",
+      min: 1 / 1024,
+      step: "any",
+      required: true,
+      value: first / MIB,
+    });
     const list = make("ul");
-    const field = make("p", { class: "field" }, make("label", { for: "ask-bytes", text: label }), input);
+    const field = make(
+      "p",
+      { class: "field" },
+      make("label", { for: "ask-bytes", text: label }),
+      input,
+    );
     const describe = () => {
       const now = this.#find(number)?.inside;
       if (now) put(input, "max", most(now) / MIB);
       const isGood = Boolean(now) && input.checkValidity();
       this.#go.disabled = !isGood;
       if (isGood) say(this.#go, verb(wishes()));
-      const texts = isGood ? says(wishes(), now) : [now ? `A number from 0 to ${(most(now) / MIB).toFixed(1)} is needed here.` : "The connection has ended."];
+      const texts = isGood
+        ? says(wishes(), now)
+        : [
+            now
+              ? `A number from 0 to ${(most(now) / MIB).toFixed(1)} is needed here.`
+              : "The connection has ended.",
+          ];
       while (list.children.length > texts.length) list.lastChild.remove();
       while (list.children.length < texts.length) list.append(make("li"));
       texts.forEach((text, place) => say(list.children[place], text));
     };
     input.addEventListener("input", describe);
-    this.#ask(title, verb(first), [field, list], () => act(what, { connection: number, bytes: wishes() }));
+    this.#ask(title, verb(first), [field, list], () =>
+      act(what, { connection: number, bytes: wishes() }),
+    );
     this.#describe = describe;
     describe();
   }
@@ -180,9 +251,26 @@ export class Actions {
 
   /** The token itself: typed in, or forgotten. */
   token() {
-    const now = token() ? "This tab has a token and may change the policy, and extend or shrink connections." : "Without a token this page only reads.";
-    const forget = make("button", { type: "button", class: "small", text: "Forget it", on: { click: () => (keep(""), this.#dialog.close(), this.#done("This tab only reads from now on.")) } });
-    this.#ask("Token", "Keep it", [make("p", { text: now }), ...(token() ? [forget] : [])], () => Promise.resolve("It is kept as long as this tab is; the server checks it when something is done."));
+    const now = token()
+      ? "This tab has a token and may change the policy, and extend or shrink connections."
+      : "Without a token this page only reads.";
+    const forget = make("button", {
+      type: "button",
+      class: "small",
+      text: "Forget it",
+      on: {
+        click: () => (
+          keep(""),
+          this.#dialog.close(),
+          this.#done("This tab only reads from now on.")
+        ),
+      },
+    });
+    this.#ask("Token", "Keep it", [make("p", { text: now }), ...(token() ? [forget] : [])], () =>
+      Promise.resolve(
+        "It is kept as long as this tab is; the server checks it when something is done.",
+      ),
+    );
     this.#tokenRow.hidden = false;
   }
 }

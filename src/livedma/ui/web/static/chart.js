@@ -19,33 +19,64 @@ export class Chart {
   #cursor = svg("line", { class: "cursor", visibility: "hidden" });
   #bound = svg("line", { class: "bound", visibility: "hidden" });
 
-  /** about: name, column, words (a figure for people), binary, step (it changes at once), explains. */
+  /** about: name, column, words (a figure for people), binary, step (it jumps), explains. */
   constructor(about) {
     this.#about = about;
-    this.#svg = svg("svg", { role: "img", "aria-label": about.name }, this.#grid, this.#bound, this.#marks, this.#lines, this.#cursor);
-    const caption = make("figcaption", {}, make("b", { text: about.name }), make("small", { text: about.explains }), this.#now);
+    this.#svg = svg(
+      "svg",
+      { role: "img", "aria-label": about.name },
+      this.#grid,
+      this.#bound,
+      this.#marks,
+      this.#lines,
+      this.#cursor,
+    );
+    const caption = make(
+      "figcaption",
+      {},
+      make("b", { text: about.name }),
+      make("small", { text: about.explains }),
+      this.#now,
+    );
     this.node = make("figure", { class: "chart" }, caption, this.#svg);
   }
 
   /**
-   * view: {width, height, x(wallS), from, events, cursor}. bound: drawn where it fits, such as what is
-   * reserved; null: none.
+   * view: {width, height, x(wallS), from, events, cursor}. bound: drawn where it fits, such as
+   * what is reserved; null: none.
    */
   draw(state, chosen, view, bound) {
     const { column, words } = this.#about;
     const series = this.#series(state, view.from);
-    const most = Math.max(0, ...series.flatMap(({ points }) => points.map((one) => one.value ?? 0)));
+    const most = Math.max(
+      0,
+      ...series.flatMap(({ points }) => points.map((one) => one.value ?? 0)),
+    );
     const y = this.#axis(most, bound, view);
     this.#lines.replaceChildren(...this.#paths(series, chosen, view, y));
-    this.#marks.replaceChildren(...view.events.map(({ x, isOpen }) =>
-      svg("line", { x1: x, x2: x, y1: 0, y2: view.height, class: isOpen ? "open" : null })));
+    this.#marks.replaceChildren(
+      ...view.events.map(({ x, isOpen }) =>
+        svg("line", { x1: x, x2: x, y1: 0, y2: view.height, class: isOpen ? "open" : null }),
+      ),
+    );
     const { cursor } = view;
     put(this.#cursor, "visibility", cursor ? "visible" : "hidden");
-    if (cursor) for (const [name, value] of [["x1", cursor.x], ["x2", cursor.x], ["y1", 0], ["y2", view.height]]) put(this.#cursor, name, value);
+    if (cursor)
+      for (const [name, value] of [
+        ["x1", cursor.x],
+        ["x2", cursor.x],
+        ["y1", 0],
+        ["y2", view.height],
+      ])
+        put(this.#cursor, name, value);
     const place = cursor ? cursor.place : state.at.length - 1;
     const value = this.#known(state.lines.get(chosen)?.[column][place]);
     say(this.#now, words(value));
-    put(this.#svg, "aria-label", `${this.#about.name} of connection ${chosen}: ${words(value)}; at most ${words(most)} here`);
+    put(
+      this.#svg,
+      "aria-label",
+      `${this.#about.name} of connection ${chosen}: ${words(value)}; at most ${words(most)} here`,
+    );
     return words(value);
   }
 
@@ -58,7 +89,9 @@ export class Chart {
     const first = Math.max(0, state.at.findIndex((at) => at >= from) - 1);
     return [...state.lines].map(([number, columns]) => ({
       number,
-      points: columns[this.#about.column].slice(first).map((value, place) => ({ at: state.at[first + place], value: this.#known(value) })),
+      points: columns[this.#about.column]
+        .slice(first)
+        .map((value, place) => ({ at: state.at[first + place], value: this.#known(value) })),
     }));
   }
 
@@ -73,12 +106,25 @@ export class Chart {
     put(this.#svg, "width", width);
     put(this.#svg, "height", height);
     put(this.#svg, "viewBox", `0 0 ${width} ${height}`);
-    this.#grid.replaceChildren(...found.flatMap((value) => [
-      svg("line", { x1: view.left, x2: width - view.right, y1: y(value), y2: y(value) }),
-      svg("text", { x: view.left - 8, y: y(value), text: value ? this.#about.words(value) : "0" }),
-    ]));
+    this.#grid.replaceChildren(
+      ...found.flatMap((value) => [
+        svg("line", { x1: view.left, x2: width - view.right, y1: y(value), y2: y(value) }),
+        svg("text", {
+          x: view.left - 8,
+          y: y(value),
+          text: value ? this.#about.words(value) : "0",
+        }),
+      ]),
+    );
     put(this.#bound, "visibility", isBound ? "visible" : "hidden");
-    if (isBound) for (const [name, value] of [["x1", view.left], ["x2", width - view.right], ["y1", y(bound)], ["y2", y(bound)]]) put(this.#bound, name, value);
+    if (isBound)
+      for (const [name, value] of [
+        ["x1", view.left],
+        ["x2", width - view.right],
+        ["y1", y(bound)],
+        ["y2", y(bound)],
+      ])
+        put(this.#bound, name, value);
     return y;
   }
 
@@ -89,10 +135,14 @@ export class Chart {
       const isChosen = number === chosen;
       const color = series.length > 1 ? colorOf(number) : 0;
       const look = { class: isChosen ? "line chosen" : "line", "data-color": color };
-      const found = [svg("path", { ...look, d: runs.map((run) => this.#path(run, view, y)).join("") })];
+      const found = [
+        svg("path", { ...look, d: runs.map((run) => this.#path(run, view, y)).join("") }),
+      ];
       if (isChosen) {
         const base = y(0);
-        const area = runs.map((run) => `${this.#path(run, view, y)}V${base}H${view.x(run[0].at).toFixed(1)}Z`);
+        const area = runs.map(
+          (run) => `${this.#path(run, view, y)}V${base}H${view.x(run[0].at).toFixed(1)}Z`,
+        );
         found.unshift(svg("path", { class: "area", "data-color": color, d: area.join("") }));
       }
       return found;

@@ -4,53 +4,86 @@ import { latency, rates, waitOf } from "./state.js";
 import { UNKNOWN, count, duration, rate } from "./words.js";
 
 /**
- * key, label, hint; value(session, intervalS): what it is sorted by, null where nobody knows; text(...):
- * what is shown. low: left out where there is little room. down: the most comes first.
+ * key, label, hint; value(session, intervalS): what it is sorted by, null where nobody knows;
+ * text(...): what is shown. low: left out where there is little room. down: the most comes first.
  */
 export const COLUMNS = [
   {
-    key: "id", label: "Session", hint: "the beginning of its id", isWord: true,
+    key: "id",
+    label: "Session",
+    hint: "the beginning of its id",
+    isWord: true,
     value: (one) => one.id,
     text: (one, intervalS, digits) => one.id.slice(0, digits),
   },
   {
-    key: "connection", label: "Conn.", hint: "connections that it uses", low: true,
+    key: "connection",
+    label: "Conn.",
+    hint: "connections that it uses",
+    low: true,
     value: (one) => one.connections[0] ?? null,
     text: (one) => one.connections.join(", ") || UNKNOWN,
   },
   {
-    key: "bandwidth", label: "Bandwidth", hint: "reads and writes", down: true,
+    key: "bandwidth",
+    label: "Bandwidth",
+    hint: "reads and writes",
+    down: true,
     value: (one, intervalS) => rates(one, intervalS).bytesPerS,
     text: (one, intervalS) => rate(rates(one, intervalS).bytesPerS),
   },
   { key: "spark", label: "30 s", hint: "bandwidth of the last 30 s" },
   {
-    key: "operations", label: "Ops/s", hint: "operations a second", low: true, down: true,
+    key: "operations",
+    label: "Ops/s",
+    hint: "operations a second",
+    low: true,
+    down: true,
     value: (one, intervalS) => rates(one, intervalS).operationsPerS,
     text: (one, intervalS) => count(rates(one, intervalS).operationsPerS),
   },
   {
-    key: "p50", label: "p50", hint: "half of the calls took no longer", low: true, down: true,
+    key: "p50",
+    label: "p50",
+    hint: "half of the calls took no longer",
+    low: true,
+    down: true,
     value: (one) => latency(one, "p50_ns"),
     text: (one) => duration(latency(one, "p50_ns")),
   },
   {
-    key: "p99", label: "p99", hint: "99 of 100 calls took no longer", down: true,
+    key: "p99",
+    label: "p99",
+    hint: "99 of 100 calls took no longer",
+    down: true,
     value: (one) => latency(one, "p99_ns"),
     text: (one) => duration(latency(one, "p99_ns")),
   },
   {
-    key: "wait", label: "Waits", hint: "each call for DMA memory, on average", low: true, down: true,
+    key: "wait",
+    label: "Waits",
+    hint: "each call for DMA memory, on average",
+    low: true,
+    down: true,
     value: waitOf,
     text: (one) => duration(waitOf(one)),
   },
   {
-    key: "slots", label: "Slots", hint: "most that were in use at a time, of those that it has", low: true, down: true,
+    key: "slots",
+    label: "Slots",
+    hint: "most that were in use at a time, of those that it has",
+    low: true,
+    down: true,
     value: (one) => one.inside?.slots_used_most ?? null,
-    text: (one) => (one.inside ? `${count(one.inside.slots_used_most)}/${count(one.inside.slots)}` : UNKNOWN),
+    text: (one) =>
+      one.inside ? `${count(one.inside.slots_used_most)}/${count(one.inside.slots)}` : UNKNOWN,
   },
   {
-    key: "flight", label: "In flight", hint: "calls just now", low: true, down: true,
+    key: "flight",
+    label: "In flight",
+    hint: "calls just now",
+    low: true,
+    down: true,
     value: (one) => one.in_flight,
     text: (one) => count(one.in_flight),
   },

@@ -42,8 +42,18 @@ class Meter {
   #fill = make("span", { class: "fill" });
 
   constructor(label, kind) {
-    this.#bar = make("span", { class: `bar ${kind}`, role: "meter", "aria-label": label, "aria-valuemin": 0 }, this.#fill);
-    this.node = make("div", { class: "meter" }, make("span", { class: "label", text: label }), this.#bar, this.#value);
+    this.#bar = make(
+      "span",
+      { class: `bar ${kind}`, role: "meter", "aria-label": label, "aria-valuemin": 0 },
+      this.#fill,
+    );
+    this.node = make(
+      "div",
+      { class: "meter" },
+      make("span", { class: "label", text: label }),
+      this.#bar,
+      this.#value,
+    );
   }
 
   draw(value, most, text) {
@@ -73,7 +83,12 @@ class Card {
 
   constructor(number, choose, act) {
     const pick = () => choose(number);
-    this.#title = make("button", { type: "button", class: "title", text: `Connection ${number}`, on: { click: pick } });
+    this.#title = make("button", {
+      type: "button",
+      class: "title",
+      text: `Connection ${number}`,
+      on: { click: pick },
+    });
     this.#chip = make("span", { class: "chip" }, this.#sign, this.#word);
     const figures = make("dl", { class: "figures" });
     for (const name of ["Bandwidth", "p50", "p99", "Operations", "Sessions", "In flight"]) {
@@ -82,14 +97,22 @@ class Card {
     }
     const button = (what, text) =>
       make("button", {
-        type: "button", class: "small", text, data: { act: what }, "aria-label": `${text} connection ${number}`,
+        type: "button",
+        class: "small",
+        text,
+        data: { act: what },
+        "aria-label": `${text} connection ${number}`,
         on: { click: () => act(what, number) },
       });
     this.#extend = button("extend", "Extend…");
     this.#shrink = button("shrink", "Shrink…");
     this.node = make(
       "article",
-      { class: "connection card", "aria-label": `Connection ${number}`, data: { connection: number } },
+      {
+        class: "connection card",
+        "aria-label": `Connection ${number}`,
+        data: { connection: number },
+      },
       make("header", {}, make("h3", {}, this.#title), this.#who, this.#chip),
       this.#sentence,
       figures,
@@ -133,15 +156,28 @@ class Card {
 
   #measure(one, inside) {
     if (inside) {
-      this.#memory.draw(inside.mapped_bytes, inside.window_bytes, `${size(inside.mapped_bytes)} mapped of ${size(inside.window_bytes)} reserved`);
+      this.#memory.draw(
+        inside.mapped_bytes,
+        inside.window_bytes,
+        `${size(inside.mapped_bytes)} mapped of ${size(inside.window_bytes)} reserved`,
+      );
       const wanted = inside.buffers_wanted ? `, ${count(inside.buffers_wanted)} more wanted` : "";
-      this.#buffers.draw(inside.buffers_taken, inside.buffers, `${count(inside.buffers_taken)} of ${count(inside.buffers)} taken${wanted}`);
+      this.#buffers.draw(
+        inside.buffers_taken,
+        inside.buffers,
+        `${count(inside.buffers_taken)} of ${count(inside.buffers)} taken${wanted}`,
+      );
     } else {
       this.#memory.draw(null, 1, UNKNOWN);
       this.#buffers.draw(null, 1, UNKNOWN);
     }
-    const asked = one.credits_asked > one.credits_granted ? `, ${count(one.credits_asked)} asked for` : "";
-    this.#credits.draw(one.in_flight, one.credits_granted, `${count(one.in_flight)} of ${count(one.credits_granted)} in use${asked}`);
+    const asked =
+      one.credits_asked > one.credits_granted ? `, ${count(one.credits_asked)} asked for` : "";
+    this.#credits.draw(
+      one.in_flight,
+      one.credits_granted,
+      `${count(one.in_flight)} of ${count(one.credits_granted)} in use${asked}`,
+    );
     this.#extend.disabled = this.#shrink.disabled = !inside;
   }
 }

@@ -18,7 +18,9 @@ export class Decisions {
     if (events.length) this.#empty.remove();
     else this.#list.append(this.#empty);
     const byNumber = new Map(events.map((one) => [one.number, one]));
-    keyed(this.#list, this.#lines, [...byNumber.keys()].reverse(), (number) => ({ node: line(byNumber.get(number)) }));
+    keyed(this.#list, this.#lines, [...byNumber.keys()].reverse(), (number) => ({
+      node: line(byNumber.get(number)),
+    }));
   }
 
   /** Of another server, or of this one before it was started again: numbers begin anew. */
@@ -36,7 +38,10 @@ function line(event) {
     icon(sign(event.kind)),
     make("b", { text: event.kind }),
     make("span", { class: "where", text: where }),
-    make("time", { text: clock(event.wall_s), datetime: new Date(event.wall_s * 1000).toISOString() }),
+    make("time", {
+      text: clock(event.wall_s),
+      datetime: new Date(event.wall_s * 1000).toISOString(),
+    }),
     make("p", { text: told(event) }),
   );
 }

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. props: `text`, `on` (listeners by name), `data`; all else are attributes; null: none. */
+/** An element. props: `text`, `on` (listeners), `data`; all else are attributes; null: none. */
 export function make(tag, props = {}, ...children) {
   return dress(document.createElement(tag), props, children);
 }
@@ -24,7 +24,8 @@ function dress(node, { text, on = {}, data = {}, ...attributes }, children) {
 /** Sets an attribute, only if that changes it. */
 export function put(node, name, value) {
   if (value === null || value === undefined || value === false) node.removeAttribute(name);
-  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value === true ? "" : value);
+  else if (node.getAttribute(name) !== String(value))
+    node.setAttribute(name, value === true ? "" : value);
 }
 
 /** Sets its text, only if that changes it: selections and screen readers are left alone. */
@@ -34,14 +35,18 @@ export function say(node, text) {
 
 /** One of icons.svg. */
 export function icon(name) {
-  return svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `static/icons.svg#${name}` }));
+  return svg(
+    "svg",
+    { class: "icon", "aria-hidden": "true" },
+    svg("use", { href: `static/icons.svg#${name}` }),
+  );
 }
 
 export function setIcon(node, name) {
   put(node.firstChild, "href", `static/icons.svg#${name}`);
 }
 
-/** Children of `parent` for `keys`, in that order: those that are there are kept, `build(key)` makes others. */
+/** Children of `parent` for `keys`, in that order: `build(key)` makes those that are not there. */
 export function keyed(parent, kept, keys, build) {
   const wanted = new Set(keys);
   for (const [key, one] of kept) {

@@ -18,8 +18,12 @@ export class Facts {
     this.#list = list;
     this.#server = server;
     const change = make("button", {
-      type: "button", class: "small", id: "change-policy", text: "Change…",
-      "aria-label": "Change the policy", on: { click: askPolicy },
+      type: "button",
+      class: "small",
+      id: "change-policy",
+      text: "Change…",
+      "aria-label": "Change the policy",
+      on: { click: askPolicy },
     });
     this.#add("policy", "Policy", change);
     this.#add("watching", "Watching");
@@ -48,17 +52,29 @@ export class Facts {
     const { host } = snapshot;
     this.#list.hidden = false;
     say(this.#server, frame.server);
-    this.#say("policy", frame.dry_run ? `${frame.policy}, dry run: nothing is done` : frame.policy, frame.dry_run ? "else" : null);
+    this.#say(
+      "policy",
+      frame.dry_run ? `${frame.policy}, dry run: nothing is done` : frame.policy,
+      frame.dry_run ? "else" : null,
+    );
     this.#say("watching", WATCHED[frame.watching] ?? frame.watching);
     this.#say("since", `${clock(frame.started_s)}, ${span(snapshot.wall_s - frame.started_s)}`);
     const bound = host.budget_bytes === null ? "" : ` of ${size(host.budget_bytes)}`;
     this.#say("memory", `${size(host.mapped_bytes)}${bound} mapped`);
     this.#say("cpu", host.cpu_busy === null ? UNKNOWN : `${percent(host.cpu_busy)} busy`);
     const refuses = host.refuses_sessions;
-    this.#say("sessions", `${count(snapshot.sessions.length)}${refuses ? ", new ones are refused" : ""}`, refuses ? "bad" : null);
+    this.#say(
+      "sessions",
+      `${count(snapshot.sessions.length)}${refuses ? ", new ones are refused" : ""}`,
+      refuses ? "bad" : null,
+    );
     const unseen = Object.entries(snapshot.losses).filter(([, number]) => number > 0);
     this.#values.unseen.fact.hidden = unseen.length === 0;
-    this.#say("unseen", unseen.map(([name, number]) => `${count(number)} ${name}`).join(", "), "else");
+    this.#say(
+      "unseen",
+      unseen.map(([name, number]) => `${count(number)} ${name}`).join(", "),
+      "else",
+    );
   }
 
   /** For the title of the tab. */

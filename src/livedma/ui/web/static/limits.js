@@ -11,7 +11,9 @@ const LIFTED = new Set(["DMA memory", "credits", "slots"]);
 /** {tone, sign, word} of a diagnosis, or of an answer to why (is_slow). */
 export function looks(limit, isSlow) {
   if (limit === "nothing") {
-    return isSlow ? { tone: "else", sign: "slow", word: "slow" } : { tone: "fine", sign: "fine", word: "fine" };
+    return isSlow
+      ? { tone: "else", sign: "slow", word: "slow" }
+      : { tone: "fine", sign: "fine", word: "fine" };
   }
   const tone = LIFTED.has(limit) ? "help" : "else";
   return isSlow
@@ -20,13 +22,37 @@ export function looks(limit, isSlow) {
 }
 
 const TONES = {
-  degraded: "else", why: "soft", plan: "help", done: "help", failed: "bad", check: "ink", undo: "else",
-  shrink: "help", refuse: "bad", admit: "fine", recovered: "fine", policy: "ink", hand: "ink", source: "soft",
+  degraded: "else",
+  why: "soft",
+  plan: "help",
+  done: "help",
+  failed: "bad",
+  check: "ink",
+  undo: "else",
+  shrink: "help",
+  refuse: "bad",
+  admit: "fine",
+  recovered: "fine",
+  policy: "ink",
+  hand: "ink",
+  source: "soft",
 };
 /** Of several at a time, the first of these is shown. */
 const WEIGHT = [
-  "failed", "undo", "hand", "done", "shrink", "refuse", "admit", "policy", "degraded", "recovered", "check",
-  "plan", "why", "source",
+  "failed",
+  "undo",
+  "hand",
+  "done",
+  "shrink",
+  "refuse",
+  "admit",
+  "policy",
+  "degraded",
+  "recovered",
+  "check",
+  "plan",
+  "why",
+  "source",
 ];
 
 export const tone = (kind) => TONES[kind] ?? "soft";
@@ -41,4 +67,5 @@ function weight(kind) {
 const ACTS = new Set(["done", "undo", "shrink", "hand", "refuse", "admit", "policy"]);
 export const acts = (event) => ACTS.has(event.kind) && !event.dry;
 
-export const foremost = (events) => events.reduce((a, b) => (weight(b.kind) < weight(a.kind) ? b : a));
+export const foremost = (events) =>
+  events.reduce((a, b) => (weight(b.kind) < weight(a.kind) ? b : a));

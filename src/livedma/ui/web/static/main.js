@@ -29,8 +29,14 @@ let isLost = false;
 
 const actions = new Actions(byId("ask"), (number) => state.connection(number), done);
 const why = new WhyDialog(byId("why"));
-const facts = new Facts(byId("facts"), byId("server"), () => state.frame && actions.policy(state.frame));
-const connections = new Connections(byId("connections"), pick, (what, number) => actions[what](number));
+const facts = new Facts(
+  byId("facts"),
+  byId("server"),
+  () => state.frame && actions.policy(state.frame),
+);
+const connections = new Connections(byId("connections"), pick, (what, number) =>
+  actions[what](number),
+);
 const timeLines = new TimeLines(byId("lines"));
 const windowDrawing = new WindowDrawing(byId("window"));
 const decisions = new Decisions(byId("decisions"));
@@ -41,7 +47,13 @@ sayToken();
 
 function sayToken() {
   say(byId("token"), token() ? "Token: kept" : "Token: none");
-  put(byId("token"), "aria-label", token() ? "This tab has a token and may act: change that" : "This tab has no token and only reads: give one");
+  put(
+    byId("token"),
+    "aria-label",
+    token()
+      ? "This tab has a token and may act: change that"
+      : "This tab has no token and only reads: give one",
+  );
 }
 
 function done(text) {
@@ -64,7 +76,9 @@ function choose() {
   if (there.includes(chosen) && isPicked) return;
   isPicked = false;
   if (there.includes(chosen) && state.diagnosis(chosen)?.is_degraded) return;
-  const slow = state.frame.diagnoses.find((one) => one.is_degraded && there.includes(one.connection));
+  const slow = state.frame.diagnoses.find(
+    (one) => one.is_degraded && there.includes(one.connection),
+  );
   if (slow) chosen = slow.connection;
   else if (!there.includes(chosen)) chosen = there.length ? Math.min(...there) : null;
 }
@@ -95,16 +109,31 @@ function draw() {
 function sayAge() {
   const { frame } = state;
   const ageMs = performance.now() - heardMs;
-  let [name, word, trouble] = frame ? ["live", "live", ""] : ["wait", "waiting for the first picture", ""];
+  let [name, word, trouble] = frame
+    ? ["live", "live", ""]
+    : ["wait", "waiting for the first picture", ""];
   if (isLost) {
-    [name, word, trouble] = ["lost", "connection lost, trying again", "The connection to the server is lost; it is tried again by itself."];
+    [name, word, trouble] = [
+      "lost",
+      "connection lost, trying again",
+      "The connection to the server is lost; it is tried again by itself.",
+    ];
   } else if (frame && ageMs > OLD_MS) {
-    [name, word, trouble] = ["lost", "no news", "The server sends nothing, though the connection is there."];
+    [name, word, trouble] = [
+      "lost",
+      "no news",
+      "The server sends nothing, though the connection is there.",
+    ];
   }
   byId("live").dataset.state = name;
   say(byId("live"), word);
   say(byId("trouble"), trouble);
-  say(byId("age"), trouble && frame ? `What is shown is of ${clock(frame.snapshot.wall_s)}, ${span(ageMs / 1000)} ago.` : "");
+  say(
+    byId("age"),
+    trouble && frame
+      ? `What is shown is of ${clock(frame.snapshot.wall_s)}, ${span(ageMs / 1000)} ago.`
+      : "",
+  );
   byId("old").hidden = !trouble;
   put(document.body, "data-old", Boolean(trouble));
 }

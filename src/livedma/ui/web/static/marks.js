@@ -9,7 +9,11 @@ const TIP_PX = 360;
 const LINGER_MS = 200; // so that the pointer can get to what is shown
 
 export class Marks {
-  node = make("div", { class: "marks", role: "group", "aria-label": "Decisions on the time lines: arrows go from one to the next" });
+  node = make("div", {
+    class: "marks",
+    role: "group",
+    "aria-label": "Decisions on the time lines: arrows go from one to the next",
+  });
   tip = make("div", { class: "tip", role: "tooltip", id: "tip", hidden: true });
   #marks = new Map();
   #changed;
@@ -25,7 +29,10 @@ export class Marks {
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.#show(null));
   }
 
-  /** Marks of these, as far as they can be seen. Returns lines, {x, isOpen}: where something was done, else where it began. */
+  /**
+   * Marks of these, as far as they can be seen. Returns lines, {x, isOpen}: where something was
+   * done, else where it began.
+   */
   draw(events, { x, from, secondsPerPx, width }) {
     this.#width = width;
     const together = grouped(events, APART_PX * secondsPerPx);
@@ -56,7 +63,9 @@ export class Marks {
     mark.node = make(
       "button",
       {
-        type: "button", class: "mark-of", "aria-describedby": "tip",
+        type: "button",
+        class: "mark-of",
+        "aria-describedby": "tip",
         on: {
           pointerenter: () => this.#show(key),
           pointerleave: () => this.#hide(),
@@ -91,7 +100,14 @@ export class Marks {
       this.tip.dataset.shown = shown;
       this.tip.replaceChildren(
         ...events.map((one) =>
-          make("p", { data: { tone: tone(one.kind) } }, make("time", { text: clock(one.wall_s) }), icon(sign(one.kind)), make("b", { text: one.kind }), ` ${told(one)}`),
+          make(
+            "p",
+            { data: { tone: tone(one.kind) } },
+            make("time", { text: clock(one.wall_s) }),
+            icon(sign(one.kind)),
+            make("b", { text: one.kind }),
+            ` ${told(one)}`,
+          ),
         ),
       );
     }
@@ -110,7 +126,9 @@ export class Marks {
   #key(event) {
     const all = [...this.node.children];
     const place = all.indexOf(document.activeElement);
-    const to = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: all.length - 1 }[event.key];
+    const to = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: all.length - 1 }[
+      event.key
+    ];
     if (place < 0 || to === undefined) return;
     event.preventDefault();
     all[Math.min(all.length - 1, Math.max(0, to))].focus();

@@ -16,7 +16,8 @@ export function binaryStep(most, count) {
 /** Marks of an axis from 0 that reaches at least `most`. */
 export function marks(most, step) {
   const found = [];
-  for (let value = 0; found.length < 2 || found.at(-1) < most * (1 - 1e-9); value += step) found.push(value);
+  for (let value = 0; found.length < 2 || found.at(-1) < most * (1 - 1e-9); value += step)
+    found.push(value);
   return found;
 }
 

@@ -18,8 +18,10 @@ async function answered(address, how) {
     throw new Refused("The server cannot be reached. Nothing is known of what became of this.");
   }
   const found = await response.json().catch(() => ({}));
-  if (response.status === 401) throw new Refused("The server refused this token: nothing was done.", true);
-  if (!response.ok || found.error) throw new Refused(found.error ?? `The server answers with ${response.status}.`);
+  if (response.status === 401)
+    throw new Refused("The server refused this token: nothing was done.", true);
+  if (!response.ok || found.error)
+    throw new Refused(found.error ?? `The server answers with ${response.status}.`);
   return found;
 }
 

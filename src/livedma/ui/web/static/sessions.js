@@ -36,25 +36,44 @@ export class Sessions {
   constructor(root, open) {
     this.#open = open;
     this.#filter = make("input", {
-      type: "search", id: "filter", placeholder: "beginning of an id, or connection 2", autocomplete: "off", spellcheck: "false",
+      type: "search",
+      id: "filter",
+      placeholder: "beginning of an id, or connection 2",
+      autocomplete: "off",
+      spellcheck: "false",
       on: { input: () => this.#sort(true) },
     });
     const head = make("tr", {}, ...COLUMNS.map((column) => this.#head(column)));
     this.#body.append(this.#above, this.#below);
-    this.#table = make("table", { "aria-labelledby": "sessions-title" }, make("thead", {}, head), this.#body);
+    this.#table = make(
+      "table",
+      { "aria-labelledby": "sessions-title", "aria-describedby": "sessions-how" },
+      make("thead", {}, head),
+      this.#body,
+    );
     this.#box = make("div", { class: "rows", on: { scroll: () => this.#show() } }, this.#table);
     root.append(
       make(
-        "div", { class: "head" },
-        make("h2", { id: "sessions-title", text: "Sessions" }), this.#count,
+        "div",
+        { class: "head" },
+        make("h2", { id: "sessions-title", text: "Sessions" }),
+        this.#count,
         make("label", { class: "filter", for: "filter" }, "Filter ", this.#filter),
       ),
+      make("p", {
+        class: "unseen",
+        id: "sessions-how",
+        text: "Arrows go from row to row; Enter says why a session is slow.",
+      }),
       this.#box,
       this.#empty,
     );
     this.#hold();
     this.#body.addEventListener("click", (event) => this.#pick(event.target.closest("tr")));
-    this.#body.addEventListener("focusin", (event) => (this.#active = event.target.closest("tr").dataset.id ?? null));
+    this.#body.addEventListener(
+      "focusin",
+      (event) => (this.#active = event.target.closest("tr").dataset.id ?? null),
+    );
     this.#body.addEventListener("keydown", (event) => this.#key(event));
     new ResizeObserver(() => this.#show()).observe(this.#box);
   }
@@ -70,12 +89,24 @@ export class Sessions {
   #head(column) {
     const low = column.low ? "low" : null;
     const word = column.isWord ? "word" : "";
-    const th = make("th", { scope: "col", class: [low, word].filter(Boolean).join(" ") || null, title: column.hint, data: { key: column.key } });
+    const th = make("th", {
+      scope: "col",
+      class: [low, word].filter(Boolean).join(" ") || null,
+      title: column.hint,
+      data: { key: column.key },
+    });
     if (!column.value) {
       th.textContent = column.label;
       return th;
     }
-    th.append(make("button", { type: "button", text: column.label, data: { sort: column.key }, on: { click: () => this.#by(column) } }));
+    th.append(
+      make("button", {
+        type: "button",
+        text: column.label,
+        data: { sort: column.key },
+        on: { click: () => this.#by(column) },
+      }),
+    );
     this.#heads.set(column, th);
     put(th, "aria-sort", column === this.#column ? "descending" : null);
     return th;
@@ -138,7 +169,10 @@ export class Sessions {
   #show() {
     if (!this.#state) return;
     const most = Math.ceil(this.#box.clientHeight / ROW_PX) + 2 * MORE;
-    const first = Math.max(0, Math.min(Math.floor(this.#box.scrollTop / ROW_PX) - MORE, this.#order.length - most));
+    const first = Math.max(
+      0,
+      Math.min(Math.floor(this.#box.scrollTop / ROW_PX) - MORE, this.#order.length - most),
+    );
     const shown = this.#order.slice(first, first + most);
     while (this.#rows.length < shown.length) this.#rows.push(this.#row());
     while (this.#rows.length > shown.length) this.#rows.pop().node.remove();
@@ -149,10 +183,23 @@ export class Sessions {
   }
 
   #row() {
-    const cells = COLUMNS.map((column) => make("td", { class: [column.low && "low", column.isWord && "word"].filter(Boolean).join(" ") || null }));
+    const cells = COLUMNS.map((column) =>
+      make("td", {
+        class: [column.low && "low", column.isWord && "word"].filter(Boolean).join(" ") || null,
+      }),
+    );
     const spark = svg("path");
     cells[COLUMNS.findIndex((one) => one.key === "spark")].append(
-      svg("svg", { class: "spark", viewBox: `0 0 ${SPARK - 1} 18`, preserveAspectRatio: "none", "aria-hidden": "true" }, spark),
+      svg(
+        "svg",
+        {
+          class: "spark",
+          viewBox: `0 0 ${SPARK - 1} 18`,
+          preserveAspectRatio: "none",
+          "aria-hidden": "true",
+        },
+        spark,
+      ),
     );
     const node = make("tr", {}, ...cells);
     this.#body.insertBefore(node, this.#below);
@@ -166,9 +213,12 @@ export class Sessions {
     row.node.dataset.id = id;
     put(row.node, "aria-rowindex", place + 2);
     put(row.node, "tabindex", isTabbed ? 0 : -1);
-    COLUMNS.forEach((column, at) => column.text && say(row.cells[at], column.text(one, intervalS, this.#digits)));
+    COLUMNS.forEach(
+      (column, at) => column.text && say(row.cells[at], column.text(one, intervalS, this.#digits)),
+    );
     put(row.spark, "d", sparkline(this.#state.spark(id)));
-    if (id === this.#active && !hadFocus && this.#body.contains(document.activeElement)) row.node.focus({ preventScroll: true });
+    if (id === this.#active && !hadFocus && this.#body.contains(document.activeElement))
+      row.node.focus({ preventScroll: true });
   }
 
   #pick(row) {
@@ -186,7 +236,14 @@ export class Sessions {
     }
     const place = this.#order.indexOf(this.#active);
     const page = Math.max(1, Math.floor(this.#box.clientHeight / ROW_PX) - 2);
-    const to = { ArrowUp: place - 1, ArrowDown: place + 1, PageUp: place - page, PageDown: place + page, Home: 0, End: this.#order.length - 1 }[event.key];
+    const to = {
+      ArrowUp: place - 1,
+      ArrowDown: place + 1,
+      PageUp: place - page,
+      PageDown: place + page,
+      Home: 0,
+      End: this.#order.length - 1,
+    }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     this.#go(Math.max(0, Math.min(this.#order.length - 1, to)));
@@ -201,7 +258,9 @@ export class Sessions {
     if (top < this.#box.scrollTop) this.#box.scrollTop = top;
     else if (top > this.#box.scrollTop + room) this.#box.scrollTop = top - room;
     this.#show();
-    this.#rows.find((one) => one.node.dataset.id === this.#active)?.node.focus({ preventScroll: true });
+    this.#rows
+      .find((one) => one.node.dataset.id === this.#active)
+      ?.node.focus({ preventScroll: true });
   }
 }
 
@@ -211,7 +270,8 @@ function sparkline(values) {
   let d = "";
   let isDown = false;
   values.forEach((value, x) => {
-    if (!Number.isNaN(value)) d += `${isDown ? "L" : "M"}${x} ${(17 - (16 * value) / most).toFixed(1)}`;
+    if (!Number.isNaN(value))
+      d += `${isDown ? "L" : "M"}${x} ${(17 - (16 * value) / most).toFixed(1)}`;
     isDown = !Number.isNaN(value);
   });
   return d;

@@ -19,7 +19,9 @@ export const latency = (one, name) => (one.latency.count ? one.latency[name] : n
 
 /** How long a call waited for memory; null: nobody knows, or there was no call. */
 export const waitOf = (session) =>
-  session.inside && session.operations ? session.inside.memory_waited_ns / session.operations : null;
+  session.inside && session.operations
+    ? session.inside.memory_waited_ns / session.operations
+    : null;
 
 export class State {
   frame = null;

@@ -1,5 +1,5 @@
-// Before the page is drawn: which of light and dark somebody has chosen here; neither means the system's.
-// A classic script, so that nothing flashes.
+// Before the page is drawn: which of light and dark somebody has chosen here; neither means the
+// system's. A classic script, so that nothing flashes.
 "use strict";
 
 (() => {

@@ -8,10 +8,29 @@ import { clock, duration, rate, size } from "./words.js";
 
 const CHARTS = [
   { name: "Bandwidth", column: "bytes_per_s", words: rate, explains: "reads and writes" },
-  { name: "p99", column: "p99_ns", words: duration, zeroIsUnknown: true, explains: "from a call's arrival to its reply" },
-  { name: "Mapped memory", column: "mapped_bytes", words: size, zeroIsUnknown: true, binary: true, step: true, explains: "dashed: all that is reserved" },
+  {
+    name: "p99",
+    column: "p99_ns",
+    words: duration,
+    zeroIsUnknown: true,
+    explains: "from a call's arrival to its reply",
+  },
+  {
+    name: "Mapped memory",
+    column: "mapped_bytes",
+    words: size,
+    zeroIsUnknown: true,
+    binary: true,
+    step: true,
+    explains: "dashed: all that is reserved",
+  },
 ];
-const SPANS = [[60, "1 min"], [120, "2 min"], [300, "5 min"], [600, "10 min"]];
+const SPANS = [
+  [60, "1 min"],
+  [120, "2 min"],
+  [300, "5 min"],
+  [600, "10 min"],
+];
 const LEFT = 68;
 const RIGHT = 12;
 const HEIGHT = 92;
@@ -34,7 +53,10 @@ export class TimeLines {
     this.#plots = make(
       "div",
       {
-        class: "plots", tabindex: 0, role: "group", "aria-label": "Time lines: the left and right arrows read them, Escape returns to now",
+        class: "plots",
+        tabindex: 0,
+        role: "group",
+        "aria-label": "Time lines: the left and right arrows read them, Escape returns to now",
         on: {
           pointermove: (event) => this.#point(event.clientX),
           pointerleave: () => this.#read(null),
@@ -45,9 +67,19 @@ export class TimeLines {
       ...this.#charts.map((one) => one.node),
       this.#axis,
     );
-    const spans = make("div", { class: "choice", role: "radiogroup", "aria-label": "How long the time lines are" });
+    const spans = make("div", {
+      class: "choice",
+      role: "radiogroup",
+      "aria-label": "How long the time lines are",
+    });
     for (const [seconds, text] of SPANS) {
-      const input = make("input", { type: "radio", name: "span", value: seconds, checked: seconds === this.#spanS, on: { change: () => this.#stretch(seconds) } });
+      const input = make("input", {
+        type: "radio",
+        name: "span",
+        value: seconds,
+        checked: seconds === this.#spanS,
+        on: { change: () => this.#stretch(seconds) },
+      });
       spans.append(make("label", {}, input, make("span", { text })));
     }
     const stage = make("div", { class: "stage" }, this.#marks.node, this.#plots, this.#marks.tip);
@@ -70,14 +102,23 @@ export class TimeLines {
     const from = to - this.#spanS;
     const inner = width - LEFT - RIGHT;
     const x = (wallS) => LEFT + ((wallS - from) / this.#spanS) * inner;
-    const events = state.events.filter((one) => one.connection === null || one.connection === this.#chosen);
+    const events = state.events.filter(
+      (one) => one.connection === null || one.connection === this.#chosen,
+    );
     const view = {
-      width, from, x, left: LEFT, right: RIGHT, height: HEIGHT,
+      width,
+      from,
+      x,
+      left: LEFT,
+      right: RIGHT,
+      height: HEIGHT,
       events: this.#marks.draw(events, { x, from, secondsPerPx: this.#spanS / inner, width }),
       cursor: this.#cursor(x, from),
     };
     const reserved = state.window(this.#chosen)?.bytes ?? null;
-    const said = this.#charts.map((chart, place) => chart.draw(state, this.#chosen, view, CHARTS[place].binary ? reserved : null));
+    const said = this.#charts.map((chart, place) =>
+      chart.draw(state, this.#chosen, view, CHARTS[place].binary ? reserved : null),
+    );
     this.#times(view, to);
     return said;
   }
@@ -90,13 +131,25 @@ export class TimeLines {
   }
 
   #times(view, to) {
-    const step = timeStep(this.#spanS, Math.max(2, Math.floor((view.width - LEFT - RIGHT) / MARK_PX)));
+    const step = timeStep(
+      this.#spanS,
+      Math.max(2, Math.floor((view.width - LEFT - RIGHT) / MARK_PX)),
+    );
     const found = [];
     for (let at = Math.ceil(view.from / step) * step; at <= to; at += step) {
       const x = view.x(at);
-      if (x > LEFT + 20 && x < view.width - 30) found.push(svg("text", { x, y: 14, text: clock(at) }));
+      if (x > LEFT + 20 && x < view.width - 30)
+        found.push(svg("text", { x, y: 14, text: clock(at) }));
     }
-    if (view.cursor) found.push(svg("text", { x: Math.min(view.width - 34, view.cursor.x), y: 14, class: "at", text: clock(view.cursor.at) }));
+    if (view.cursor)
+      found.push(
+        svg("text", {
+          x: Math.min(view.width - 34, view.cursor.x),
+          y: 14,
+          class: "at",
+          text: clock(view.cursor.at),
+        }),
+      );
     this.#axis.setAttribute("width", view.width);
     this.#axis.replaceChildren(...found);
   }
@@ -123,14 +176,25 @@ export class TimeLines {
     const at = this.#state?.at;
     if (!at?.length) return;
     const place = this.#cursorS === null ? at.length - 1 : nearest(at, this.#cursorS);
-    const to = { ArrowLeft: place - 1, ArrowRight: place + 1, PageUp: place - 10, PageDown: place + 10, Home: 0, End: at.length - 1 }[event.key];
+    const to = {
+      ArrowLeft: place - 1,
+      ArrowRight: place + 1,
+      PageUp: place - 10,
+      PageDown: place + 10,
+      Home: 0,
+      End: at.length - 1,
+    }[event.key];
     if (event.key === "Escape") this.#read(null);
     if (to === undefined) return;
     event.preventDefault();
     const first = nearest(at, at.at(-1) - this.#spanS);
     const wallS = at[Math.min(at.length - 1, Math.max(first, to))];
     const said = this.#read(wallS);
-    if (said) say(this.#heard, `${clock(wallS)}: ${said.map((text, one) => `${CHARTS[one].name} ${text}`).join(", ")}`);
+    if (said)
+      say(
+        this.#heard,
+        `${clock(wallS)}: ${said.map((text, one) => `${CHARTS[one].name} ${text}`).join(", ")}`,
+      );
   }
 }
 

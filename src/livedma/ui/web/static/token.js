@@ -1,5 +1,5 @@
-// What allows to act. It comes with the address that the server prints, behind the #, which is sent to nobody;
-// it is kept as long as this tab is.
+// What allows to act. It comes with the address that the server prints, behind the #, which is
+// sent to nobody; it is kept as long as this tab is.
 
 const KEY = "livedma-token";
 

@@ -31,8 +31,19 @@ export class WhyDialog {
   constructor(dialog) {
     this.#dialog = dialog;
     this.#chip = make("span", { class: "chip" }, this.#sign, this.#word);
-    const close = make("button", { type: "button", text: "Close", on: { click: () => dialog.close() } });
-    dialog.append(this.#title, make("p", {}, this.#chip), this.#lines, this.#figures, make("p", { class: "soft" }, this.#id), make("div", { class: "buttons" }, close));
+    const close = make("button", {
+      type: "button",
+      text: "Close",
+      on: { click: () => dialog.close() },
+    });
+    dialog.append(
+      this.#title,
+      make("p", {}, this.#chip),
+      this.#lines,
+      this.#figures,
+      make("p", { class: "soft" }, this.#id),
+      make("div", { class: "buttons" }, close),
+    );
     dialog.addEventListener("close", () => {
       clearTimeout(this.#timer);
       this.#session = null;
@@ -73,7 +84,14 @@ export class WhyDialog {
     say(this.#word, word);
     this.#lines.replaceChildren(...found.lines.map((text) => make("li", { text })));
     this.#figures.replaceChildren(
-      ...Object.entries(found.evidence).map(([name, value]) => make("div", {}, make("dt", { text: label(name) }), make("dd", { text: figure(name, value) }))),
+      ...Object.entries(found.evidence).map(([name, value]) =>
+        make(
+          "div",
+          {},
+          make("dt", { text: label(name) }),
+          make("dd", { text: figure(name, value) }),
+        ),
+      ),
     );
   }
 
@@ -85,7 +103,8 @@ export class WhyDialog {
   }
 }
 
-const unitOf = (name) => UNITS.find(([unit]) => name === unit || name.endsWith(`_${unit}`)) ?? ["", String];
+const unitOf = (name) =>
+  UNITS.find(([unit]) => name === unit || name.endsWith(`_${unit}`)) ?? ["", String];
 
 /** memory wait of memory_wait_ms */
 function label(name) {

@@ -20,13 +20,37 @@ export class WindowDrawing {
 
   constructor(root) {
     const legend = make("ul", { class: "legend", "aria-label": "Legend" });
-    for (const [kind, text] of [["data", "mapped for data"], ["calls", "mapped for calls and replies"], ["leased", "leased just now"], ["reserved", "reserved, without memory"]]) {
-      legend.append(make("li", {}, make("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text));
+    for (const [kind, text] of [
+      ["data", "mapped for data"],
+      ["calls", "mapped for calls and replies"],
+      ["leased", "leased just now"],
+      ["reserved", "reserved, without memory"],
+    ]) {
+      legend.append(
+        make("li", {}, make("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text),
+      );
     }
-    const head = make("tr", {}, ...["Offset", "Size", "For", "Buffers", "Leased"].map((text) => make("th", { scope: "col", text })));
-    const table = make("table", { "aria-label": "Parts of the window" }, make("thead", {}, head), this.#rows);
+    const head = make(
+      "tr",
+      {},
+      ...["Offset", "Size", "For", "Buffers", "Leased"].map((text) =>
+        make("th", { scope: "col", text }),
+      ),
+    );
+    const table = make(
+      "table",
+      { "aria-label": "Parts of the window" },
+      make("thead", {}, head),
+      this.#rows,
+    );
     const details = make("details", {}, this.#summary, make("div", { class: "scroll" }, table));
-    root.append(make("div", { class: "head" }, this.#title, legend), this.#range, this.#axis, this.#said, details);
+    root.append(
+      make("div", { class: "head" }, this.#title, legend),
+      this.#range,
+      this.#axis,
+      this.#said,
+      details,
+    );
     new ResizeObserver(() => this.#last && this.#place(this.#last)).observe(this.#range);
   }
 
@@ -36,7 +60,10 @@ export class WindowDrawing {
     say(this.#title, number === null ? "Window" : `Window of connection ${number}`);
     this.#range.parentNode.hidden = window === null;
     if (window === null) return;
-    const leased = window.parts.reduce((sum, one) => sum + (one.taken * one.bytes) / (one.buffers || 1), 0);
+    const leased = window.parts.reduce(
+      (sum, one) => sum + (one.taken * one.bytes) / (one.buffers || 1),
+      0,
+    );
     const text = `${size(window.bytes)} reserved, ${size(window.mapped_bytes)} of it mapped in ${count(window.parts.length)} parts, ${size(leased)} leased just now`;
     say(this.#said, text);
     put(this.#range, "aria-label", text);
@@ -46,15 +73,24 @@ export class WindowDrawing {
 
   #place(window) {
     const width = this.#range.clientWidth;
-    keyed(this.#range, this.#parts, window.parts.map((one) => one.offset), () => {
-      const fill = make("span", { class: "fill" });
-      const label = make("span", { class: "label" });
-      return { node: make("div", { class: "part" }, fill, label), fill, label };
-    });
+    keyed(
+      this.#range,
+      this.#parts,
+      window.parts.map((one) => one.offset),
+      () => {
+        const fill = make("span", { class: "fill" });
+        const label = make("span", { class: "label" });
+        return { node: make("div", { class: "part" }, fill, label), fill, label };
+      },
+    );
     for (const one of window.parts) {
       const { node, fill, label } = this.#parts.get(one.offset);
       put(node, "data-use", one.use);
-      put(node, "title", `${one.use}: ${size(one.bytes)} at ${size(one.offset)}, ${count(one.taken)} of ${count(one.buffers)} buffers leased`);
+      put(
+        node,
+        "title",
+        `${one.use}: ${size(one.bytes)} at ${size(one.offset)}, ${count(one.taken)} of ${count(one.buffers)} buffers leased`,
+      );
       node.style.left = `${(100 * one.offset) / window.bytes}%`;
       node.style.width = `${(100 * one.bytes) / window.bytes}%`;
       fill.style.height = `${one.buffers ? (100 * one.taken) / one.buffers : 0}%`;
@@ -70,7 +106,14 @@ export class WindowDrawing {
     const found = [];
     for (let at = 0; at <= bytes; at += step) {
       const anchor = at === 0 ? "start" : at === bytes ? "end" : "middle";
-      found.push(svg("text", { x: (at / bytes) * width, y: 14, "text-anchor": anchor, text: at ? size(at) : "0" }));
+      found.push(
+        svg("text", {
+          x: (at / bytes) * width,
+          y: 14,
+          "text-anchor": anchor,
+          text: at ? size(at) : "0",
+        }),
+      );
     }
     this.#axis.setAttribute("width", width);
     this.#axis.replaceChildren(...found);
@@ -81,7 +124,13 @@ export class WindowDrawing {
     if (!this.#rows.closest("details").open) return;
     this.#rows.replaceChildren(
       ...parts.map((one) =>
-        make("tr", {}, ...[size(one.offset), size(one.bytes), one.use, count(one.buffers), count(one.taken)].map((text) => make("td", { text }))),
+        make(
+          "tr",
+          {},
+          ...[size(one.offset), size(one.bytes), one.use, count(one.buffers), count(one.taken)].map(
+            (text) => make("td", { text }),
+          ),
+        ),
       ),
     );
   }

@@ -1,10 +1,23 @@
-// Figures for people, as livedma.control.words has them: three digits, and the unit that makes them readable.
+// Figures for people, as livedma.control.words has them: three digits, and the unit that makes
+// them readable.
 
 export const UNKNOWN = "–";
 
-const SIZES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
-const RATES = [[1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"]];
-const DURATIONS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]];
+const SIZES = [
+  [2 ** 30, "GiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 10, "KiB"],
+];
+const RATES = [
+  [1e9, "GB/s"],
+  [1e6, "MB/s"],
+  [1e3, "kB/s"],
+];
+const DURATIONS = [
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "us"],
+];
 
 function scaled(value, units, smallest) {
   if (value === null || value === undefined || Number.isNaN(value)) return UNKNOWN;
@@ -24,7 +37,8 @@ export function count(value) {
 }
 
 /** 24 % of 0.24 */
-export const percent = (part) => (part === null || part === undefined ? UNKNOWN : `${(100 * part).toFixed(0)} %`);
+export const percent = (part) =>
+  part === null || part === undefined ? UNKNOWN : `${(100 * part).toFixed(0)} %`;
 
 export function amount(value, word) {
   return `${count(value)} ${word}${value === 1 ? "" : "s"}`;
