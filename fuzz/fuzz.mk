@@ -22,10 +22,11 @@ fuzz-%:
 	@grep -E "^Done|number_of_executed" build-fuzz/$*.log | sed 's/^/$*: /'
 
 # Other examples than CI's, which are always the same.
-nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
+nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
 	  tests/memory/test_window_machine.py
 	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
+	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_rstream.py tests/monitor/test_times.py \
 	  tests/nfs/test_nfs_client_ours.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 

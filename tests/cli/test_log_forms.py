@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from livedma.cli import logs
 from livedma.cli.log_forms import JournalHandler, JsonFormatter
 from livedma.control.events import Events
 from livedma.errors import LivedmaError
@@ -29,6 +30,19 @@ def decisions() -> Iterator[logging.Logger]:
     yield logger
     logger.setLevel(level)
     logger.handlers = handlers
+
+
+@pytest.fixture
+def everything() -> Iterator[logging.Logger]:
+    """livedma's logger, as nobody has changed it."""
+    logger = logging.getLogger("livedma")
+    was = logger.level, logger.propagate, logger.handlers
+    logger.handlers = []
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+    level, logger.propagate, logger.handlers = was
+    logger.setLevel(level)
 
 
 class Lines(logging.Handler):
@@ -194,6 +208,28 @@ def test_a_journal_that_is_gone_costs_no_line(
     with again.socket:
         Events().tell("admit", "new sessions")
         assert again.next()["LIVEDMA_KIND"] == "admit"
+
+
+@pytest.mark.parametrize("form", ["text", "json", "journal"])
+def test_all_of_livedma_is_heard_in_one_form(
+    form: str, journal: Journal, everything: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.start("warning", form, journal=journal.path)
+    logging.getLogger("livedma.ui.web.app").warning("a client was cut off")
+    Events().tell("policy", "static -> extend")  # which is no reason to wake somebody up
+    logs.say("  control socket /run/x")
+    *lines, last = capsys.readouterr().err.splitlines()
+    assert everything.handlers
+    if form == "json":
+        assert [json.loads(one)["text"] for one in lines] == ["a client was cut off"]
+        assert json.loads(last)["text"] == "control socket /run/x"
+        return
+    assert last == "  control socket /run/x"
+    if form == "journal":
+        assert not lines and journal.next()["MESSAGE"] == "a client was cut off"
+    else:
+        (line,) = lines
+        assert line.endswith(" warning   a client was cut off")
 
 
 def test_who_has_no_journal_is_told_what_to_do(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bpf_links import links_of
 from livedma.nfs.control import Control
 from needs import needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 _TAKEN = 8  # the first descriptors of a server, which it keeps
 

@@ -62,8 +62,7 @@ def test_what_is_fine_can_be_left_out() -> None:
         ([FREE, TAKEN], "livedma serve can run here, not at every address: --listen 10.0.0.1"),
         (
             [TAKEN],
-            "livedma serve cannot run here: "
-            "UDP port 4791 or the RDMA port is taken at each address.",
+            "livedma serve cannot run here: its ports are taken at each address.",
         ),
         (
             [Finding("address", "stops", "none")],

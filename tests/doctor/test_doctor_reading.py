@@ -116,6 +116,7 @@ def test_without_reserved_pages_transparent_ones_are_switched_on(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_huge_pages_that_are_really_there() -> None:
     needs(os.geteuid() == 0, "only root reserves huge pages")
     setting = Path("/proc/sys/vm/nr_hugepages")

@@ -35,7 +35,9 @@ def check_histograms(scrape: Scrape) -> int:
         for values in series.values():
             count, total = values.pop("count"), values.pop("sum")
             bounds = sorted(values, key=float)
-            assert bounds == list(values) and len(bounds) == len(TIMES_BOUNDS_NS) + 1
+            assert bounds == list(values)
+            # Whole nanoseconds that are below a bound are at most one less.
+            assert [round(float(one) * 1e9) + 1 for one in bounds[:-1]] == list(TIMES_BOUNDS_NS)
             below = [values[bound] for bound in bounds]
             assert all(one <= two for one, two in pairwise(below)) and below[-1] == count
             # The sum lies between what the buckets allow.
@@ -63,6 +65,7 @@ def test_counters_agree_with_the_load(tmp_path: Path) -> None:
     assert after.value("livedma_written_bytes_total") == (
         counters.written_bytes + counters.filled_bytes
     )
+    assert after.value("livedma_sessions_read_bytes_total") == counters.read_bytes
     native = after.by("livedma_native_calls_total", "operation")
     assert native["read"] == counters.reads
     assert native["write"] == counters.writes + counters.fills
@@ -108,6 +111,35 @@ def test_each_session_agrees_with_the_load(tmp_path: Path) -> None:
         one["bytes_read"] for one in results.values()
     )
     assert check_histograms(rested) == 5 * (1 + 2) + len(counted)
+
+
+def test_buckets_are_sums_of_the_servers_own(tmp_path: Path) -> None:
+    with metered(tmp_path, store_delay_s=0.002) as server, DrivenLoad(3) as load:
+        load.sessions(3)
+        wait_for(lambda: _all_read(server, 3))
+        load.sessions(0)
+        (connection,) = server.service.rdma[0].connections
+        number = str(connection.number)
+        wait_for(lambda: not connection.statistics()["in_progress"])
+        raw, scrape = connection.statistics(), Scrape(server.metrics)
+    for times, name in (
+        ("latency", "latency_seconds"),
+        ("buffer_waits", "memory_wait_seconds"),
+        ("storage", "storage_seconds"),
+        ("storage_queue", "storage_queue_seconds"),
+    ):
+        count, sum_ns, _, buckets = raw[times]
+        name = f"livedma_connection_{name}"
+        assert count == scrape.value(f"{name}_count", connection=number)
+        assert sum_ns / 1e9 == scrape.value(f"{name}_sum", connection=number)
+        shown = {
+            dict(labels)["le"]: value
+            for (sample, labels), value in scrape.samples.items()
+            if sample == f"{name}_bucket" and ("connection", number) in labels
+        }
+        for le, value in shown.items():
+            assert value == sum(many for least_ns, many in buckets if least_ns <= float(le) * 1e9)
+    assert raw["latency"][0] > 100 and raw["storage"][0] > 100
 
 
 def _all_read(server: Metered, sessions: int) -> dict[str, float] | None:

@@ -99,8 +99,8 @@ def verdict(report: Report) -> str:
     free = report.free_addresses
     tried = [one for one in report.findings if one.name == "address" and "address" in one.facts]
     if not report.can_run:
-        taken = "UDP port 4791 or the RDMA port is taken at each address"
-        return f"livedma serve cannot run here: {taken if tried else 'there is no address'}."
+        why = "its ports are taken at each address" if tried else "there is no address"
+        return f"livedma serve cannot run here: {why}."
     if len(free) < len(tried):
         return f"livedma serve can run here, not at every address: --listen {free[0]}"
     return f"livedma serve can run here: {', '.join(free[:4])}{', …' if free[4:] else ''}."

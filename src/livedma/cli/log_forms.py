@@ -68,7 +68,7 @@ class JournalHandler(logging.Handler):
     What the journal does not take goes to standard error.
     """
 
-    def __init__(self, path: Path = JOURNAL) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
         if not path.is_socket():
             raise LivedmaError(f"no journal listens at {path}: take --log-format text or json")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
-from livedma.cli.log_forms import JournalHandler, JsonFormatter
+from livedma.cli.log_forms import JOURNAL, JournalHandler, JsonFormatter
 
 __all__ = ["say", "set_level", "start"]
 
@@ -25,10 +26,10 @@ class _Line(logging.Formatter):
         return super().formatMessage(record)
 
 
-def start(level: str, form: str = "text") -> None:
-    """Has all of livedma heard from now on: as text, json or journal."""
+def start(level: str, form: str = "text", *, journal: Path = JOURNAL) -> None:
+    """Has all of livedma heard from now on: as text, json or journal, which listens there."""
     if form == "journal":
-        _ALL.addHandler(JournalHandler())
+        _ALL.addHandler(JournalHandler(journal))
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(JsonFormatter() if form == "json" else _Line())

@@ -26,7 +26,7 @@ __all__ = ["GROUPS", "VERSION", "Finding", "Report", "examine"]
 
 VERSION = 1  #: of the report's form: fields are added to it, none is renamed
 GROUPS = ("kernel", "processor", "privileges", "limits", "memory", "bpf", "network", "server")
-_LONGEST_S = 5.0  # of a look: none takes a tenth of it, unless something hangs
+_LONGEST_S = 10.0  # of a look: none takes a tenth of it, unless something hangs
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from livedma.nfs.config import Config
 from livedma.nfs.store.credentials import Actor
 from livedma.privilege import capability_set
 
-__all__ = ["capabilities", "obtain"]
+__all__ = ["SERVER", "capabilities", "obtain"]
 
 #: by number, as setpriv and capsh spell them
 _NAMES = (
@@ -27,6 +27,8 @@ _NAMES = (
     *("wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore"),
 )
 _IMPLIED_BY_SYS_ADMIN = ("bpf", "perfmon")
+#: all that a server can use: those of its systemd unit
+SERVER = ("setuid", "setgid", "dac_read_search", "net_raw", "net_admin", "bpf", "perfmon")
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,20 @@ class _Purpose:
     as_root: bool = False
 
 
+_IDENTITIES = "clients of several users have one user's rights"
 _BUFFERS = "socket buffers end at net.core.rmem_max"
 _MONITOR, _SHARING = "no BPF monitor", "one process for each address"
 _PURPOSES = (
     _Purpose(
         "server",
-        ("net_raw", "net_admin", "bpf", "perfmon", "ipc_lock"),
+        SERVER,
         {
+            **dict.fromkeys(("setuid", "setgid"), (_IDENTITIES,)),
+            "dac_read_search": ("handles of files do not survive a restart",),
             "net_raw": ("16 of the 32 bits of an ICRC protect IPv4",),
             "net_admin": (_BUFFERS, _MONITOR, _SHARING),
             "bpf": (_MONITOR, _SHARING),
             "perfmon": (_MONITOR,),
-            "ipc_lock": ("pinned memory ends at RLIMIT_MEMLOCK",),
         },
         "serve DIR",
     ),
@@ -167,7 +171,7 @@ def _identities() -> Finding:
         "identities",
         "costs",
         f"files are accessed as user {os.geteuid()}, whoever asks",
-        "clients of several users see one user's rights",
-        as_root(livedma("serve DIR")) if os.geteuid() else "",
+        _IDENTITIES,
+        obtain(SERVER, "serve DIR"),
         facts,
     )

@@ -164,14 +164,19 @@ def _connections(prefix: str, rows: Rows) -> Iterator[Metric]:
 
 
 def _sessions(books: Books) -> Iterator[Metric]:
+    yield from _session_counters("livedma_sessions_", [({}, books.sessions.total)])
     rows: Rows = [
         *(({"session": key.hex()}, tally) for key, tally in books.sessions.own.items()),
         ({"session": OTHER}, books.sessions.other),
     ]
+    yield from _session_counters("livedma_session_", rows)
+    yield histogram("livedma_session_latency_seconds", SESSION.place("latency"), rows)
+
+
+def _session_counters(prefix: str, rows: Rows) -> Iterator[Metric]:
     for name, (suffix, _) in SESSION_COUNTERS.items():
         place, is_ns = SESSION.place(name), name.endswith("_ns")
-        yield counters(f"livedma_session_{suffix}", place, rows, is_ns=is_ns)
-    yield histogram("livedma_session_latency_seconds", SESSION.place("latency"), rows)
+        yield counters(prefix + suffix, place, rows, is_ns=is_ns)
 
 
 class _Losses:

@@ -93,11 +93,13 @@ def _group(
 
 
 _OF_ALL = " Of all connections over RDMA, those that have ended included."
+_OF_SESSIONS = " Of all sessions, over RDMA or TCP, those that have ended included."
 FAMILIES: tuple[Definition, ...] = (
     Definition("livedma_build", "info", "What is running.", ("version", "commit")),
     Definition("livedma_start_time_seconds", "gauge", "When it began, since the epoch."),
     *_group("livedma_", "counter", CONNECTION_COUNTERS, of=_OF_ALL),
     *_group("livedma_", "histogram", CONNECTION_TIMES, of=_OF_ALL),
+    *_group("livedma_sessions_", "counter", SESSION_COUNTERS, of=_OF_SESSIONS),
     Definition("livedma_connections", "gauge", "Connections that are open.", ("transport",)),
     Definition(
         "livedma_connections_refused",
