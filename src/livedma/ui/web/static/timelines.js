@@ -112,7 +112,7 @@ export class TimeLines {
     const inner = width - LEFT - RIGHT;
     const x = (wallS) => LEFT + ((wallS - from) / shown) * inner;
     const events = state.events.filter(
-      (one) => one.connection === null || one.connection === this.#chosen,
+      ({ connection }) => connection === null || [connection, null].includes(this.#chosen),
     );
     const view = {
       width,
