@@ -131,6 +131,28 @@ def test_root_that_is_not_squashed_and_everybody_after(directory: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_client_goes_on_after_a_restart(directory: Path) -> None:
+    """By its handle: the file has another name by then."""
+    held = capabilities()
+    script = str(Path(__file__).with_name("service_client.py"))
+    with service("--lease", "5", held=held, directory=directory) as server:
+        client = subprocess.Popen(
+            server.within(sys.executable, script, "hold"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert client.stdout is not None and client.stdout.readline() == "held\n"
+        server.stop()
+    with client:
+        (directory / "export" / "held").rename(directory / "export" / "renamed")
+        with service("--lease", "5", held=held, directory=directory, beside=client.pid) as server:
+            said, _ = client.communicate("\n", timeout=LIMIT_S)
+            assert said == "before and after\n", server.said
+            server.stop()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", capabilities())
 def test_with_one_less_a_part_is_missing_and_said(missing: str, directory: Path) -> None:
     held = [one for one in capabilities() if one != missing]
