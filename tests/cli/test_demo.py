@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bpf_links import links_of
 from needs import needs
 from unprivileged import as_nobody
 
@@ -63,6 +64,7 @@ def actions(run: dict[str, Any]) -> set[str]:
     return {action["action"] for plan in plans for action in plan["data"]["actions"]}
 
 
+@pytest.mark.alone
 class TestForPrograms:
     def test_memory_was_short_and_more_was_mapped(self, seen: dict[str, Any]) -> None:
         extend, static = seen["runs"]
@@ -102,6 +104,7 @@ class TestForPrograms:
         assert seen["stage"]["isolated"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("user", USERS)
 def test_a_story_for_people_by_make(user: str) -> None:
     before = [] if user == "root" else as_nobody()
@@ -155,18 +158,6 @@ def processes(demo: int) -> dict[int, str]:
     return found
 
 
-def links(holders: Iterable[int]) -> set[int]:
-    """BPF links that these processes hold."""
-    found = set()
-    for pid in holders:
-        for file in Path(f"/proc/{pid}/fdinfo").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                found |= {
-                    int(one) for one in re.findall(r"^link_id:\t(\d+)$", file.read_text(), re.M)
-                }
-    return found
-
-
 def all_links() -> set[int]:
     argv = ["bpftool", "--json", "link", "show"]
     shown = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
@@ -206,7 +197,7 @@ def in_the_middle(user: str, *options: str) -> Iterator[tuple[subprocess.Popen[s
                     break
             there = processes(demo.pid)
             assert len([line for line in there.values() if "livedma.cli" in line]) == 2
-            held = links(there)
+            held = set().union(*map(links_of, there))
             assert held or not any("watched by BPF" in line for line in said)
             assert len(namespaces(demo.pid)) == (2 if user == "root" else 0)
             yield demo, said

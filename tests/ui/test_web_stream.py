@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 from tests.ui.web_site import LIMIT_S, frame, site, wait_for
@@ -50,6 +51,22 @@ def test_only_the_last_events_are_repeated() -> None:
         with it.stream() as stream:
             _, hello = stream.next()
     assert [one["text"] for one in hello["events"]] == [str(one) for one in range(100, 600)]
+
+
+def test_clients_that_come_and_go_do_not_swell_the_beginning() -> None:
+    with site() as it:
+        for number in range(1, 101):
+            one = frame(number)
+            (connection,) = one.snapshot.connections
+            gone = replace(connection, number=number)
+            stays = replace(connection, number=1000)
+            it.feed.show(replace(one, snapshot=replace(one.snapshot, connections=(gone, stays))))
+        with it.stream() as stream:
+            _, hello = stream.next()
+    columns = hello["history"]["connections"]
+    assert sorted(map(int, columns)) == [*range(70, 101), 1000]
+    assert None not in columns["1000"]["sessions"]
+    assert columns["70"]["sessions"] == [None] * 69 + [3] + [None] * 30
 
 
 def test_a_decision_comes_without_a_frame_and_before_the_one_that_counts_it() -> None:

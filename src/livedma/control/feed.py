@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from livedma.control.history import History
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["PERIOD_S", "Feed"]
+
+_log = logging.getLogger(__name__)
 
 PERIOD_S = 0.5
 _IDLE_S = 10.0  # without anybody who asks, it stops looking
@@ -79,16 +82,22 @@ class Feed:
     def _run(self) -> None:
         look = self._make_look()
         while not self._stopped.wait(PERIOD_S):
-            frame = self._make(look())
-            if frame is not None:
-                self.history.add(frame)
-                with self._changed:
-                    self._frame = frame
-                    self._changed.notify_all()
+            try:
+                self._show(self._make(look()))
+            except Exception:  # those who look wait for the next one, and the server goes on
+                _log.exception("what people are shown could not be made")
             with self._changed:
                 if not self._always and time.monotonic() - self._asked_s > _IDLE_S:
                     self._thread = self._frame = None
                     return
+
+    def _show(self, frame: Frame | None) -> None:
+        if frame is None:
+            return
+        self.history.add(frame)
+        with self._changed:
+            self._frame = frame
+            self._changed.notify_all()
 
     def _make(self, snapshot: Snapshot) -> Frame | None:
         view = self._controller.view()

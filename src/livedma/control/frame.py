@@ -36,6 +36,11 @@ class WindowMap:
     mapped_bytes: int
     parts: tuple[Part, ...]
 
+    @property
+    def leased_bytes(self) -> int:
+        """In use just now, of what is mapped."""
+        return sum(one.bytes * one.taken // one.buffers for one in self.parts if one.buffers)
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

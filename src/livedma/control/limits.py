@@ -44,3 +44,10 @@ class Diagnosis:
     limit: Limit
     sentence: str
     evidence: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """In a few words: "fine", "slow, limited by DMA memory"."""
+        if self.limit is Limit.NOTHING:
+            return "slow" if self.is_degraded else "fine"
+        return f"{'slow' if self.is_degraded else 'fast enough'}, limited by {self.limit.value}"

@@ -59,19 +59,11 @@ def _of_connections(snapshot: Snapshot, diagnoses: Sequence[Diagnosis]) -> Why:
         return Why(None, False, Limit.NOTHING.value, ("there is no connection over RDMA",))
     lines = []
     for one in diagnoses:
-        word = _word(one)
         connection = snapshot.connection(one.connection)
         client = "" if connection is None else f" of {connection.client}"
-        lines.append(f"connection {one.connection}{client}: {word}: {one.sentence}")
+        lines.append(f"connection {one.connection}{client}: {one.verdict}: {one.sentence}")
     worst = slow[0] if slow else diagnoses[0]
     return Why(None, bool(slow), worst.limit.value, tuple(lines), dict(worst.evidence))
-
-
-def _word(diagnosis: Diagnosis) -> str:
-    if diagnosis.limit is Limit.NOTHING:
-        return "slow" if diagnosis.is_degraded else "fine"
-    is_slow = "slow" if diagnosis.is_degraded else "fast enough"
-    return f"{is_slow}, limited by {diagnosis.limit.value}"
 
 
 def _of_session(snapshot: Snapshot, diagnoses: Sequence[Diagnosis], session: Session) -> Why:

@@ -120,6 +120,20 @@ class Session:
     def bytes(self) -> int:
         return self.read_bytes + self.written_bytes
 
+    @property
+    def memory_wait_ns(self) -> float | None:
+        """Of a call for DMA memory, on average; None: not known, or there was no call."""
+        if self.inside is None or not self.operations:
+            return None
+        return self.inside.memory_waited_ns / self.operations
+
+    @property
+    def storage_ns(self) -> float | None:
+        """Of a call in the store, on average; None: not known, or there was no call."""
+        if self.inside is None or not self.operations:
+            return None
+        return self.inside.storage_ns / self.operations
+
 
 @dataclass(frozen=True, slots=True)
 class Losses:
@@ -155,18 +169,18 @@ class Snapshot:
     host: Host
     losses: Losses = Losses()
 
+    def per_s(self, amount: float) -> float:
+        """What was counted in the interval, as a rate."""
+        return amount / self.interval_s if self.interval_s > 0 else 0.0
+
     def connection(self, number: int) -> Connection | None:
         return next((one for one in self.connections if one.number == number), None)
 
     def session(self, id_: str) -> Session | None:
         return next((one for one in self.sessions if one.id == id_), None)
 
-    def as_json(self, *, sessions: bool = True) -> dict[str, Any]:
-        """For the control socket; sessions: there may be thousands, and not all want them."""
-        found = asdict(self)
-        if not sessions:
-            found["sessions"] = []
-        return found
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Snapshot:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-import aiohttp
 import orjson
 
 from livedma.control.events import Event
@@ -16,12 +17,17 @@ from livedma.errors import LivedmaError
 from livedma.ui import sse
 from livedma.ui.web.where import DEFAULT_PORT, Where
 
-__all__ = ["Item", "Lost", "Watching", "event_from_json", "remote"]
+if TYPE_CHECKING:
+    import aiohttp  # takes 0.2 s, and who looks at a server of this host does without
+
+__all__ = ["Item", "Lost", "Watching", "event_from_json", "local", "remote"]
 
 _AGAIN_S = 1.0
 _AGAIN_MOST_S = 10.0
 _CONNECT_S = 5.0
 _SILENCE_S = 30.0  # twice as long as the server is ever silent
+_WAIT_S = 10.0  # that a server is asked to wait until it has something
+_LINE_MOST = 64 << 20  # bytes of an answer: more than ten thousand sessions take
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,10 @@ def event_from_json(found: Mapping[str, Any]) -> Event:
     return Event(**{name: value for name, value in found.items() if name != "line"})
 
 
-async def remote(address: str) -> AsyncIterator[Item]:
+async def remote(address: str) -> AsyncGenerator[Item, None]:
     """A server's by its page: HOST[:PORT] of `livedma serve --web`."""
+    import aiohttp
+
     url = _stream_of(address)
     seen = _Seen()
     again_s = _AGAIN_S
@@ -104,6 +112,8 @@ def _stream_of(address: str) -> str:
 
 
 def _words(error: BaseException) -> str:
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientConnectorError):
         return error.os_error.strerror or str(error.os_error)
     return str(error) or type(error).__name__
@@ -136,3 +146,102 @@ def _items(name: str, data: bytes, seen: _Seen) -> list[Frame | Event]:
         event = event_from_json(orjson.loads(data))
         return [event] if seen.is_new(event) else []
     return []  # of a newer server
+
+
+async def local(path: Path | Callable[[], Path]) -> AsyncGenerator[Item, None]:
+    """A server's by its control socket. A function says anew where that is: the next server may
+    have another.
+    """
+    seen = _Seen()
+    while True:
+        try:
+            where = path if isinstance(path, Path) else path()
+            async with (
+                _Asker.at(where) as frames,
+                _Asker.at(where) as decisions,
+                contextlib.aclosing(_told(frames, decisions, seen)) as items,
+            ):
+                async for item in items:
+                    yield item
+        except LivedmaError as error:
+            reason = str(error)
+        except (ValueError, TypeError, KeyError) as error:
+            reason = f"the server says what this program does not understand: {error}"
+        yield Lost(reason, _AGAIN_S)
+        await asyncio.sleep(_AGAIN_S)
+
+
+class _Asker:
+    """A connection to a control socket, for one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def at(cls, path: Path) -> AsyncIterator[_Asker]:
+        try:
+            reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_MOST)
+        except OSError as error:
+            raise LivedmaError(f"no server answers at {path}: {error.strerror}") from None
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
+
+    async def ask(self, do: str, **parameters: object) -> Any:
+        """Raises LivedmaError, or ValueError if what comes is no answer."""
+        try:
+            async with asyncio.timeout(_SILENCE_S):
+                self._writer.write(orjson.dumps({"do": do, **parameters}) + b"\n")
+                line = await self._reader.readline()
+        except TimeoutError:
+            raise LivedmaError("the server does not answer") from None
+        except ConnectionError:
+            line = b""
+        if not line:
+            raise LivedmaError("the server has ended")
+        answer = orjson.loads(line)
+        if "error" in answer:
+            raise LivedmaError(answer["error"])
+        return answer["ok"]
+
+
+async def _told(
+    frames: _Asker, decisions: _Asker, seen: _Seen
+) -> AsyncGenerator[Frame | Event, None]:
+    """What a server tells until it ends, which raises."""
+
+    def next_frame(after: int) -> asyncio.Task[Any]:
+        return asyncio.create_task(frames.ask("frame", after=after, wait=_WAIT_S))
+
+    def next_events(after: int, wait: float = _WAIT_S) -> asyncio.Task[Any]:
+        return asyncio.create_task(decisions.ask("decisions", after=after, wait=wait))
+
+    frame, events = next_frame(0), next_events(0, wait=0)
+    number = told = 0
+    try:
+        while (await asyncio.wait((frame,))) and frame.result() is None:
+            frame = next_frame(0)
+        seen.server(str(frame.result()["started_s"]))
+        while True:
+            found = frame.result() if frame.done() else None
+            shown = None if found is None else Frame.from_json(found)
+            if shown is not None and shown.last_event > told:
+                await asyncio.wait((events,))
+            if events.done():
+                for event in map(event_from_json, events.result()["events"]):
+                    told = event.number
+                    if seen.is_new(event):
+                        yield event
+                events = next_events(told)
+            if shown is not None:
+                number = shown.number
+                yield shown
+            if frame.done():
+                frame = next_frame(number)
+            await asyncio.wait((frame, events), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (frame, events):
+            task.cancel()
+        await asyncio.gather(frame, events, return_exceptions=True)

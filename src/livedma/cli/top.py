@@ -1,0 +1,160 @@
+"""livedma top: a server on the terminal, live."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from livedma.cli import units
+from livedma.errors import LivedmaError
+
+if TYPE_CHECKING:
+    from livedma.ui.feeds import Item
+    from livedma.ui.top.app import Top
+    from livedma.ui.top.glyphs import Glyphs
+    from livedma.ui.top.model import Model
+
+_EXAMPLES = """examples:
+  livedma top                              the server that runs here
+  livedma top 10.0.0.1                     one that was started with --web 10.0.0.1:20080
+  livedma top --once | less                all of it as text, once
+  livedma top --once --json | jq '.snapshot.sessions | length'
+
+Keys: ? shows them all; Enter says why a session is slow, / filters, space pauses, q leaves.
+NO_COLOR=1 takes the colours away; LC_ALL=C, or --ascii, all that is not ASCII."""
+
+_FIRST_S = 15.0
+_WIDTH = 120  # of text that goes nowhere that has one
+
+
+def register(commands: Any) -> None:
+    parser = commands.add_parser(
+        "top",
+        help="a server on the terminal: connections, sessions and decisions, live",
+        description="Shows connections with their memory, credits and what limits them, sessions "
+        "with what they do and wait for, and what is decided, as it happens.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "address",
+        metavar="ADDR",
+        nargs="?",
+        help="HOST[:PORT] of a server's --web (the server that runs here)",
+    )
+    add("--control", metavar="PATH", type=Path, help="the server's socket (of the one that runs)")
+    add(
+        "--interval",
+        metavar="TIME",
+        type=units.duration,
+        help="draw no more often, say 2s on a slow line (whenever there is something new)",
+    )
+    add("--ascii", action="store_true", help="draw with ASCII alone (where the locale says so)")
+    add("--once", action="store_true", help="print it once, as text")
+    add("--json", action="store_true", help="with --once: print the frame, an object")
+    parser.set_defaults(run=run, wrong_use=parser.error)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.address is not None and args.control is not None:
+        args.wrong_use("ADDR and --control are two servers: give one")
+    if args.json and not args.once:
+        args.wrong_use("--json goes with --once")
+    if args.interval is not None and not 0.1 <= args.interval <= 60:
+        args.wrong_use("--interval is 0.1s to 60s")
+    if not args.once:
+        _check_terminal()
+    return asyncio.run(_once(args) if args.once else _live(args))
+
+
+def _check_terminal() -> None:
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if not all(one is not None and one.isatty() for one in streams):
+        raise LivedmaError("this is no terminal: `livedma top --once` prints the picture as text")
+    if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+        raise LivedmaError(
+            "this terminal cannot move its cursor (TERM is dumb or not set): "
+            "`livedma top --once` prints the picture as text"
+        )
+
+
+def _feed(args: argparse.Namespace) -> AsyncGenerator[Item, None]:
+    from livedma.cli.why import the_server
+    from livedma.ui.feeds import local, remote
+
+    if args.address is not None:
+        return remote(args.address)
+    return local(args.control or the_server)
+
+
+def _glyphs(args: argparse.Namespace) -> Glyphs:
+    from livedma.ui.top.glyphs import ASCII, fitting
+
+    return ASCII if args.ascii else fitting()
+
+
+async def _first(items: AsyncIterator[Item], model: Model) -> None:
+    """Up to the first frame. A server that is not there is an error; later it is waited for."""
+    from livedma.control.frame import Frame
+    from livedma.ui.feeds import Lost
+
+    try:
+        async with asyncio.timeout(_FIRST_S):
+            async for item in items:
+                if isinstance(item, Lost):
+                    raise LivedmaError(item.reason)
+                model.take(item)
+                if isinstance(item, Frame):
+                    return
+    except TimeoutError:
+        raise LivedmaError("the server answers, but has nothing to show yet") from None
+
+
+async def _once(args: argparse.Namespace) -> int:
+    from livedma.ui.top.model import Model
+    from livedma.ui.top.plain import plain
+    from livedma.ui.top.sessions import Sessions
+
+    model = Model()
+    async with aclosing(_feed(args)) as items:
+        await _first(items, model)
+    if args.json:
+        assert model.frame is not None
+        print(json.dumps(model.frame.as_json()))
+    else:
+        width = shutil.get_terminal_size((_WIDTH, 24)).columns
+        print(plain(model, Sessions(model), width, _glyphs(args)))
+    return 0
+
+
+async def _live(args: argparse.Namespace) -> int:
+    from livedma.ui.top.model import Model
+
+    model = Model()
+    async with aclosing(_feed(args)) as items:
+        first = asyncio.create_task(_first(items, model))
+        top = await asyncio.to_thread(_load)  # while the server makes a frame
+        await first
+        app = top(model, items, _glyphs(args), args.interval)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, app.exit)
+        await app.run_async()
+    return app.return_code or 0
+
+
+def _load() -> type[Top]:
+    """textual takes a while."""
+    from livedma.ui.top.app import Top
+
+    return Top

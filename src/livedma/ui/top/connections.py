@@ -1,0 +1,174 @@
+"""Connections: memory as a bar, credits, and what limits each of them, as wide as there is room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livedma.control.frame import Frame
+from livedma.control.limits import Diagnosis, Limit
+from livedma.control.words import size
+from livedma.monitor.snapshot import Connection
+from livedma.ui.top.glyphs import Glyphs, fit, printable, wrap
+from livedma.ui.top.picture import Line, Role, cut, figure, rule
+
+__all__ = ["connections", "height_wanted"]
+
+_WIDE = 132
+_MARK_WIDTH = 4
+_LIMIT_WIDTH = 14
+_MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How much of a connection is shown: lines for what its diagnosis says, and cells."""
+
+    is_wide: bool
+    reason_lines: int
+
+    @property
+    def lines(self) -> int:
+        return 1 + self.reason_lines
+
+
+def height_wanted(frame: Frame | None, width: int, most: int) -> int:
+    """Lines, its head among them."""
+    count = 0 if frame is None else len(frame.snapshot.connections)
+    if not count:
+        return 2
+    return min(1 + count * _shape(count, width, most - 1).lines, max(2, most))
+
+
+def _shape(count: int, width: int, room: int) -> _Shape:
+    is_wide = width >= _WIDE
+    for reason_lines in (1, 0) if is_wide else (3, 2, 1, 0):
+        shape = _Shape(is_wide, reason_lines)
+        if count * shape.lines <= room:
+            return shape
+    return _Shape(is_wide, 1)
+
+
+def connections(
+    frame: Frame | None, width: int, height: int, glyphs: Glyphs, first: int = 0
+) -> list[Line]:
+    """first: of the lines below the head, where they do not fit."""
+    if frame is None or not frame.snapshot.connections:
+        what = "no connection over RDMA" if frame is not None else "connections"
+        return [rule(what, "", width, glyphs, strong=True)]
+    count = len(frame.snapshot.connections)
+    shape = _shape(count, width, height - 1)
+    ordered = _ordered(frame, fits=count * shape.lines <= height - 1)
+    lines = [line for one in ordered for line in _lines(frame, one, shape, width, glyphs)]
+    shown = lines[first : first + height - 1]
+    return [_head(frame, shape, width, glyphs), *shown]
+
+
+def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
+    """Slow ones first, where not all can be seen."""
+
+    def place(one: Connection) -> tuple[bool, int]:
+        diagnosis = frame.diagnosis(one.number)
+        return not fits and not (diagnosis is not None and diagnosis.is_degraded), one.number
+
+    return sorted(frame.snapshot.connections, key=place)
+
+
+def _head(frame: Frame, shape: _Shape, width: int, glyphs: Glyphs) -> Line:
+    legend = f"{glyphs.leased} leased {glyphs.mapped} mapped {glyphs.reserved} reserved"
+    if shape.is_wide:
+        text = (
+            f"    {'connection':<{_client_width(width)}} {'sessions':>8} {'op/s':>8}"
+            f" {'bandwidth':>10} {'p50':>8} {'p99':>8} {'in flight':>9} {'credits':>9}"
+            f"  memory: {legend}"
+        )
+    else:
+        text = f"    {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  {legend}"
+    return cut(((text, "strong"),), width, glyphs)
+
+
+def _client_width(width: int) -> int:
+    return min(40, 16 + max(0, width - _WIDE) // 4)
+
+
+def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Glyphs) -> list[Line]:
+    diagnosis = frame.diagnosis(one.number)
+    state, role = _state(diagnosis)
+    snapshot = frame.snapshot
+    known = one.latency.count > 0
+    bandwidth = figure(snapshot.per_s(one.bytes), "rate", glyphs)
+    p50 = figure(one.latency.p50_ns if known else None, "time", glyphs)
+    p99 = figure(one.latency.p99_ns if known else None, "time", glyphs)
+    credits_ = f"{min(one.in_flight, one.credits_granted)}/{one.credits_granted}"
+    client = printable(one.client, glyphs)
+    mark: Line = ((_MARK[state], role), (f"{one.number:>2} ", "strong"))
+    if shape.is_wide:
+        name_width = _client_width(width)
+        text = (
+            f"{fit(client, name_width, glyphs):<{name_width}} {one.sessions:>8}"
+            f" {snapshot.per_s(one.operations):>8,.0f} {bandwidth:>10} {p50:>8} {p99:>8}"
+            f" {one.in_flight:>9} {credits_:>9}  "
+        )
+        room = width - _MARK_WIDTH - len(text)
+    else:
+        text = f"{fit(client, 15, glyphs):<15} {bandwidth:>9} {p99:>8} {credits_:>9}  "
+        room = width - _MARK_WIDTH - len(text)
+    end: Line = ()
+    if not shape.reason_lines:
+        end = ((f" {fit(_limit(diagnosis), _LIMIT_WIDTH, glyphs)}", role),)
+        room -= _LIMIT_WIDTH + 1
+    first = (*mark, (text, ""), *_memory(frame, one, room, glyphs), *end)
+    return [cut(first, width, glyphs), *_reason(diagnosis, role, shape, width, glyphs)]
+
+
+def _state(diagnosis: Diagnosis | None) -> tuple[str, Role]:
+    if diagnosis is None:
+        return "unknown", "quiet"
+    if diagnosis.is_degraded:
+        return "slow", "bad"
+    return ("fine", "good") if diagnosis.limit is Limit.NOTHING else ("limited", "warn")
+
+
+def _limit(diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None:
+        return "not judged yet"
+    return "fine" if diagnosis.verdict == "fine" else diagnosis.limit.value
+
+
+def _reason(
+    diagnosis: Diagnosis | None, role: Role, shape: _Shape, width: int, glyphs: Glyphs
+) -> list[Line]:
+    if not shape.reason_lines:
+        return []
+    if diagnosis is None:
+        verdict, said = "not judged yet", "not judged yet"
+    else:
+        verdict = f"{diagnosis.verdict}:"
+        said = f"{verdict} {printable(diagnosis.sentence, glyphs)}"
+    wrapped = wrap(said, width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
+    first, *others = wrapped
+    colon = min(len(verdict), len(first))
+    lines: list[Line] = [((" " * _MARK_WIDTH, ""), (first[:colon], role), (first[colon:], ""))]
+    lines += [((" " * _MARK_WIDTH + one, ""),) for one in others]
+    return lines + [()] * (shape.reason_lines - len(lines))
+
+
+def _memory(frame: Frame, one: Connection, room: int, glyphs: Glyphs) -> Line:
+    window = frame.window(one.number)
+    if window is None:
+        return ((f"{glyphs.unknown:<{max(0, room)}}", ""),)
+    mapped, whole = size(window.mapped_bytes), size(window.bytes)
+    if mapped.split()[-1] == whole.split()[-1]:
+        mapped = mapped.split()[0]
+    text = f" {mapped + '/' + whole:<11}"
+    cells = min(64, room - len(text) - 2)
+    leased, rest, reserved = glyphs.bar(
+        window.leased_bytes, window.mapped_bytes, window.bytes, cells
+    )
+    bar: Line = (
+        ("[", "quiet"),
+        (leased, "leased"),
+        (rest, "mapped"),
+        (reserved, "quiet"),
+        ("]", "quiet"),
+    )
+    return (*bar, (text, ""))

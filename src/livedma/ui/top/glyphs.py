@@ -1,0 +1,132 @@
+"""What is drawn with characters: bars, sparklines and charts, for terminals with Unicode or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["ASCII", "UNICODE", "Glyphs", "fit", "fitting", "printable", "width_of", "wrap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """levels: from almost nothing to all; full: a whole cell of a chart."""
+
+    leased: str
+    mapped: str
+    reserved: str
+    levels: str
+    full: str
+    rule: str
+    unknown: str
+    more: str  #: where text was cut
+    down: str
+    up: str
+    is_ascii: bool
+
+    def bar(self, leased: int, mapped: int, whole: int, cells: int) -> tuple[str, str, str]:
+        """Parts of a window: together they have so many cells, and none that is there has none."""
+        if whole <= 0 or cells <= 0:
+            return "", "", ""
+        upto_mapped = _cells(mapped, whole, cells)
+        upto_leased = min(_cells(leased, whole, cells), upto_mapped)
+        if mapped > leased and upto_leased == upto_mapped > 1:
+            upto_leased -= 1
+        return (
+            self.leased * upto_leased,
+            self.mapped * (upto_mapped - upto_leased),
+            self.reserved * (cells - upto_mapped),
+        )
+
+    def sparkline(self, values: Sequence[float | None]) -> str:
+        """Against the highest; blank where there is none."""
+        return self.chart(values, 1)[0]
+
+    def chart(self, values: Sequence[float | None], height: int) -> list[str]:
+        """A column for each value, against the highest; lines from the top."""
+        steps = len(self.levels)
+        most = max((one for one in values if one is not None), default=0.0)
+        columns = []
+        for value in values:
+            if value is None:
+                columns.append(" " * height)
+                continue
+            level = round(value / most * height * steps) if most > 0 else 0
+            level = max(1, level)  # it was there, if doing nothing
+            whole, rest = divmod(level, steps)
+            top = self.levels[rest - 1] if rest else ""
+            columns.append((self.full * whole + top).ljust(height))
+        return ["".join(column[row] for column in columns) for row in reversed(range(height))]
+
+
+def _cells(part: int, whole: int, cells: int) -> int:
+    """No more than all of them, and one at least for what is there."""
+    return min(cells, max(round(part / whole * cells), 1 if part > 0 else 0))
+
+
+UNICODE = Glyphs("█", "▒", "·", "▁▂▃▄▅▆▇█", "█", "─", "\N{EN DASH}", "…", "▼", "▲", is_ascii=False)
+ASCII = Glyphs("#", "=", ".", "_.-=*#", "#", "-", "-", "~", "v", "^", is_ascii=True)
+
+
+def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
+    """What the locale says its terminal can show; without one it is C, and that is ASCII."""
+    found = [environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
+    if sys.flags.utf8_mode and found[1] == "C.UTF-8":
+        found[1] = ""  # Python itself has put it there, in place of C (PEP 538)
+    name = next(filter(None, found), "C")
+    return UNICODE if "utf" in name.lower() else ASCII
+
+
+def printable(text: str, glyphs: Glyphs) -> str:
+    """Without what would act on a terminal, whoever sent it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() and (one.isascii() or not glyphs.is_ascii) else "?" for one in text
+    )
+
+
+def width_of(text: str) -> int:
+    """In cells."""
+    if text.isascii():
+        return len(text)
+    return sum(_cell_width(one) for one in text)
+
+
+def _cell_width(one: str) -> int:
+    if unicodedata.combining(one):
+        return 0
+    return 2 if unicodedata.east_asian_width(one) in "WF" else 1
+
+
+def fit(text: str, width: int, glyphs: Glyphs) -> str:
+    """Cut to a width; it says that it was."""
+    if width_of(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    kept, left = [], width - 1
+    for one in text:
+        left -= _cell_width(one)
+        if left < 0:
+            break
+        kept.append(one)
+    return "".join(kept) + glyphs.more
+
+
+def wrap(text: str, width: int, lines: int, glyphs: Glyphs) -> list[str]:
+    """Broken between words into no more than so many lines; the last says if more is missing."""
+    found: list[str] = []
+    rest = text.split()
+    while rest and len(found) < lines:
+        if len(found) == lines - 1:
+            found.append(fit(" ".join(rest), width, glyphs))
+            break
+        line = [rest.pop(0)]
+        while rest and width_of(" ".join([*line, rest[0]])) <= width:
+            line.append(rest.pop(0))
+        found.append(fit(" ".join(line), width, glyphs))
+    return found

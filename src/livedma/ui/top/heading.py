@@ -1,0 +1,84 @@
+"""The first lines: which server, what it does as a whole, and whether this is now."""
+
+from __future__ import annotations
+
+import time
+
+from livedma.control.frame import Frame
+from livedma.control.words import rate, size
+from livedma.ui.top.glyphs import Glyphs, printable
+from livedma.ui.top.model import Model
+from livedma.ui.top.picture import Line, cut, spread
+
+__all__ = ["clock", "heading"]
+
+_AGO_S = 90.0  # longer is said in minutes
+
+
+def clock(wall_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(wall_s))
+
+
+def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
+    frame = model.frame
+    title: Line = ((" livedma top ", "strong"),)
+    if frame is not None:
+        title = (*title, (f" {'  '.join(_server(frame, glyphs))}", ""))
+    return [
+        spread(title, _state(model), width, glyphs),
+        cut(_second(model, glyphs), width, glyphs),
+    ]
+
+
+def _server(frame: Frame, glyphs: Glyphs) -> list[str]:
+    """What may be long comes last, where it may be cut."""
+    return [
+        f"policy {frame.policy}{', dry run' if frame.dry_run else ''}",
+        f"watched by {frame.watching}",
+        printable(frame.server, glyphs),
+    ]
+
+
+def _state(model: Model) -> Line:
+    now_s = model.wall()
+    if model.paused_since_s is not None:
+        since_s = model.paused_since_s
+        return ((f" PAUSED since {clock(since_s)}, {_ago(now_s - since_s)} ", "loud"),)
+    if model.lost is not None:
+        since_s = model.lost_since_s
+        return ((f" NO SERVER since {clock(since_s)}, {_ago(now_s - since_s)} ", "loud"),)
+    if model.quiet_s is not None:
+        return ((f" NO ANSWER for {_ago(model.quiet_s)} ", "loud"),)
+    if model.frame is None:
+        return ((" waiting for the server ", ""),)
+    return ((f" live {clock(model.frame.snapshot.wall_s)} ", "good"),)
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _AGO_S else f"{seconds / 60:.0f} min"
+
+
+def _second(model: Model, glyphs: Glyphs) -> Line:
+    if model.lost is not None and model.paused_since_s is None:
+        return ((f" {printable(model.lost.reason, glyphs)}: trying again", "bad"),)
+    if model.frame is None:
+        return ()
+    snapshot = model.frame.snapshot
+    host = snapshot.host
+    connections, sessions = len(snapshot.connections), len(snapshot.sessions)
+    parts = [
+        f"{connections} connection{'' if connections == 1 else 's'}",
+        f"{sessions:,} session{'' if sessions == 1 else 's'}",
+        f"{snapshot.per_s(sum(one.operations for one in snapshot.connections)):,.0f} op/s",
+        rate(snapshot.per_s(sum(one.bytes for one in snapshot.connections))),
+        f"CPU {glyphs.unknown if host.cpu_busy is None else f'{host.cpu_busy:.0%}'}",
+        _memory(host.mapped_bytes, host.budget_bytes, glyphs),
+    ]
+    line: Line = ((f" {'  '.join(parts)}", ""),)
+    return (*line, ("  REFUSES NEW SESSIONS", "warn")) if host.refuses_sessions else line
+
+
+def _memory(mapped: int | None, budget: int | None, glyphs: Glyphs) -> str:
+    if mapped is None:
+        return f"{glyphs.unknown} mapped"
+    return f"{size(mapped)} mapped{'' if budget is None else f' of {size(budget)}'}"
