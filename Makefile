@@ -3,12 +3,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-SUDO := $(shell [ $$(id -u) = 0 ] || command -v sudo || echo none)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell find src core port storage bpf -type f -not -name '*.pyc')
 
-.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format pynfs
+.PHONY: help setup demo test quick bench check fuzz nightly sanitize lock format pynfs docs man
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,14 +15,14 @@ help: ## this list
 setup: .venv/ready ## prepare .venv and build the package
 
 .venv/packages: requirements.txt packages.txt
-	@missing=$$(for p in $$(grep -v '^#' packages.txt); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
-	if [ -n "$$missing" ] && [ "$(SUDO)" = none ]; then \
-	  echo "missing, and only root can install them:" $$missing; \
-	elif [ -n "$$missing" ]; then echo "installing:" $$missing; \
-	  $(SUDO) apt-get -o Acquire::Retries=3 update -qq; \
-	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y -qq --no-install-recommends $$missing >/dev/null; fi
+	@.ci/packages
 	$(PYTHON) -m venv .venv
 	pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+# What tests and benchmarks need besides.
+.venv/tools: packages.txt .venv/packages
+	@.ci/packages tests
 	@touch $@
 
 # Installed, not editable: an editable package builds itself when it is imported, which only its owner may.
@@ -35,18 +34,28 @@ setup: .venv/ready ## prepare .venv and build the package
 demo: setup ## sessions pile up on one connection, and its DMA memory grows under them
 	livedma demo $(OPTIONS)
 
-test: check sanitize ## everything that CI runs
-	pytest
+# On two cores under 25 minutes: what compiles runs beside what checks types, what waits for guests beside what does
+# not, and alone what judges a machine that has nothing else to do (tests/parts.py; `pytest` alone runs all in turn).
+test: setup .venv/tools ## everything that CI runs
+	$(MAKE) --output-sync --jobs=2 check sanitize
+	python tests/parts.py
 	$(MAKE) fuzz
 
 quick: check ## lint, types and the tests that take no time
 	pytest -m 'not slow'
 
-bench: setup ## ours, the peers' and the limit, side by side
+bench: setup .venv/tools ## ours, the peers' and the limit, side by side
 	python -m bench
 
 pynfs: setup ## the pynfs 4.1 suite against our NFS server (PYNFS=DIR: a checkout; TESTS=all)
 	python tests/pynfs.py $(PYNFS) $(TESTS)
+
+docs: setup ## the reference and the example of a configuration, from the code
+	python -m livedma.cli.reference docs/reference.md
+	python -m livedma.cli.serve.example packaging/livedma.toml
+
+man: setup ## manual pages in build/man
+	livedma man --write build/man
 
 check: setup ## lint, formatting and types
 	ruff check --output-format concise

@@ -10,7 +10,7 @@ build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
-fuzz: setup build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
+fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
 	ninja --quiet -C build-fuzz
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
 
@@ -22,10 +22,11 @@ fuzz-%:
 	@grep -E "^Done|number_of_executed" build-fuzz/$*.log | sed 's/^/$*: /'
 
 # Other examples than CI's, which are always the same.
-nightly: setup ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
+nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
 	  tests/memory/test_window_machine.py
 	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
+	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_rstream.py tests/monitor/test_times.py \
 	  tests/nfs/test_nfs_client_ours.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
@@ -33,7 +34,7 @@ build-threads/build.ninja:
 	CC=clang meson setup build-threads -Dpython=false -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
 
-sanitize: setup build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
+sanitize: setup .venv/tools build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	ninja --quiet -C build-fuzz
 	meson test -C build-fuzz --print-errorlogs
 	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \

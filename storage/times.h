@@ -1,7 +1,7 @@
 /* Times of what happens often, for those who ask what happened between two looks: a log-linear histogram with 16 steps to
  * each power of two, so that a value is known within 1/32 of itself, from 16 ns on; times from 34 s on share the last
- * bucket. It only grows, so each who looks keeps what it saw last and needs nothing from the others. The lock is its
- * owner's. */
+ * bucket. It only grows, and never wraps, so each who looks keeps what it saw last and needs nothing from the others; who
+ * wants all of it needs nothing but the last look. The lock is its owner's. */
 #ifndef LDMA_TIMES_H
 #define LDMA_TIMES_H
 
@@ -11,10 +11,13 @@
 #define LDMA_TIMES_SHIFT 4 /* 16 ns */
 #define LDMA_TIMES_BUCKETS (28 * LDMA_TIMES_STEPS)
 
+/* Powers of two, at which buckets begin: for those who want fewer of them, none of which may be split. */
+#define LDMA_TIMES_BOUNDS 21
+#define LDMA_TIMES_BOUND_NS(i) (UINT64_C(8192) << (i)) /* 8.2 us to 8.6 s */
+
 struct ldma_times {
-	uint64_t sum_ns, max_ns;
-	uint32_t count; /* this and the buckets may wrap: only differences are used */
-	uint32_t buckets[LDMA_TIMES_BUCKETS];
+	uint64_t sum_ns, max_ns, count;
+	uint64_t buckets[LDMA_TIMES_BUCKETS];
 };
 
 struct ldma_times_summary {
@@ -57,5 +60,8 @@ static inline void ldma_times_add(struct ldma_times *times, uint64_t ns)
  * it is the longest of all, else known as well as the others. */
 struct ldma_times_summary ldma_times_since(const struct ldma_times *before,
 					   const struct ldma_times *now);
+
+/* How many took less than each bound. */
+void ldma_times_below(const struct ldma_times *times, uint64_t ret[LDMA_TIMES_BOUNDS]);
 
 #endif

@@ -26,6 +26,14 @@ settings.register_profile(
 settings.load_profile("livedma")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for guests is marked: tests/parts.py runs these beside the others."""
+    for item in items:
+        if "guests" in getattr(item, "fixturenames", ()):
+            item.add_marker("guest")
+
+
 @pytest.fixture(scope="session")
 def bpf() -> None:
     """Needs the privilege to load BPF programs and to make namespaces."""

@@ -14,12 +14,15 @@ _NOBODY = 65534
 _OTHERS_MAY_PASS = 0o001
 
 
-def as_nobody() -> list[str]:
-    """What to put in front of a command line."""
+def as_nobody(*capabilities: str) -> list[str]:
+    """What to put in front of a command line. capabilities: that it keeps all the same."""
     needs(os.geteuid() == 0, "only root can become somebody else")
     command = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
     above = Path(sys.executable).resolve().parents
     if not all(directory.stat().st_mode & _OTHERS_MAY_PASS for directory in above):
         # The interpreter is in somebody's home: they may read it, and that is all they may.
-        command += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        capabilities += ("dac_read_search",)
+    if capabilities:
+        kept = ",".join(f"+{name}" for name in capabilities)
+        command += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
     return command

@@ -13,7 +13,7 @@ from pathlib import Path
 from livedma._native.guard import is_bpffs
 from livedma.errors import LivedmaError
 
-__all__ = ["find_bpffs", "locked", "remove_pins"]
+__all__ = ["find_bpffs", "locked", "mounted_bpffs", "remove_pins"]
 
 _MOUNT_POINT = "/sys/fs/bpf"
 
@@ -25,11 +25,10 @@ def find_bpffs() -> tuple[Path, bool]:
     is pinned there ends too. So the outermost view counts: that of the first ancestor whose root
     directory can be seen.
     """
-    views = [f"/proc/{pid}/root" for pid in _ancestors()]
-    visible = [view for view in views if is_bpffs(view + _MOUNT_POINT)]
-    if visible:
-        return Path(visible[-1] + _MOUNT_POINT), False
-    outermost = [view for view in views if os.access(view + "/sys", os.X_OK)][-1:]
+    mounted = mounted_bpffs()
+    if mounted is not None:
+        return mounted, False
+    outermost = [view for view in _views() if os.access(view + "/sys", os.X_OK)][-1:]
     if not outermost or not _same_directory("/sys", outermost[0] + "/sys"):
         raise LivedmaError(
             f"no BPF file system is mounted at {_MOUNT_POINT} outside of this namespace: "
@@ -37,6 +36,16 @@ def find_bpffs() -> tuple[Path, bool]:
         )
     _mount()
     return Path(_MOUNT_POINT), True
+
+
+def mounted_bpffs() -> Path | None:
+    """The same for those who change nothing: None if there is none yet."""
+    visible = [view for view in _views() if is_bpffs(view + _MOUNT_POINT)]
+    return Path(visible[-1] + _MOUNT_POINT) if visible else None
+
+
+def _views() -> list[str]:
+    return [f"/proc/{pid}/root" for pid in _ancestors()]
 
 
 def _ancestors() -> Iterator[int]:

@@ -40,6 +40,7 @@ def exchange(src: Host, dst: Host, count: int, rate: float) -> dict[str, int]:
         return arriving.result(60)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("hook", ["xdp", "tc"])
 def test_every_one_of_100000_packets_rx_and_tx(
     hosts: tuple[Host, Host], tap: Callable[..., Tap], hook: str
@@ -92,6 +93,7 @@ def test_lossless_at_an_unbounded_rate_or_said(
     assert received + rx.counters()["ring_dropped"] == count
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("hook", ["xdp", "tc"])
 def test_traffic_is_the_same_with_and_without_capture(
     hosts: tuple[Host, Host], tap: Callable[..., Tap], hook: str

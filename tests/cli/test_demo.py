@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bpf_links import links_of
 from needs import needs
 from unprivileged import as_nobody
 
@@ -63,6 +64,7 @@ def actions(run: dict[str, Any]) -> set[str]:
     return {action["action"] for plan in plans for action in plan["data"]["actions"]}
 
 
+@pytest.mark.alone
 class TestForPrograms:
     def test_memory_was_short_and_more_was_mapped(self, seen: dict[str, Any]) -> None:
         extend, static = seen["runs"]
@@ -102,6 +104,7 @@ class TestForPrograms:
         assert seen["stage"]["isolated"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("user", USERS)
 def test_a_story_for_people_by_make(user: str) -> None:
     before = [] if user == "root" else as_nobody()
@@ -116,6 +119,10 @@ def test_a_story_for_people_by_make(user: str) -> None:
     assert lines[0].startswith("two hosts" if user == "root" else "on loopback")
     assert ("root would get" in said) == (user == "nobody")
     assert len([line for line in lines if ROW.fullmatch(line)]) >= 8
+    where = lines.index(
+        "in a browser on this machine, as long as this demo runs (longer with --keep):"
+    )
+    assert re.fullmatch(r"  http://127\.0\.0\.1:\d+/#token=\S{32}", lines[where + 1])
     story = [line.split()[0] for line in lines if line.startswith(" " * 8) and line[8] != " "]
     assert {"why", "plan", "done", "check"} <= set(story)
     assert "what happened under extend" in lines
@@ -148,18 +155,6 @@ def processes(demo: int) -> dict[int, str]:
                 continue
             if parent is not None and int(parent[1]) == demo:
                 found[int(entry.name)] = line
-    return found
-
-
-def links(holders: Iterable[int]) -> set[int]:
-    """BPF links that these processes hold."""
-    found = set()
-    for pid in holders:
-        for file in Path(f"/proc/{pid}/fdinfo").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                found |= {
-                    int(one) for one in re.findall(r"^link_id:\t(\d+)$", file.read_text(), re.M)
-                }
     return found
 
 
@@ -202,7 +197,7 @@ def in_the_middle(user: str, *options: str) -> Iterator[tuple[subprocess.Popen[s
                     break
             there = processes(demo.pid)
             assert len([line for line in there.values() if "livedma.cli" in line]) == 2
-            held = links(there)
+            held = set().union(*map(links_of, there))
             assert held or not any("watched by BPF" in line for line in said)
             assert len(namespaces(demo.pid)) == (2 if user == "root" else 0)
             yield demo, said

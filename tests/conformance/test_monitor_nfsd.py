@@ -63,6 +63,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("sessions", "depth", "size"),
     [(1, 16, 65536), (64, 1, 16384), (1000, 1, 4096)],

@@ -11,7 +11,7 @@ from livedma.control.running import Options
 from livedma.nfs.control import Control, ControlError
 from livedma.nfs.load import Plan
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def test_memory_is_mapped_while_everything_goes_on(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shutil
 import signal
@@ -14,22 +13,13 @@ from pathlib import Path
 import pytest
 from tests.control.live import HEAVY, Served, loaded, serve, told, wait_for
 
+from bpf_links import links_of
 from livedma.nfs.control import Control
 from needs import needs
 
 pytestmark = pytest.mark.slow
 
 _TAKEN = 8  # the first descriptors of a server, which it keeps
-
-
-def links_of(pid: int) -> list[str]:
-    """Ids of the BPF links that a process holds."""
-    found = []
-    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-        text = info.read_text()
-        if "link_type" in text:
-            found += re.findall(r"^link_id:\s*(\d+)", text, re.MULTILINE)
-    return found
 
 
 def sources(served: Served) -> list[str]:
@@ -43,7 +33,7 @@ def test_bpf_detached_by_somebody_is_noticed_and_attached_again(tmp_path: Path, 
     with serve(tmp_path) as served, loaded(HEAVY):
         wait_for(lambda: sources(served) == ["bpf+server"])
         for link in links_of(served.pid):
-            subprocess.run(["bpftool", "link", "detach", "id", link], check=True)
+            subprocess.run(["bpftool", "link", "detach", "id", str(link)], check=True)
         wait_for(lambda: sources(served) == ["bpf+server", "server", "bpf+server"])
         (_, lost, _) = told(served.control, "source")
         assert lost["text"].endswith("somebody has detached its BPF programs")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.control.live import MIB, DrivenLoad, mapped, serve, told, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def test_memory_follows_the_load_both_ways(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.control.live import HEAVY, LIMIT_S, MIB, loaded, running, serving
 
+from livedma.control.feed import Feed
 from livedma.control.frame import Frame
+from livedma.control.inside import InsideSource
 from livedma.control.running import Options
 from livedma.errors import LivedmaError, NoRoomError
+from livedma.monitor.snapshot import Snapshot
 from livedma.nfs.control import Control
 
 pytestmark = pytest.mark.slow
@@ -35,8 +39,9 @@ def busy(control: Control) -> Frame:
 
 
 def test_a_frame_has_all_that_is_shown(tmp_path: Path) -> None:
-    with serving(tmp_path, Options("static")) as control, loaded():
+    with serving(tmp_path, Options("static", budget_bytes=1024 * MIB)) as control, loaded():
         frame = busy(control)
+    assert frame.snapshot.host.budget_bytes == 1024 * MIB
     (connection,) = frame.snapshot.connections
     (window,) = frame.windows
     diagnosis = frame.diagnosis(connection.number)
@@ -83,3 +88,26 @@ def test_the_history_has_a_column_for_each_figure(tmp_path: Path) -> None:
     assert {len(column) for column in columns.values()} == {len(found["at"])}
     assert columns["mapped_bytes"][-1] == frame.windows[0].mapped_bytes
     assert max(filter(None, columns["bytes_per_s"])) > MIB
+
+
+def test_a_look_that_fails_is_not_the_last(tmp_path: Path) -> None:
+    failed = 0
+
+    def make_look() -> Callable[[], Snapshot]:
+        look = InsideSource(service).snapshot
+
+        def interrupted() -> Snapshot:
+            nonlocal failed
+            if failed < 2:
+                failed += 1
+                raise OSError("no look")
+            return look()
+
+        return interrupted
+
+    with running(tmp_path, Options("static")) as (it, _):
+        service = it.service
+        with Feed(make_look, tuple, it.controller) as feed:
+            first = feed.next(0, LIMIT_S)
+            assert first is not None and failed == 2
+            assert feed.next(first.number, LIMIT_S) is not None

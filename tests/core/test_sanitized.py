@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from needs import needs
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build-fuzz"
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("clang") is None, reason="clang, which brings the sanitizers, is not installed"
-)
+pytestmark = pytest.mark.slow  # builds all of it with sanitizers, if nobody has
 
 
 @pytest.fixture(scope="module")
 def build() -> Path:
     """The sanitized build, as `make sanitize` makes it."""
+    needs(shutil.which("clang"), "clang, which brings the sanitizers, is not installed")
     subprocess.run(
         ["make", "-s", "build-fuzz/build.ninja"], cwd=ROOT, check=True, capture_output=True
     )

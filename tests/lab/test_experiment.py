@@ -346,11 +346,13 @@ class TestPage:
 
     def test_follows_light_and_dark(self, written: Path) -> None:
         html = (written / "tiny.html").read_text()
-        assert "prefers-color-scheme: dark" in html
+        assert "color-scheme: light dark;" in html
         plots = html[html.index('<div class="plots">') : html.index("<h2>Table")]
         assert not re.findall(r"(?:fill|stroke): ?#[0-9a-f]{6}", plots)
         used = set(re.findall(r"var\((--\w+)\)", html))
-        assert used <= set(re.findall(r"(--\w+): #", html))
+        color = "#[0-9a-f]{6}"
+        both = set(re.findall(rf"(--\w+): light-dark\({color}, {color}\);", html))
+        assert used - both == {"--sans", "--mono", "--round"}
 
     def test_says_what_is_missing(self, troubled: Runs, tmp_path: Path) -> None:
         write(Report(Troubled(), "quick", 1, troubled, 1.0, {}), tmp_path)

@@ -133,7 +133,9 @@ def test_rping_is_captured_whole(bpf: None, guests: Lab, version: int, tmp_path:
     a, b = guests.guests
     server, client = (a.ipv6, b.ipv6) if version == 6 else (a.ipv4, b.ipv4)
     count, size = 20, 3000
-    b.run(f"ping -c 3 {server}", check=True)  # rping gives the neighbour two seconds to answer
+    b.run(
+        f"ping -c 1 -W 20 {server}", check=True
+    )  # rping gives the neighbour two seconds to answer
     options = f"-a {server} -p 7200 -C {count} -S {size} -V -v"
     with (
         wiretap(guests, b, tmp_path / "rping.pcapng") as tap,

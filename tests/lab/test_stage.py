@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -109,6 +111,35 @@ def test_a_load_that_takes_too_long(stage: Stage) -> None:
 def test_a_server_that_cannot_be_says_why(stage: Stage) -> None:
     with pytest.raises(LabError, match=r"the server has ended: .*'elsewhere'"):
         stage.serve("--listen", "elsewhere")
+
+
+def policy_shown(url: str) -> str:
+    """By its page, which is asked for on this host."""
+    with urlopen(url.partition("#")[0] + "frame", timeout=30) as answer:
+        return str(json.load(answer)["policy"])
+
+
+@pytest.mark.parametrize("kind", ["isolated", "loopback"])
+def test_servers_are_shown_on_this_host_one_after_the_other(kind: str) -> None:
+    if kind == "isolated":
+        needs(os.geteuid() == 0, "namespaces need root")
+    with Stage(isolated=kind == "isolated", page=True) as stage:
+        assert stage.page_url is not None
+        for policy in ("extend", "static"):
+            with stage.serve("--policy", policy) as server:
+                assert stage.page_url in server.log
+                assert policy_shown(stage.page_url) == policy
+
+
+def test_each_stage_has_a_page_of_its_own() -> None:
+    """Whoever comes second finds the usual port taken."""
+    with Stage(isolated=False, page=True) as first:
+        first.serve("--policy", "static")
+        with Stage(isolated=False, page=True) as second:
+            second.serve("--policy", "spread")
+            assert first.page_url is not None and second.page_url is not None
+            shown = policy_shown(first.page_url), policy_shown(second.page_url)
+    assert shown == ("static", "spread")
 
 
 def test_two_stages_without_privilege_get_along() -> None:

@@ -174,7 +174,7 @@ def test_rping_behind_a_bad_wire(guests: Lab, version: int) -> None:
     ]
     options = f"-a {server} -p 7300 -C 20 -S 8000 -V -v"
     with guest_wire(guests, a, *rules, seed=version) as wire:
-        b.run(f"ping -c 3 {server}", check=True)
+        b.run(f"ping -c 1 -W 20 {server}", check=True)
         with a.command(f"rping -s {options}") as serving:
             a.wait_until("rdma resource show cm_id | grep -q 'LISTEN.*7300'")
             done = b.run(f"rping -c {options}", 120)

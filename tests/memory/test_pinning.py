@@ -351,6 +351,7 @@ def holding_64_mib() -> None:
         signal.pause()
 
 
+@pytest.mark.alone
 def test_a_killed_process_leaves_nothing_pinned() -> None:
     """By the count of the host, which lags a little, and to which others may add meanwhile."""
     half = 32 * MIB // PAGE

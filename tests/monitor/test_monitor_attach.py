@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from talk import Talk, call, header, read
 
+from bpf_links import links_of
 from livedma.lab.hosts import Host, connect, two_hosts
 from livedma.lab.traffic import packet_socket
 from livedma.lab.xdp import attached_tcx
@@ -78,25 +78,12 @@ def test_several_interfaces(hosts: tuple[Host, Host]) -> None:
     assert attached_tcx(near) == attached_tcx(other) == 0
 
 
-def links_of(host: Host) -> list[int]:
-    argv = ["bpftool", "-j", "link", "show"]
-    shown = subprocess.run(host.command(*argv), check=True, stdout=subprocess.PIPE, text=True)
-    with host.inside():
-        index = host.ifindex
-    # A bpftool that is older than tcx shows its links as of type 11.
-    return [
-        one["id"]
-        for one in json.loads(shown.stdout)
-        if one["type"] in ("tcx", 11, "11") and one.get("ifindex", index) in (index, host.iface)
-    ]
-
-
 def test_detached_by_somebody_else(hosts: tuple[Host, Host]) -> None:
     near, far = hosts
-    before = set(links_of(near))
+    before = links_of()
     with monitor_of(near) as monitor:
         assert calls_seen(monitor, far, 1) == 2
-        ours = set(links_of(near)) - before
+        ours = links_of() - before
         assert ours
         subprocess.run(["bpftool", "link", "detach", "id", str(min(ours))], check=True)
         assert not monitor.is_attached

@@ -17,7 +17,7 @@ from livedma.rpc.rdma_server import Options
 from scale import at_scale
 from watched import Account, Watched, check_times, check_work, first_in_line
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 LIMIT_S = 120
 SIZE = 4096

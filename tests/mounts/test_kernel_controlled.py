@@ -21,7 +21,7 @@ from livedma.lab.guest import Guest, Lab
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 from scale import at_scale
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 DELAY_S, BLOCK = 0.5, 16384
 JOBS, JOB_BYTES = 4, 2 << 20

@@ -33,7 +33,9 @@ def device_beside(guests: Lab, version: int = 4) -> Iterator[Device]:
 
 def address_of(guests: Lab, version: int) -> str:
     address = guests.a.ipv4 if version == 4 else guests.a.ipv6
-    guests.a.run(f"ping -c 1 {HOST[version]}", check=True)  # the kernel's CM does not wait long
+    guests.a.run(
+        f"ping -c 1 -W 20 {HOST[version]}", check=True
+    )  # the kernel's CM does not wait long
     return address
 
 

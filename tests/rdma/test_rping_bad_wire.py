@@ -38,7 +38,7 @@ def was_bad(wire: Wire) -> Counter[str]:
 def test_a_kernel_client(guests: Lab, wire: Wire, version: int) -> None:
     host = guests.host
     address = host.ipv4 if version == 4 else host.ipv6
-    guests.a.run(f"ping -c 3 {address}", check=True)  # rping gives the neighbour two seconds
+    guests.a.run(f"ping -c 1 -W 20 {address}", check=True)  # rping gives the neighbour two seconds
     with serving(*host.command("livedma", "rping", "-s", "-a", address)) as server:
         options = f"-C {COUNT} -S {SIZE} -v -V"
         done = guests.a.run(f"rping -c -a {address} {options}", PATIENCE_S)
@@ -51,7 +51,7 @@ def test_a_kernel_client(guests: Lab, wire: Wire, version: int) -> None:
 def test_a_kernel_server(guests: Lab, wire: Wire, version: int) -> None:
     a, host = guests.a, guests.host
     address, own = (a.ipv4, host.ipv4) if version == 4 else (a.ipv6, host.ipv6)
-    a.run(f"ping -c 3 {own}", check=True)
+    a.run(f"ping -c 1 -W 20 {own}", check=True)
     with a.command(f"rping -s -a {address} -C {COUNT} -S {SIZE}") as server:
         a.wait_until(f"rdma resource show cm_id | grep -q 'LISTEN.*{PORT}'")
         options = ("-C", str(COUNT), "-S", str(SIZE), "-v", "-V")

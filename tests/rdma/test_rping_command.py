@@ -118,7 +118,7 @@ def test_ipv6_between_hosts() -> None:
 def test_a_kernel_client(guests: Lab, version: int, size: int) -> None:
     host, count = guests.host, 100
     address = host.ipv4 if version == 4 else host.ipv6
-    guests.a.run(f"ping -c 3 {address}", check=True)  # rping gives the neighbour two seconds
+    guests.a.run(f"ping -c 1 -W 20 {address}", check=True)  # rping gives the neighbour two seconds
     ours = host.command("livedma", "rping", "-s", "-a", address, "-v", "-S", str(size))
     with serving(*ours) as server:
         done = guests.a.run(f"rping -c -a {address} -C {count} -S {size} -v -V", PATIENCE_S)
@@ -134,7 +134,7 @@ def test_a_kernel_client(guests: Lab, version: int, size: int) -> None:
 def test_a_kernel_server(guests: Lab, version: int, size: int) -> None:
     a, host, count = guests.a, guests.host, 100
     address, own = (a.ipv4, host.ipv4) if version == 4 else (a.ipv6, host.ipv6)
-    a.run(f"ping -c 3 {own}", check=True)
+    a.run(f"ping -c 1 -W 20 {own}", check=True)
     with (
         a.command(f"rping -s -a {address} -C {count} -S {size} -v") as server,
         ThreadPoolExecutor(1) as threads,
@@ -156,7 +156,7 @@ def test_a_persistent_server_and_both_guests(guests: Lab) -> None:
     address = guests.host.ipv4
     with serving(*guests.host.command("livedma", "rping", "-s", "-P", "-a", address)) as server:
         for guest in guests.guests:
-            guest.run(f"ping -c 3 {address}", check=True)
+            guest.run(f"ping -c 1 -W 20 {address}", check=True)
         command = f"rping -c -a {address} -C 50 -S 4096 -v -V"
         with guests.a.command(command) as one, guests.b.command(command) as other:
             for client in (one, other):

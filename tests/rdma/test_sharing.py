@@ -20,9 +20,11 @@ from livedma.errors import LivedmaError, PortInUseError
 from livedma.lab.hosts import two_hosts
 from livedma.rdma import Device, WorkRequest
 from livedma.rdma.ports import PortKind
+from livedma.rdma.sharing import OTHERS
 from livedma.wire import cm
 from livedma.wire.private import service_id
 from needs import needs
+from unprivileged import as_nobody
 
 pytestmark = pytest.mark.slow  # many processes
 
@@ -330,6 +332,13 @@ def test_without_privilege_an_address_has_one_process() -> None:
             Member(ADDRESS, *UNPRIVILEGED)
     with pytest.raises(AssertionError, match="PrivilegeError: sharing an address"):
         Member(ADDRESS, *UNPRIVILEGED, share=True)
+
+
+def test_what_another_user_shares_is_no_obstacle_elsewhere() -> None:
+    somebody = as_nobody("bpf", "net_admin", "net_raw")
+    with Device(ELSEWHERE, share=True), Member(ADDRESS, *somebody) as member:
+        assert not member.is_shared
+        assert member.share_reason == OTHERS
 
 
 def test_without_libbpf_there_is_no_sharing() -> None:

@@ -87,17 +87,47 @@ static void test_nothing_came(void)
 	EXPECT(!memcmp(&seen, &none, sizeof(none)));
 }
 
-static void test_counters_may_wrap(void)
+static void test_counters_do_not_wrap(void)
 {
 	static struct ldma_times before;
+	uint64_t below[LDMA_TIMES_BOUNDS];
 
 	memset(&times, 0, sizeof(times));
 	times.count = times.buckets[ldma_times_bucket(1000)] = UINT32_MAX - 1;
 	before = times;
 	for (uint32_t i = 0; i < 4; i++)
 		ldma_times_add(&times, 1000);
-	EXPECT(times.count == 2 && ldma_times_since(&before, &times).count == 4);
+	EXPECT(times.count == UINT64_C(0x100000002));
+	EXPECT(ldma_times_since(&before, &times).count == 4);
 	EXPECT(is_near(ldma_times_since(&before, &times).p50_ns, 1000));
+	ldma_times_below(&times, below);
+	EXPECT(below[0] == times.count);
+}
+
+static void test_what_is_below_a_bound_is_exact(void)
+{
+	uint64_t below[LDMA_TIMES_BOUNDS], values[VALUES], state = 7;
+
+	memset(&times, 0, sizeof(times));
+	for (uint32_t i = 0; i < LDMA_TIMES_BOUNDS; i++) {
+		EXPECT(ldma_times_least_ns(ldma_times_bucket(LDMA_TIMES_BOUND_NS(i))) ==
+		       LDMA_TIMES_BOUND_NS(i));
+		values[3 * i] = LDMA_TIMES_BOUND_NS(i) - 1;
+		values[3 * i + 1] = LDMA_TIMES_BOUND_NS(i);
+		values[3 * i + 2] = LDMA_TIMES_BOUND_NS(i) + 1;
+	}
+	for (uint32_t i = 3 * LDMA_TIMES_BOUNDS; i < VALUES; i++)
+		values[i] = some_time(&state);
+	for (uint32_t i = 0; i < VALUES; i++)
+		ldma_times_add(&times, values[i]);
+	ldma_times_below(&times, below);
+	for (uint32_t i = 0; i < LDMA_TIMES_BOUNDS; i++) {
+		uint64_t count = 0;
+
+		for (uint32_t k = 0; k < VALUES; k++)
+			count += values[k] < LDMA_TIMES_BOUND_NS(i);
+		EXPECT(below[i] == count);
+	}
 }
 
 int main(void)
@@ -106,6 +136,7 @@ int main(void)
 	test_what_came_between_two_looks();
 	test_the_longest_of_all_is_exact();
 	test_nothing_came();
-	test_counters_may_wrap();
+	test_counters_do_not_wrap();
+	test_what_is_below_a_bound_is_exact();
 	return 0;
 }

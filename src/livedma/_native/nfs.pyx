@@ -18,6 +18,7 @@ cdef extern from "compound.h" nogil:
 
 SLOTS_MAX = LDMA_SLOTS_MAX
 SMALL_REPLY = LDMA_SLOTS_SMALL
+TIMES_BOUNDS_NS = tuple([LDMA_TIMES_BOUND_NS(i) for i in range(LDMA_TIMES_BOUNDS)])
 
 
 cdef uint64_t now_ns() noexcept nogil:
@@ -154,6 +155,20 @@ cdef class SlotTable:
         cdef ldma_slots_counters counters = self.c.counters
         ldma_unlock(&self.c.lock)
         return counters
+
+    def totals(self):
+        """Since the session was made: (operations, bytes read, bytes written, ns waited for buffers,
+        ns in the store, and of latency how many took less than each of TIMES_BOUNDS_NS, how many
+        there were, ns together); and how many are executing."""
+        cdef ldma_slots_account_t now
+        cdef uint32_t executing
+        ldma_take(&self.c.lock)
+        now = self.c.account
+        executing = self.c.executing
+        ldma_unlock(&self.c.lock)
+        ret = [now.operations, now.read_bytes, now.written_bytes, now.waited_ns, now.storage_ns]
+        ret += flat(&now.latency)
+        return tuple(ret), executing
 
     @property
     def status_flags(self):

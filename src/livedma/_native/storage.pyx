@@ -392,6 +392,21 @@ cdef class Endpoint:
             "storage_queue": histogram(&s.storage_queue),
         }
 
+    def totals(self):
+        """Since it began: (operations, bytes read, bytes written, calls that found fewer Receives than
+        credits, calls without an answer), and of latency, waits for buffers, for the send queue, the
+        store and its queue: how many took less than each of TIMES_BOUNDS_NS, how many there were, ns
+        together."""
+        cdef ldma_endpoint_stats s
+        ldma_endpoint_get_stats(self.live(), &s)
+        ret = [s.latency.count, s.read_bytes, s.written_bytes, s.receives_late, s.dropped_calls]
+        ret += flat(&s.latency)
+        ret += flat(&s.buffer_waits)
+        ret += flat(&s.send_waits)
+        ret += flat(&s.storage)
+        ret += flat(&s.storage_queue)
+        return tuple(ret)
+
 
 @cython.final
 cdef class EndpointLook:

@@ -3,58 +3,53 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 
-from livedma.cli import (
-    capture,
-    decode,
-    demo,
-    doctor,
-    experiment,
-    guard,
-    lab,
-    load,
-    mem,
-    perf,
-    rping,
-    serve,
-    top,
-    why,
-)
 from livedma.cli.output import drop_output
 from livedma.errors import LivedmaError, PrivilegeError
 
-_COMMANDS = (
-    demo,
-    doctor,
-    mem,
-    capture,
-    decode,
-    guard,
-    perf,
-    rping,
-    serve,
-    load,
-    top,
-    why,
-    experiment,
-    lab,
+#: Each is a module beside this one, in the order of the help.
+COMMANDS = (
+    "demo",
+    "doctor",
+    "mem",
+    "capture",
+    "decode",
+    "guard",
+    "perf",
+    "rping",
+    "serve",
+    "reload",
+    "load",
+    "top",
+    "why",
+    "experiment",
+    "lab",
+    "completion",
+    "man",
 )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """That of all commands, or of one: what only others need takes as long to import as it runs."""
+    ret = argparse.ArgumentParser(
         prog="livedma",
         description="RDMA storage whose DMA memory grows and shrinks while it is in use.",
         epilog="'livedma COMMAND --help' shows each command's options and an example.",
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.register(commands)
-    return parser
+    commands = ret.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS if command is None else (command,):
+        importlib.import_module(f"{__name__}.{name}").register(commands)
+    return ret
+
+
+def _command_of(argv: Sequence[str]) -> str | None:
+    """The command that is certainly meant; None where all of them have to be asked."""
+    return argv[0] if argv and argv[0] in COMMANDS else None
 
 
 def _as_root(argv: Sequence[str] | None) -> str:
@@ -69,8 +64,9 @@ def _as_root(argv: Sequence[str] | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Exit status: 0, 1 (it failed), 2 (wrong use)."""
-    args = _parser().parse_args(argv)
-    args.words = list(sys.argv[1:] if argv is None else argv)[1:]
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parser(_command_of(words)).parse_args(words)
+    args.words = words[1:]
     try:
         status: int = args.run(args)
         sys.stdout.flush()

@@ -116,7 +116,7 @@ def register(commands: Any) -> None:
         metavar="OP,OP",
         help="only these: SEND, WRITE, READ, READ_RESPONSE, ACK, ATOMIC, CNP, …",
     )
-    add("--sample", type=_ratio, default=1, metavar="1/N", help="only one of every N packets")
+    add("--sample", type=_ratio, default=1, metavar="1/N", help="only one of every N packets (1/1)")
     add("--snaplen", type=_positive, metavar="BYTES", help="keep so many bytes of a frame (all)")
     add(
         "--hook",

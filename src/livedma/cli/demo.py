@@ -26,7 +26,7 @@ _LEAST_S = 4.0
 _EXAMPLES = """examples:
   livedma demo                          about 40 s; as root with two hosts and BPF, else on loopback
   livedma demo --policy migrate
-  livedma demo --keep                   look at it with livedma why; Ctrl-C ends it
+  livedma demo --keep                   look at its page, or with livedma why; Ctrl-C ends it
   livedma demo --json | jq .outcomes"""
 
 
@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
     others = [] if args.policy == "static" else ["static"]
     order = [*others, args.policy] if args.keep else [args.policy, *others]
     runs: dict[str, Run] = {}
-    with _orderly_end(), _screen(args.json) as screen, Stage() as stage:
-        screen.say(*page.heading(stage, ramp))
+    with _orderly_end(), _screen(args.json) as screen, Stage(page=True) as stage:
+        screen.say(*page.heading(stage, ramp), "", *page.invitation(stage, is_kept=args.keep))
         for policy in order:
             is_kept = args.keep and policy == args.policy
             runs[policy] = perform(stage, ramp, policy, screen.look, endless=is_kept)
@@ -123,6 +123,7 @@ def _as_json(stage: Stage, runs: dict[str, Run], outcomes: list[Outcome]) -> dic
             "isolated": stage.is_isolated,
             "server": stage.server_address,
             "client": stage.client_address,
+            "page": stage.page_url,
         },
         "outcomes": [one.as_json() for one in outcomes],
         "runs": [one.as_json() for one in runs.values()],

@@ -12,7 +12,7 @@ from livedma.lab.outcome import Outcome, Trouble
 from livedma.lab.ramp import Moment, Ramp, Run
 from livedma.lab.stage import Stage
 
-__all__ = ["act", "event_lines", "heading", "kept", "row", "story"]
+__all__ = ["act", "event_lines", "heading", "invitation", "kept", "row", "story"]
 
 _WIDTH = 80
 _CELLS = 16
@@ -49,6 +49,13 @@ def heading(stage: Stage, ramp: Ramp) -> Iterator[str]:
         f"{size(ramp.size)} at a time"
     )
     yield f"a slow store: {ramp.store_delay_ms} ms an access, and each holds DMA memory meanwhile"
+
+
+def invitation(stage: Stage, *, is_kept: bool) -> Iterator[str]:
+    """To the page, as long as it is there."""
+    until = "until Ctrl-C" if is_kept else "as long as this demo runs (longer with --keep)"
+    yield f"in a browser on this machine, {until}:"
+    yield f"  {stage.page_url}"
 
 
 def act(policy: str, source: str, *, again: bool) -> str:
@@ -144,6 +151,7 @@ def _fact(name: str, text: str) -> list[str]:
 def kept(run: Run) -> Iterator[str]:
     """What can be done with what stays."""
     yield "The server and its sessions stay until Ctrl-C. Meanwhile, elsewhere:"
+    yield f"  livedma top --control {run.control}"
     yield f"  livedma why --control {run.control}"
 
 

@@ -8,53 +8,58 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from livedma.doctor import Finding
+    from livedma.doctor import Report
 
 _EXAMPLES = """examples:
   livedma doctor
-  livedma doctor --json | jq '.findings[] | select(.state != "fine") | .fix'
+  livedma doctor eth0                      only that interface, or address
+  livedma doctor --costs                   leave out what is fine
+  livedma doctor --json | jq -r '.findings[] | select(.fix != "") | .fix'
 
-Exit status 1 if no device can be opened at all."""
+Exit status 1 if a server can be started at none of the addresses."""
 
 
 def register(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         help="what this machine can do, and what would help",
-        description="Says for each thing that the device needs or can use whether it is there, "
-        "what it costs if not, and the command that changes it. Opens a device at each address "
-        "for a moment; changes nothing.",
+        description="Says for each thing that a server and its device need or can use whether it "
+        "is there, what it costs if not, and the command that changes it. Opens a device at each "
+        "address and attaches the monitor to lo for a moment; changes nothing.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument(
+        "only",
+        metavar="INTERFACE|ADDR",
+        nargs="?",
+        default="",
+        help="look at this one only (all that are up)",
+    )
+    parser.add_argument("--costs", action="store_true", help="leave out what is fine")
+    parser.add_argument("--json", action="store_true", help="print an object (docs/doctor.md)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     # It loads what knows all about addresses, for which no other command has to wait.
-    from livedma.doctor import can_run, examine
+    from livedma.cli.doctor_page import page
+    from livedma.cli.serve import control_directory
+    from livedma.doctor import examine
 
-    findings = examine()
-    is_usable = can_run(findings)
-    if args.json:
-        print(json.dumps({"can_run": is_usable, "findings": [asdict(f) for f in findings]}))
-    else:
-        for finding in findings:
-            print(_lines(finding))
-        print(_verdict(findings, is_usable))
-    return 0 if is_usable else 1
+    report = examine(control_directory(), args.only)
+    print(json.dumps(_object(report)) if args.json else page(report, costs_only=args.costs))
+    return 0 if report.can_run else 1
 
 
-def _lines(finding: Finding) -> str:
-    indent = "\n" + " " * 22
-    cost = f"{indent}cost: {finding.cost}" if finding.cost else ""
-    fix = f"{indent}fix:  {finding.fix}" if finding.fix else ""
-    return f"{finding.state:5}  {finding.name:14} {finding.text}{cost}{fix}"
+def _object(report: Report) -> dict[str, Any]:
+    from livedma.cli.doctor_page import verdict
+    from livedma.doctor import VERSION
 
-
-def _verdict(findings: list[Finding], is_usable: bool) -> str:
-    if not is_usable:
-        return "no device can be opened here"
-    free = sum(bool(finding.facts.get("is_free")) for finding in findings)
-    return f"a device can be opened at {free} of this host's addresses"
+    return {
+        "version": VERSION,
+        "can_run": report.can_run,
+        "verdict": verdict(report),
+        "addresses": report.free_addresses,
+        "findings": [asdict(finding) for finding in report.findings],
+    }

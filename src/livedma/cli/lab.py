@@ -42,7 +42,9 @@ def register(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="say what is up as JSON")
-    parser.add_argument("--name", type=_name, default="lab", help="of the lab, if you want several")
+    parser.add_argument(
+        "--name", type=_name, default="lab", help="of the lab, if you want several (lab)"
+    )
     parser.set_defaults(run=run, act=_status, parser=parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     up = _action(actions, "up", _up, "start the guests and leave them running", "livedma lab up")

@@ -12,7 +12,7 @@ from typing import Any
 
 from livedma.cli import units
 from livedma.errors import LivedmaError
-from livedma.tools.rping import LARGEST, SMALLEST, Options
+from livedma.tools.rping_plan import LARGEST, SMALLEST, Options
 
 _SPIN_S = 200e-6
 

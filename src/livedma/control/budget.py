@@ -17,7 +17,7 @@ __all__ = ["HostBudget"]
 
 class HostBudget:
     """limit_bytes: None means that there is no bound but the host's memory, which is found out by
-    mapping it.
+    mapping it. It may change at any time: what is mapped stays.
 
     While it is open, it binds new connections as well: a client that opens many does not get around
     it. A context manager.
@@ -46,21 +46,23 @@ class HostBudget:
         )
 
     def room(self) -> Room:
-        if self.limit_bytes is None:
+        limit_bytes = self.limit_bytes
+        if limit_bytes is None:
             return Room(None)
-        return Room(max(self.limit_bytes - self.mapped_bytes, 0))
+        return Room(max(limit_bytes - self.mapped_bytes, 0))
 
     @contextmanager
     def taking(self, length: int) -> Iterator[None]:
         """Whoever is in here maps so many bytes, one at a time. BudgetError: they are not left."""
-        if self.limit_bytes is None:
+        limit_bytes = self.limit_bytes
+        if limit_bytes is None:
             yield
             return
         with self._lock:
             mapped = self.mapped_bytes
-            if mapped + length > self.limit_bytes:
+            if mapped + length > limit_bytes:
                 raise BudgetError(
                     f"{size(length)} more would exceed the budget for DMA memory: {size(mapped)} "
-                    f"of {size(self.limit_bytes)} are mapped"
+                    f"of {size(limit_bytes)} are mapped"
                 )
             yield

@@ -101,6 +101,21 @@ class Controller:
     def is_dry(self) -> bool:
         return self._means.is_dry
 
+    @is_dry.setter
+    def is_dry(self, is_dry: bool) -> None:
+        with self._stepping:
+            if is_dry == self._means.is_dry:
+                return
+            if self._refusal.is_on:  # was said or done; the other is not the same
+                self._admit("it is decided anew")
+            self._means.is_dry = is_dry
+
+    def diagnose_by(self, make_diagnostician: Callable[[], Diagnosing]) -> None:
+        """Another diagnostician, from the next snapshot on."""
+        with self._stepping:
+            self._make_diagnostician = make_diagnostician
+            self._diagnostician = make_diagnostician()
+
     def by_hand(self, action: Action) -> str:
         """Does what somebody asks for, and says what that was; raises what stood against it."""
         with self._stepping:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 __all__ = ["Event", "Events", "Kind"]
 
@@ -29,7 +29,12 @@ Kind = Literal[
     "policy",  # was changed
     "hand",  # somebody did something, not the policy
     "source",  # what snapshots come from has changed
+    "reload",  # the configuration was read again
 ]
+# What somebody who only wants to hear of trouble hears of.
+_LEVELS: Mapping[Kind, int] = dict.fromkeys(
+    ("degraded", "why", "failed", "undo", "refuse"), logging.WARNING
+)
 _KEPT = 4096
 
 
@@ -59,6 +64,7 @@ class Events:
         self._lock = threading.Condition()
         self._kept: deque[Event] = deque(maxlen=_KEPT)
         self._next = 1
+        self._counts: Counter[Kind] = Counter()
         self.listeners: list[Callable[[Event], None]] = []
 
     def tell(
@@ -82,9 +88,11 @@ class Events:
                 dry,
             )
             self._next += 1
+            self._counts[kind] += 1
             self._kept.append(event)
             self._lock.notify_all()
-        _log.info("%s", event.line)
+        level = _LEVELS.get(kind, logging.INFO)
+        _log.log(level, "%s", event.line, extra={"event": event})
         for listener in self.listeners:
             listener(event)
         return event
@@ -94,6 +102,11 @@ class Events:
         """The number of the last one; 0: there was none."""
         with self._lock:
             return self._next - 1
+
+    def counts(self) -> dict[Kind, int]:
+        """How many there were of each kind, those that are not kept any more included."""
+        with self._lock:
+            return {kind: self._counts[kind] for kind in get_args(Kind)}
 
     def after(self, number: int = 0, wait_s: float = 0.0) -> list[Event]:
         """Those with a higher number; waits so long for one."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 from livedma.control.controller import Controller
@@ -14,6 +16,8 @@ from livedma.control.history import History
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["PERIOD_S", "Feed"]
+
+_log = logging.getLogger(__name__)
 
 PERIOD_S = 0.5
 _IDLE_S = 10.0  # without anybody who asks, it stops looking
@@ -78,30 +82,38 @@ class Feed:
     def _run(self) -> None:
         look = self._make_look()
         while not self._stopped.wait(PERIOD_S):
-            frame = self._make(look())
-            if frame is not None:
-                self.history.add(frame)
-                with self._changed:
-                    self._frame = frame
-                    self._changed.notify_all()
+            try:
+                self._show(self._make(look()))
+            except Exception:  # those who look wait for the next one, and the server goes on
+                _log.exception("what people are shown could not be made")
             with self._changed:
                 if not self._always and time.monotonic() - self._asked_s > _IDLE_S:
                     self._thread = self._frame = None
                     return
+
+    def _show(self, frame: Frame | None) -> None:
+        if frame is None:
+            return
+        self.history.add(frame)
+        with self._changed:
+            self._frame = frame
+            self._changed.notify_all()
 
     def _make(self, snapshot: Snapshot) -> Frame | None:
         view = self._controller.view()
         if view is None:
             return None
         self._number += 1
+        seen = view.snapshot  # of the whole host: knows the budget, and what BPF has missed
+        host = replace(snapshot.host, budget_bytes=seen.host.budget_bytes)
         return Frame(
             number=self._number,
             server=self._server,
             started_s=self._started_s,
-            watching=view.snapshot.source,
+            watching=seen.source,
             policy=self._controller.policy.name,
             dry_run=self._controller.is_dry,
-            snapshot=snapshot,
+            snapshot=replace(snapshot, host=host, losses=seen.losses),
             diagnoses=view.diagnoses,
             windows=self._windows(),
             last_event=self.events.last,

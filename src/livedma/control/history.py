@@ -11,6 +11,7 @@ from livedma.control.frame import Frame
 __all__ = ["History"]
 
 _KEPT = 1200  # frames: ten minutes
+_CONNECTIONS_MOST = 32  # of which time lines are drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,24 @@ class History:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Columns: `at`, and those of a point by connection; null: it was not there."""
+        """Columns: `at`, and those of a point by connection; null: it was not there.
+
+        Of clients that come and go in great numbers, only the last connections have columns.
+        """
         kept = list(self._kept)
-        numbers = sorted({number for _, points in kept for number in points})
+        last = {number: index for index, (_, points) in enumerate(kept) for number in points}
+        latest = sorted(last, key=lambda number: (last[number], number), reverse=True)
         return {
             "at": [at_s for at_s, _ in kept],
             "connections": {
-                str(number): {
-                    name: [
-                        None if (one := points.get(number)) is None else getattr(one, name)
-                        for _, points in kept
-                    ]
-                    for name in Point.__slots__
-                }
-                for number in numbers
+                str(number): _columns(number, kept) for number in sorted(latest[:_CONNECTIONS_MOST])
             },
         }
+
+
+def _columns(number: int, kept: list[tuple[float, dict[int, Point]]]) -> dict[str, list[Any]]:
+    found = [points.get(number) for _, points in kept]
+    return {
+        name: [None if one is None else getattr(one, name) for one in found]
+        for name in Point.__slots__
+    }

@@ -24,7 +24,7 @@ from livedma.nfs.sessions import Session as NfsSession
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection as RpcConnection
 
-__all__ = ["InsideSource"]
+__all__ = ["InsideSource", "went_wrong"]
 
 _NO_TIMES = Times()
 # The device's counters of both directions: what went wrong here, and what the peer said of it.
@@ -166,7 +166,7 @@ class _ConnectionLook:
         if endpoint is None:
             return None
         seen = self._look.again(endpoint)
-        wrong = _sums(endpoint.qp.counters, _RNR_NAKS, _NAKS, _RETRANSMISSIONS)
+        wrong = went_wrong(endpoint.qp.counters)
         rnr_naks, naks, retransmissions = map(int.__sub__, wrong, self._wrong)
         self._wrong = wrong
         server_qpn, client_qpn = connection.qpns
@@ -217,5 +217,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
     )
 
 
-def _sums(counters: dict[str, int], *groups: tuple[str, ...]) -> tuple[int, ...]:
+def went_wrong(counters: dict[str, int]) -> tuple[int, ...]:
+    """Of a queue pair: RNR NAKs, NAKs and retransmissions so far."""
+    groups = (_RNR_NAKS, _NAKS, _RETRANSMISSIONS)
     return tuple(sum(counters[name] for name in names) for names in groups)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from livedma.control.controller import Controller, View
 from livedma.control.feed import Feed
+from livedma.control.frame import Frame
 from livedma.control.policies import by_name
 from livedma.control.why import why
 from livedma.errors import LivedmaError
+from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["Methods"]
 
@@ -19,7 +21,7 @@ _WAIT_MOST_S = 20.0  # less than a client's patience
 
 
 class Methods:
-    """Each answers with what JSON can say."""
+    """Each answers with what JSON can say, dataclasses included."""
 
     def __init__(self, controller: Controller, feed: Feed) -> None:
         self._controller = controller
@@ -30,9 +32,10 @@ class Methods:
         offered = (self.snapshot, self.why, self.decisions, self.policy, self.frame)
         return {method.__name__: method for method in offered}
 
-    def snapshot(self, sessions: bool = True) -> dict[str, Any]:
-        """The last one."""
-        return self._view().snapshot.as_json(sessions=bool(sessions))
+    def snapshot(self, sessions: bool = True) -> Snapshot:
+        """The last one; there may be thousands of sessions, and not all want them."""
+        snapshot = self._view().snapshot
+        return snapshot if sessions else replace(snapshot, sessions=())
 
     def why(self, session: str | None = None) -> dict[str, Any]:
         """What limits its connections, or makes one session slow."""
@@ -52,12 +55,11 @@ class Methods:
             self._controller.policy = by_name(name)
         return {"policy": self._controller.policy.name, "dry_run": self._controller.is_dry}
 
-    def frame(self, after: int = 0, wait: float = 2.0) -> dict[str, Any] | None:
+    def frame(self, after: int = 0, wait: float = 2.0) -> Frame | None:
         """What people are shown: the next after a frame's number; null: none came for so long."""
         if not isinstance(after, int) or not isinstance(wait, int | float) or not wait >= 0:
             raise ValueError("after is a frame's number, and wait are seconds")
-        frame = self._feed.next(after, min(wait, _WAIT_MOST_S))
-        return None if frame is None else frame.as_json()
+        return self._feed.next(after, min(wait, _WAIT_MOST_S))
 
     def _view(self) -> View:
         view = self._controller.view(_FIRST_S)

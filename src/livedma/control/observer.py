@@ -45,8 +45,8 @@ class Outside(Protocol):
 class Observer:
     """open_outside: makes the monitor and attaches it; None: the server alone is asked.
 
-    budget_bytes: of all connections, for those who read snapshots. opener: opens the monitor; a
-    thread of its own.
+    budget_bytes: of all connections, for those who read snapshots; it may change. opener:
+    opens the monitor; a thread of its own.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Observer:
         opener: Executor | None = None,
     ) -> None:
         self._inside = inside
-        self._budget_bytes = budget_bytes
+        self.budget_bytes = budget_bytes
         self._open_outside = open_outside
         self._events = events
         self._clock = clock
@@ -75,8 +75,9 @@ class Observer:
 
     def observe(self) -> Snapshot | None:
         inside = self._inside.snapshot()
-        if self._budget_bytes is not None:
-            host = replace(inside.host, budget_bytes=self._budget_bytes)
+        budget_bytes = self.budget_bytes
+        if budget_bytes is not None:
+            host = replace(inside.host, budget_bytes=budget_bytes)
             inside = replace(inside, host=host)
         outside = self._look_outside(inside)
         ret = inside if outside is None else merged(inside, outside)

@@ -47,12 +47,24 @@ class Options:
 class Controlled:
     """A controller, what people see of it and what they do by it."""
 
+    service: NfsService
     controller: Controller
     feed: Feed
     by_hand: ByHand
+    observer: Observer
+    budget: HostBudget
 
     def start(self) -> None:
         self.controller.start()
+
+    def change(self, options: Options, before: Options) -> None:
+        """Other options than `before` while it runs, except for `monitor` and `history`."""
+        if options.objectives != before.objectives:
+            self.controller.diagnose_by(lambda: Diagnostician(options.objectives))
+        self.budget.limit_bytes = self.observer.budget_bytes = options.budget_bytes
+        self.controller.is_dry = options.dry_run
+        if options.policy != before.policy:  # else what somebody set by hand stays
+            self.controller.policy = by_name(options.policy)
 
 
 @contextmanager
@@ -87,7 +99,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
         service.control.add(Methods(controller, feed).methods())
     try:
         with budget, controller, feed:
-            yield Controlled(controller, feed, ByHand(controller))
+            yield Controlled(service, controller, feed, ByHand(controller), observer, budget)
     finally:
         observer.close()
 

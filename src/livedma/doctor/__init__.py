@@ -1,19 +1,93 @@
-"""What this machine can do for the device, what the rest costs and how to change it."""
+"""What this machine can do for a server and its device, what the rest costs, how to change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from livedma.doctor.addresses import addresses
+from livedma.doctor.bounded import look
+from livedma.doctor.bpf import bpf
+from livedma.doctor.capabilities import capabilities
+from livedma.doctor.directories import directories
 from livedma.doctor.finding import Finding
-from livedma.doctor.system import system
+from livedma.doctor.kernel import kernel
+from livedma.doctor.limits import limits
+from livedma.doctor.links import At, Link, look_up
+from livedma.doctor.memory import memory
+from livedma.doctor.offloads import mtu, offloads, programs
+from livedma.doctor.processor import processor
+from livedma.doctor.rdma_devices import rdma_devices
+from livedma.doctor.tcp_ports import tcp_ports
+from livedma.errors import LivedmaError
 
-__all__ = ["Finding", "can_run", "examine"]
+__all__ = ["GROUPS", "VERSION", "Finding", "Report", "examine"]
+
+VERSION = 1  #: of the report's form: fields are added to it, none is renamed
+GROUPS = ("kernel", "processor", "privileges", "limits", "memory", "bpf", "network", "server")
+_LONGEST_S = 10.0  # of a look: none takes a tenth of it, unless something hangs
 
 
-def examine() -> list[Finding]:
-    """Tries and reads; changes nothing."""
-    return [*system(), *addresses()]
+@dataclass(frozen=True)
+class Report:
+    findings: Sequence[Finding]
+
+    @property
+    def free_addresses(self) -> list[str]:
+        """At which a server could be started now."""
+        return [
+            finding.facts["address"]
+            for finding in self.findings
+            if finding.facts.get("is_rdma_port_free")
+        ]
+
+    @property
+    def can_run(self) -> bool:
+        """The main job: whether a server can be started, at one address at least."""
+        stops = any(finding.state == "stops" for finding in self.findings)
+        return not stops and bool(self.free_addresses)
 
 
-def can_run(findings: list[Finding]) -> bool:
-    """Whether a device can be opened at one address at least."""
-    return not any(finding.state == "stops" for finding in findings) and any(
-        finding.facts.get("is_free") for finding in findings
+def examine(control: Path, only: str = "") -> Report:
+    """Tries and reads; changes nothing. only: one interface's name, or one address.
+
+    control: where the server would have its control socket. LivedmaError: there is no such
+    interface or address.
+    """
+    links, places, trouble = _network(only)
+    looks: tuple[tuple[str, str, Callable[[], Sequence[Finding]]], ...] = (
+        ("kernel", "kernel", kernel),
+        ("processor", "processor", processor),
+        ("privileges", "capabilities", capabilities),
+        ("limits", "limits", limits),
+        ("memory", "memory", memory),
+        ("bpf", "bpf", bpf),
+        ("network", "address", lambda: trouble or addresses(places)),
+        ("network", "mtu", lambda: [mtu(link) for link in links]),
+        ("network", "offloads", lambda: [one for link in links for one in offloads(link)]),
+        ("network", "programs", lambda: [one for link in links for one in programs(link)]),
+        ("network", "kernel-rdma", rdma_devices),
+        ("server", "tcp-ports", tcp_ports),
+        ("server", "directories", lambda: directories(control)),
     )
+    return Report(list(_found(looks)))
+
+
+def _network(only: str) -> tuple[list[Link], list[At], list[Finding]]:
+    """What is there, or why that cannot be known."""
+    try:
+        return *look_up(only), []
+    except LivedmaError:
+        raise
+    except Exception as error:  # a sandbox without netlink, by which the device looks, too
+        text = f"the kernel does not tell which addresses there are: {error}"
+        return [], [], [Finding("address", "stops", text)]
+
+
+def _found(
+    looks: Sequence[tuple[str, str, Callable[[], Sequence[Finding]]]],
+) -> Iterator[Finding]:
+    for group, name, at in looks:
+        for finding in look(name, at, _LONGEST_S):
+            yield replace(finding, group=group)

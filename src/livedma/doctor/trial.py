@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import os
 import socket
-import sys
 from dataclasses import dataclass
 
+from livedma.doctor.capabilities import obtain
 from livedma.doctor.finding import Finding
-from livedma.doctor.udp_owner import ROCE_PORT
-from livedma.errors import LivedmaError
+from livedma.doctor.port_owner import ROCE_PORT
+from livedma.errors import LivedmaError, PortInUseError
+from livedma.privilege import may_share
 from livedma.rdma import Device
 
-__all__ = ["Trial", "ports", "sharing"]
+__all__ = ["RDMA_PORT", "Trial", "ports", "sharing"]
+
+RDMA_PORT = 20049
 
 
 @dataclass(frozen=True)
@@ -25,19 +27,45 @@ class Trial:
     kind: str = ""
     reason: str = ""  #: why this kind of port
     share_reason: str = ""  #: why the address cannot be shared
+    rdma_port: int = RDMA_PORT
+    rdma_port_error: str = ""  #: why a server cannot have its RDMA port
 
     @classmethod
     def of(cls, address: str, index: int) -> Trial:
+        share = None if _may_join() else False
         try:
-            with Device(address, spin=0, max_qp=16) as device:
-                reasons = device.port_reason, device.share_reason
-                return cls(address, "", False, device.port_kind, *reasons)
+            with Device(address, spin=0, max_qp=16, share=share) as device:
+                return cls(
+                    address,
+                    kind=device.port_kind,
+                    reason=device.port_reason,
+                    share_reason=device.share_reason if share is None else "",
+                    rdma_port_error=_claim(device),
+                )
         except (LivedmaError, OSError) as error:
             return cls(address, str(error), _is_in_use(address, index))
 
     @property
     def is_weak(self) -> bool:
         return self.kind == "udp" and ipaddress.ip_address(self.address).version == 4
+
+
+def _may_join() -> bool:
+    """A device that shares its address mounts the BPF file system if need be. A look must not."""
+    try:
+        from livedma.bpffs import mounted_bpffs
+    except ImportError:  # no libbpf: the device will say so
+        return True
+    return not may_share() or mounted_bpffs() is not None
+
+
+def _claim(device: Device) -> str:
+    try:
+        device.claim_port(RDMA_PORT)
+    except PortInUseError as error:
+        return str(error)
+    device.release_port(RDMA_PORT)
+    return ""
 
 
 def _is_in_use(address: str, index: int) -> bool:
@@ -64,7 +92,7 @@ def ports(trials: list[Trial]) -> list[Finding]:
         facts = {"kind": kind, "addresses": at}
         text = f"{kind} at {', '.join(at)}"
         if is_weak:
-            fix = _as_root() if "CAP_NET_RAW" in reason else ""
+            fix = obtain(("net_raw",), "serve DIR") if "CAP_NET_RAW" in reason else ""
             found.append(Finding("port", "costs", text, reason, fix, facts))
         else:
             found.append(Finding("port", "fine", f"{text}: {reason}", facts=facts))
@@ -79,13 +107,9 @@ def sharing(trials: list[Trial]) -> list[Finding]:
         facts = {"is_possible": not reason}
         if reason:
             text = "one process for each address"
-            fix = _as_root() if "CAP_" in reason else ""
+            fix = obtain(("net_admin", "bpf"), "serve DIR") if "CAP_" in reason else ""
             found.append(Finding("sharing", "costs", text, reason, fix, facts))
         else:
             text = "several processes may have devices at one address"
             found.append(Finding("sharing", "fine", text, facts=facts))
     return found
-
-
-def _as_root() -> str:
-    return f"sudo {os.path.abspath(sys.argv[0])} …"

@@ -64,10 +64,19 @@ class Process:
 class Server(Process):
     """`livedma serve`, once it is there. Raises LabError with its own words if it does not come."""
 
-    def __init__(self, command: Sequence[str], *, control: Path, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, control: Path, log: Path, handed_down: Sequence[int] = ()
+    ) -> None:
+        """handed_down: descriptors that it has, too, by the same numbers."""
         self.control_path, self._log = control, log
         with log.open("w") as stderr:
-            super().__init__(command, "the server", stdout=subprocess.DEVNULL, stderr=stderr)
+            super().__init__(
+                command,
+                "the server",
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=handed_down,
+            )
         try:
             self.control = self._reached()  #: its control socket
         except BaseException:

@@ -21,11 +21,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from livedma.errors import LabError
+from livedma.errors import LabError, LivedmaError, PortInUseError
 from livedma.lab.driver import Driver
 from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.performers import Load, Server
 from livedma.lab.wire import Rule, wire_name, wired_hosts
+from livedma.ui.web import token, where
 
 __all__ = ["Stage"]
 
@@ -41,7 +42,8 @@ class Stage:
     """Two hosts. isolated: in namespaces of their own; None: if this process may make them.
 
     rules: what the wire between them does to packets; such a wire needs namespaces, and is slower.
-    on_disk: the export is in a directory of this machine's disk.
+    on_disk: the export is in a directory of this machine's disk. page: its servers, one after the
+    other, are shown at `page_url`, an address of this machine wherever they run.
 
     Processes that it starts end with the thread that starts them. A context manager.
     """
@@ -52,6 +54,7 @@ class Stage:
         isolated: bool | None = None,
         rules: Sequence[Rule] = (),
         on_disk: bool = False,
+        page: bool = False,
     ) -> None:
         self._hosts: tuple[Host, Host] | None = None
         self.refusal: str | None = None  #: why the hosts are no namespaces, if they were asked for
@@ -79,6 +82,7 @@ class Stage:
             stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
             self.export = self.directory / "export"
             self.export.mkdir()
+            self._page = stack.enter_context(_Page(self.directory)) if page else None
             self._stack = stack.pop_all()
 
     @property
@@ -90,15 +94,29 @@ class Stage:
         """The server's."""
         return self._hosts[0].iface if self._hosts is not None else "lo"
 
+    @property
+    def page_url(self) -> str | None:
+        """With its token; None: there is no page."""
+        return None if self._page is None else self._page.url
+
     def serve(self, *options: str) -> Server:
         """`livedma serve` on the first host, as soon as it can be reached."""
         self._server_number += 1
         name = self.directory / f"server-{self._server_number}"
         argv = ["serve", str(self.export), "--listen", self.server_address, "--tcp", "off"]
         argv += ["--squash", "none", "--state", f"{name}.state", "--control", f"{name}.control"]
+        handed_down = []
+        if self._page is not None:
+            argv += self._page.options
+            handed_down.append(self._page.fd)
         command = self._command(0, self._server_cores, *argv, *options)
         return self._stack.enter_context(
-            Server(command, control=Path(f"{name}.control"), log=Path(f"{name}.log"))
+            Server(
+                command,
+                control=Path(f"{name}.control"),
+                log=Path(f"{name}.log"),
+                handed_down=handed_down,
+            )
         )
 
     def load(self, *options: str) -> Load:
@@ -127,6 +145,30 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Page:
+    """Where servers show themselves: a socket of this host, and one token for all of them."""
+
+    def __init__(self, directory: Path) -> None:
+        file = directory / "token"
+        try:
+            secret = token.fresh(file)
+            try:
+                self._socket = where.listening(where.Where())
+            except PortInUseError:
+                self._socket = where.listening(where.Where(port=0))
+        except LivedmaError as error:
+            raise LabError(str(error)) from None
+        self.fd = self._socket.fileno()
+        self.url = where.url_of(self._socket, secret)
+        self.options = ("--web", f"fd:{self.fd}", "--web-token", str(file))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
 
 
 class _Keeper:

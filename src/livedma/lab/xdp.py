@@ -1,4 +1,4 @@
-"""Small XDP programs of two instructions, and what is attached where."""
+"""Small XDP and tc programs of two instructions, and what is attached where."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import os
 import socket
 import struct
 from functools import cache
+from typing import Literal
 
 from livedma.lab.hosts import Host
 
 DROP, PASS = 1, 2
 
-_PROG_TYPE_XDP = 6
+_PROG_TYPE_TC, _PROG_TYPE_XDP = 3, 6
 _ATTACH_XDP = 37
 _ATTACH_TCX = (46, 47)  # ingress, egress
 _HAS_FRAGS = 1 << 5
 _DRIVER_MODE = 1 << 2
 _UPDATE_IF_NOEXIST = 1 << 0
+_CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
+_GO_ON = -1  # TCX_NEXT, TC_ACT_UNSPEC
 
 
 class _LoadOptions(ctypes.Structure):
@@ -65,20 +68,20 @@ def _check(result: int, what: str) -> int:
     return result
 
 
+def _load(kind: int, name: str, verdict: int, options: _LoadOptions) -> int:
+    code = struct.pack("<BBhiBBhi", 0xB7, 0, 0, verdict, 0x95, 0, 0, 0)
+    ret = _libbpf().bpf_prog_load(kind, name.encode(), b"GPL", code, 2, ctypes.byref(options))
+    return _check(ret, "loading a program")
+
+
 class TinyXdp:
     """A program that returns one verdict, attached natively to a host's interface while entered."""
 
     def __init__(self, host: Host, verdict: int = PASS, *, name: str = "tiny", link: bool = False):
         self.host, self.name, self._by_link = host, name, link
         self._index = host.ifindex
-        code = struct.pack("<BBhiBBhi", 0xB7, 0, 0, verdict, 0x95, 0, 0, 0)
         options = _LoadOptions(ctypes.sizeof(_LoadOptions), 0, _ATTACH_XDP, 0, _HAS_FRAGS)
-        self._fd = _check(
-            _libbpf().bpf_prog_load(
-                _PROG_TYPE_XDP, name.encode(), b"GPL", code, 2, ctypes.byref(options)
-            ),
-            "loading an XDP program",
-        )
+        self._fd = _load(_PROG_TYPE_XDP, name, verdict, options)
         self._link = -1
 
     def __enter__(self) -> TinyXdp:
@@ -103,6 +106,49 @@ class TinyXdp:
         else:
             with self.host.inside():
                 _libbpf().bpf_xdp_attach(self._index, -1, _DRIVER_MODE, None)
+        os.close(self._fd)
+
+
+class TinyTc:
+    """A program that lets all pass, attached to a host's interface while entered."""
+
+    def __init__(
+        self, host: Host, *, name: str, how: Literal["tcx", "clsact"], egress: bool = False
+    ) -> None:
+        self.host, self.name, self._how, self._egress = host, name, how, egress
+        self._index = host.ifindex
+        options = _LoadOptions(ctypes.sizeof(_LoadOptions), 0, 0, 0, 0)
+        self._fd = _load(_PROG_TYPE_TC, name, _GO_ON, options)
+        self._link = -1
+
+    def __enter__(self) -> TinyTc:
+        if self._how == "clsact":
+            parent = _CLSACT_PARENTS[self._egress]
+            with self.host.netlink() as ip:
+                ip.tc("add", "clsact", self._index)
+                ip.tc(
+                    "add-filter",
+                    "bpf",
+                    self._index,
+                    parent=parent,
+                    prio=7,
+                    fd=self._fd,
+                    name=self.name,
+                    direct_action=True,
+                )
+            return self
+        with self.host.inside():
+            attach_type = _ATTACH_TCX[self._egress]
+            ret = _libbpf().bpf_link_create(self._fd, self._index, attach_type, None)
+            self._link = _check(ret, "attaching a tc program")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._how == "clsact":
+            with self.host.netlink() as ip:
+                ip.tc("del", "clsact", self._index)
+        else:
+            os.close(self._link)
         os.close(self._fd)
 
 

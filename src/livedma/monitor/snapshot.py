@@ -179,12 +179,8 @@ class Snapshot:
     def session(self, id_: str) -> Session | None:
         return next((one for one in self.sessions if one.id == id_), None)
 
-    def as_json(self, *, sessions: bool = True) -> dict[str, Any]:
-        """For the control socket; sessions: there may be thousands, and not all want them."""
-        found = asdict(self)
-        if not sessions:
-            found["sessions"] = []
-        return found
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Snapshot:

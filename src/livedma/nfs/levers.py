@@ -59,9 +59,13 @@ class Levers:
             "boot": service.server.recovery.boot,
             "grace": service.server.recovery.in_grace(service.server.clock()),
             "lease_s": service.server.config.lease_s,
+            "acts_as_clients": service.server.store.actor.is_privileged,
+            "handles_survive": service.server.store.is_persistent,
+            "ports": {rdma.device.address: rdma.device.port_kind for rdma in service.rdma},
         }
 
     def clients(self) -> list[dict[str, Any]]:
+        """Who has a client id, from where, and how it stands with its lease."""
         with self._service.server.lock:
             facts = self._service.server.clients.facts()
         return [
@@ -70,6 +74,7 @@ class Levers:
         ]
 
     def sessions(self) -> list[dict[str, Any]]:
+        """Their slots, connections and counts."""
         with self._service.server.lock:
             facts = [one.facts() for one in self._service.server.sessions.all()]
         return [{**dataclasses.asdict(one), "id": one.id.hex()} for one in facts]

@@ -72,6 +72,13 @@ class Server:
         self._is_stopping = threading.Event()
         self._ticker: threading.Thread | None = None
 
+    def change(self, config: Config) -> None:
+        """Other rules for calls, and other limits for sessions, that come from now on. What is
+        about leases, delegations and writing at all has to be as it was: clients rely on it.
+        """
+        self.config = self.sessions.config = config
+        self.store.obey(config)
+
     def _has_state(self, client: Client) -> bool:
         return self.opens.held_by(client) + self.delegations.held_by(client) > 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -91,8 +91,7 @@ class NfsService:
             store.changes, store.write_verifier, threads=self.wishes.threads
         )
         stack.callback(self.accelerator.close)
-        self.accelerator.store_delay_s = config.store_delay_s
-        self.accelerator.store_width = config.store_width
+        self._set_store_speed(config)
         return Server(store, persist, config, accelerator=self.accelerator)
 
     def _listen_tcp(self, address: str) -> TcpServer:
@@ -116,6 +115,42 @@ class NfsService:
         rdma.set_native_program(self.accelerator.capsule)
         rdma.expect = self.guidance.expect
         return rdma
+
+    def _set_store_speed(self, config: Config) -> None:
+        self.accelerator.store_delay_s = config.store_delay_s
+        self.accelerator.store_width = config.store_width
+
+    def change(self, wishes: Wishes) -> None:
+        """What can change while it serves: who may connect, what a new connection and a new session
+        get, as whom calls act, how the store behaves. All else in `wishes` is left as it is.
+        """
+        now = self.wishes
+        given = wishes.config
+        config = replace(
+            now.config,
+            slots=given.slots,
+            squash=given.squash,
+            anonymous_uid=given.anonymous_uid,
+            anonymous_gid=given.anonymous_gid,
+            sync_metadata=given.sync_metadata,
+            store_delay_s=given.store_delay_s,
+            store_width=given.store_width,
+        )
+        rdma = replace(
+            now.rdma,
+            window_bytes=wishes.rdma.window_bytes,
+            mapped_bytes=wishes.rdma.mapped_bytes,
+            buffer_bytes=wishes.rdma.buffer_bytes,
+            credits=wishes.rdma.credits,
+        )
+        self.wishes = replace(now, allow=wishes.allow, config=config, rdma=rdma)
+        self.server.change(config)
+        self._set_store_speed(config)
+        for tcp in self.tcp:
+            tcp.allow = tuple(wishes.allow)
+        for server in self.rdma:
+            server.allow = tuple(wishes.allow)
+            server.options = rdma
 
     def close(self) -> None:
         """Cuts all connections and ends; state that a restart needs stays."""

@@ -129,6 +129,7 @@ class Session:
 class Sessions:
     """All sessions of a server.
 
+    config: may be replaced, and counts for new sessions.
     refuse: whether a new session cannot have its memory (the owner of the budget sets it).
     on_made, on_gone: are called with sessions, under the server's lock.
     """
@@ -136,7 +137,7 @@ class Sessions:
     def __init__(
         self, config: Config, clients: Clients, callbacks: Callbacks, lock: threading.RLock
     ) -> None:
-        self._config = config
+        self.config = config
         self._clients = clients
         self._callbacks = callbacks
         self._lock = lock
@@ -153,7 +154,7 @@ class Sessions:
     def create(self, connection: Connection, credential: Credential, asked: CreateSession) -> bytes:
         """CREATE_SESSION: its result, perhaps once more; an NfsError may be a repeated one, too."""
         # What is wrong by itself leaves the client's slot as it is, as Linux's server does.
-        fore = negotiate_fore(asked.fore, self._config, is_rdma=connection.kind == "rdma")
+        fore = negotiate_fore(asked.fore, self.config, is_rdma=connection.kind == "rdma")
         back = negotiate_back(asked.back)
         is_refused = self.refuse()
         with self._lock:
@@ -196,9 +197,9 @@ class Sessions:
         """NOSPC, which CREATE_SESSION may return: DELAY would promise that waiting helps, and
         RESOURCE is not an error of 4.1.
         """
-        if len(self) >= self._config.sessions_most:
+        if len(self) >= self.config.sessions_most:
             self._clients.drop_a_courtesy()
-        if is_refused or len(self) >= self._config.sessions_most:
+        if is_refused or len(self) >= self.config.sessions_most:
             raise NfsError(Status.NOSPC)
 
     @staticmethod
@@ -264,7 +265,7 @@ class Sessions:
     def _can_call(self, session: Session, connection: Connection) -> bool:
         """Whether the client can be called by a connection, and there is something to call for."""
         return (
-            self._config.delegations
+            self.config.delegations
             and session.back_channel.security.credential is not None
             and isinstance(connection, CallingConnection)
         )

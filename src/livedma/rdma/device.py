@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from livedma._native.port import KINDS, Port
-from livedma.errors import LivedmaError, PortInUseError
+from livedma.errors import LivedmaError, PortInUseError, PrivilegeError
 from livedma.rdma.interface import Interface, interface_of, source_for
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.ports import PortKind, in_use, reason, refusal
@@ -83,6 +83,8 @@ class Device(Port):
             return stack.enter_context(joining(address, self.interface.index, scope))
         except ImportError as error:
             problem = LivedmaError(f"libbpf is missing ({error}): sudo apt install libbpf1")
+        except PermissionError as error:
+            problem = PrivilegeError(f"what processes share is in the BPF file system: {error}")
         except LivedmaError as error:
             problem = error
         if must:

@@ -23,6 +23,7 @@ from livedma.wire.private import service_id
 
 ROCE_PORT = 4791
 NEEDS = "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN: run them with sudo"
+OTHERS = "what devices share in /sys/fs/bpf/livedma is another user's"
 
 
 class Place:
@@ -74,9 +75,16 @@ def joining(address: str, interface: int, scope: int = 0) -> Iterator[Place]:
     directory = home / f"{namespace}-{packed.hex()}-{scope}"
     with ExitStack() as lock, ExitStack() as failure:
         failure.callback(os.close, root_fd)
-        lock.enter_context(_locked(home))
-        _sweep(home)
-        session = _find(directory, packed, interface)
+        try:
+            lock.enter_context(_locked(home))
+            _sweep(home)
+            session = _find(directory, packed, interface)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EROFS):
+                raise LivedmaError(OTHERS) from None
+            if error.errno in (errno.EPERM, errno.ENOSYS):
+                raise _refusal(error) from None
+            raise
         if session is None:
             _require_free(address, scope)
             session = _start(directory, packed, interface)
@@ -141,11 +149,18 @@ def _start(directory: Path, packed: bytes, interface: int) -> ShareSession:
         return ShareSession.start(str(directory), packed, interface)
     except OSError as error:
         remove_pins(directory, directory.parent)
-        if error.errno in (errno.EPERM, errno.EACCES):
-            raise PrivilegeError(NEEDS) from None
-        raise LivedmaError(
-            f"the kernel does not take the programs that share an address ({error.strerror})"
-        ) from error
+        raise _refusal(error) from error
+
+
+def _refusal(error: OSError) -> LivedmaError:
+    """What speaks against sharing, and against nothing else."""
+    if error.filename is not None:  # no system call of BPF, but one for a directory
+        return LivedmaError(OTHERS)
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return PrivilegeError(NEEDS)
+    return LivedmaError(
+        f"the kernel does not take the programs that share an address ({error.strerror})"
+    )
 
 
 def _is_foreign(directory: Path) -> bool:

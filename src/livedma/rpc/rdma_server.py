@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 from livedma._native.storage import Endpoint, Service, SlowCall
@@ -254,7 +255,8 @@ class RdmaConnection:
 class RdmaServer:
     """Serves a program at a port of a device. A context manager, which closes it.
 
-    `connections` are those that are open. A device that closes closes its servers before.
+    `connections` are those that are open. `options` and `allow` may be replaced: they count for new
+    connections. A device that closes closes its servers before.
     """
 
     def __init__(
@@ -273,10 +275,13 @@ class RdmaServer:
         self.refused = 0  # connections for which there was no memory, or no place
         #: who is expected from an address; everybody else gets what `options` say
         self.expect: Callable[[str], Expected | None] = lambda _: None
+        #: are called with connections by which nothing comes any more, while all they counted is
+        #: still there, and before they are gone from `connections`
+        self.on_gone: list[Callable[[RdmaConnection], None]] = []
         #: a connection with so much memory is made in it; BudgetError: there is none for it
         self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
-        self._allow = tuple(allow)
+        self.allow: Sequence[Network] = tuple(allow)
         self._lock = threading.Condition()
         self._connections: dict[int, RdmaConnection] = {}
         self._is_closing = False
@@ -344,7 +349,7 @@ class RdmaServer:
     def _accept(self, request: cm.Request) -> None:
         expected = None
         try:
-            if not is_allowed(request.peer, self._allow):
+            if not is_allowed(request.peer, self.allow):
                 raise NotAllowedError(f"{request.peer} may not connect")
             expected = self.expect(request.peer)
             connection = self._admit(request, expected)
@@ -411,10 +416,12 @@ class RdmaServer:
                 return
         self._keeper.remove(connection.memory.receive_pool)
         self._keeper.remove(connection.memory.data_pool)
-        try:
-            connection._release()
-        except Exception:
-            _report()
+        last: list[Callable[[], None]] = [partial(gone, connection) for gone in self.on_gone]
+        for work in (*last, connection._release):
+            try:
+                work()
+            except Exception:
+                _report()
         with self._lock:
             del self._connections[connection.number]
             self._lock.notify_all()

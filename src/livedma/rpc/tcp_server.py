@@ -54,7 +54,7 @@ class TcpLimits:
 class TcpServer:
     """Serves `program` at `port` of `address` ("" for all addresses; port 0: any).
 
-    allow: who may connect; nothing means everybody.
+    allow: who may connect from now on; nothing means everybody.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TcpServer:
         threads: int = 8,
     ) -> None:
         self._program = program
-        self._allow = tuple(allow)
+        self.allow: Sequence[Network] = tuple(allow)
         self._limits = TcpLimits() if limits is None else limits
         self._listener = _listen(address, port)
         self.port: int = self._listener.getsockname()[1]
@@ -206,7 +206,8 @@ class TcpServer:
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _admits(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        if self._allow and not any(address in network for network in self._allow):
+        allow = self.allow
+        if allow and not any(address in network for network in allow):
             return False
         if len(self._connections) < self._limits.connections:
             return True

@@ -6,10 +6,8 @@ import contextlib
 import ipaddress
 import socket
 
-from pyroute2 import IPRoute
-
 from livedma.errors import LivedmaError
-from livedma.rdma import Device
+from livedma.rdma import Device, rtnetlink
 from livedma.rdma.interface import source_for
 from livedma.rdma.ports import PortKind
 
@@ -32,14 +30,8 @@ def resolve(name: str) -> str:
 
 def own_address(version: int | None = None) -> str:
     """The first address of this host that others can reach, else loopback's."""
-    with IPRoute() as route:
-        up = {link["index"] for link in route.get_links() if link["state"] == "up"}
-        texts = [
-            entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")
-            for entry in route.get_addr()
-            if entry["index"] in up
-        ]
-    found = [ipaddress.ip_address(text) for text in texts]
+    up = {link.index for link in rtnetlink.links() if link.is_up}
+    found = [one.own.ip for one in rtnetlink.addresses() if one.index in up]
     usable = [
         address
         for address in found

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from livedma.errors import LivedmaError
 from livedma.rdma import Completion, Device, cm
+from livedma.tools.rping_plan import LARGEST, Options
 
-__all__ = ["LARGEST", "SMALLEST", "Options", "PingError", "ping", "serve"]
-
-SMALLEST, LARGEST = 23, 65535  #: bytes of data: a line's start and its end, and rping's limit
+__all__ = ["PingError", "ping", "serve"]
 
 _INFO = struct.Struct("!QII")  # where data is: va, rkey, length
 _GO_AHEAD = bytes(_INFO.size)
@@ -30,16 +28,6 @@ class PingError(LivedmaError):
 
 class _Disconnected(Exception):
     """The other side ended the connection."""
-
-
-@dataclass(frozen=True)
-class Options:
-    size: int = 64
-    count: int = 0  #: 0: without end
-    mtu: int | None = None  #: of RDMA; None: the largest of the client's interface
-    validates: bool = False
-    show: Callable[[str], None] = lambda _: None  #: told each ping's data
-    debug: Callable[[str], None] = lambda _: None  #: told each step
 
 
 class _End:

@@ -76,7 +76,7 @@ async def remote(address: str) -> AsyncGenerator[Item, None]:
                 reason = f"{address} does not answer"
             except (aiohttp.ClientError, OSError, LivedmaError) as error:
                 reason = f"{address}: {_words(error)}"
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
                 reason = f"{address} says what this program does not understand: {error}"
             yield Lost(reason, again_s)
             await asyncio.sleep(again_s)

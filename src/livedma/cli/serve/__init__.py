@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from livedma.cli.serve.options import add_options
@@ -35,11 +36,16 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from livedma.cli.serve.config_file import ConfigError
     from livedma.cli.serve.running import serve
     from livedma.cli.serve.settings import Settings, WrongUse
 
     try:
         return serve(Settings.of(args.words))
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"livedma: {line}", file=sys.stderr)
+        return 2
     except WrongUse as error:
         args.wrong_use(str(error))
         raise

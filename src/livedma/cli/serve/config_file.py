@@ -91,7 +91,7 @@ def _unknown(key: str, value: Any, options: Mapping[str, argparse.Action]) -> st
     if isinstance(value, dict) and key not in options:
         return f"[{key}]: there are no tables here; all keys stand by themselves"
     near = difflib.get_close_matches(key.replace("_", "-"), options, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(options))}"
+    hint = f"did you mean {near[0]}?" if near else "`livedma serve --help` lists them"
     return f"{key}: there is no such option; {hint}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livedma.cli import units
-from livedma.cli.serve import web
+from livedma.cli.serve import metrics, web
 
 if TYPE_CHECKING:
     from livedma.rpc.service import Network
@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_clients(parser)
     _add_controller(parser)
     web.add_options(parser)
+    metrics.add_options(parser)
     _add_log(parser)
     _add_lab(parser)
 
@@ -44,7 +45,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         metavar="ADDR",
         action="append",
         default=[],
-        help="at this address, several times if need be (all of this host)",
+        help="serve at this address, several times if need be (all of this host)",
     )
     add("--tcp", metavar="PORT", type=_port, default="2049", help="TCP port, or off (2049)")
     add("--rdma", metavar="PORT", type=_port, default="20049", help="RDMA port, or off (20049)")
@@ -66,7 +67,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         "--control",
         metavar="PATH",
         type=Path,
-        help="the control socket's (one of this process in /run/livedma)",
+        help="path of the control socket (one of this process in /run/livedma)",
     )
 
 
@@ -115,7 +116,7 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=units.size,
         default="64KiB",
-        help="of each buffer for data (64KiB)",
+        help="size of each buffer for data (64KiB)",
     )
     add(
         "--credits",
@@ -133,16 +134,22 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=units.positive,
         default="90",
-        help="for which a silent client keeps what it has, in seconds (90)",
+        help="how long a silent client keeps what it has, in seconds (90)",
     )
     add(
         "--grace",
         metavar="SECONDS",
         type=units.positive,
-        help="in which clients reclaim after a restart, in seconds (as long as a lease)",
+        help="how long clients may reclaim after a restart, in seconds (as long as a lease)",
     )
-    add("--slots", metavar="N", type=_slots, default="64", help="of a new session (64)")
-    add("--threads", metavar="N", type=units.positive, default="8", help="that serve calls (8)")
+    add("--slots", metavar="N", type=_slots, default="64", help="slots of a new session (64)")
+    add(
+        "--threads",
+        metavar="N",
+        type=units.positive,
+        default="8",
+        help="threads that serve calls (8)",
+    )
 
 
 def _add_controller(parser: argparse.ArgumentParser) -> None:
@@ -181,6 +188,12 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
         choices=("error", "warning", "info", "debug"),
         default="info",
         help="the least that is worth a line on standard error (info)",
+    )
+    add(
+        "--log-format",
+        choices=("text", "json", "journal"),
+        default="text",
+        help="lines for people, an object a line, or fields for systemd's journal (text)",
     )
 
 

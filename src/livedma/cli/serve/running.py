@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-from typing import TYPE_CHECKING
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
-from livedma.cli.serve import web
+from livedma.cli.serve import metrics, web
 from livedma.cli.serve.building import steering, wishes
+from livedma.cli.serve.notify import Notifier
+from livedma.cli.serve.reload import Reloader
+from livedma.cli.serve.signals import Signals
 from livedma.control.running import controlled
+from livedma.errors import LivedmaError
 from livedma.nfs.held import allow_all_descriptors
-from livedma.nfs.service import NfsService
+from livedma.nfs.service import NfsService, Wishes
 
 if TYPE_CHECKING:
     from livedma.cli.serve.settings import Settings
 
-__all__ = ["serve"]
+__all__ = ["Running", "serve"]
+
+_log = logging.getLogger(__name__)
+
+_END_S = 10.0  # for calls that are being served, and for peers to be told
 
 
 def serve(settings: Settings) -> int:
@@ -26,27 +33,98 @@ def serve(settings: Settings) -> int:
     allow_all_descriptors()
     wanted, steered = wishes(args), steering(args)
     assert wanted.control is not None
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    logs.start(args.log_level)
-    with web.listening(args) as socket, NfsService(args.directory, wanted) as service:
-        _say(f"livedma: serving {args.directory}")
-        for tcp in service.tcp:
-            _say(f"  TCP port {tcp.port}, {' '.join(args.listen) or 'all addresses'}")
-        for rdma in service.rdma:
-            _say(f"  RDMA port {rdma.port}, {rdma.device.address}")
+    logs.start(args.log_level, args.log_format)
+    notifier = Notifier()
+    hangup = Signals(hangup="end" if args.config is None else "reload", last=_remove(wanted))
+    with (
+        hangup as signals,
+        web.listening(args) as socket,
+        NfsService(args.directory, wanted) as service,
+    ):
+        _announce(service)
         with (
             controlled(service, steered) as running,
-            web.page(args, socket, running, wanted.control, _say),
+            metrics.rendering(args, service, running) as render,
+            web.page(args, socket, running, wanted.control, logs.say, render),
         ):
-            _say(f"  control socket {wanted.control}")
+            server = Running(service, Reloader(settings, service, running), notifier)
+            logs.say(f"  control socket {wanted.control}")
             running.start()
-            try:
-                stopped.wait()
-            except KeyboardInterrupt:
-                _say("")
+            _say_what_is_missing(service)
+            server.until_ended(signals)
+            notifier.stopping()
+            signals.end_within(_END_S)
     return 0
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+class Running:
+    """What is done between start and end."""
+
+    def __init__(self, service: NfsService, reloader: Reloader, notifier: Notifier) -> None:
+        self._service, self._reloader, self._notifier = service, reloader, notifier
+        if service.control is not None:
+            service.control.add({"reload": self.reload})
+
+    def reload(self) -> dict[str, Any]:
+        """Reads the configuration again, and changes what can change; says what cannot."""
+        self._notifier.reloading()
+        try:
+            return self._reloader.reload()
+        finally:
+            self._notifier.ready(self._status)
+
+    def until_ended(self, signals: Signals) -> None:
+        self._notifier.ready(self._status)
+        while (wish := signals.next(self._notifier.watchdog_s)) != "end":
+            if wish == "reload":
+                with contextlib.suppress(LivedmaError):  # it was told as an event
+                    self.reload()
+            if self._notifier.watchdog_s is not None and self._is_alive(self._notifier.watchdog_s):
+                self._notifier.alive()
+
+    def _is_alive(self, patience_s: float) -> bool:
+        """Whether calls can be served: what they all need can be had."""
+        lock = self._service.server.lock
+        if not lock.acquire(timeout=patience_s):
+            return False
+        lock.release()
+        return True
+
+    @property
+    def _status(self) -> str:
+        return f"serving {self._service.directory}"
+
+
+def _remove(wanted: Wishes) -> Any:
+    """What would be left behind by who ends at once."""
+
+    def remove() -> None:
+        if wanted.control is not None:
+            wanted.control.unlink(missing_ok=True)
+            web.default_token(wanted.control).unlink(missing_ok=True)
+
+    return remove
+
+
+def _announce(service: NfsService) -> None:
+    where = " ".join(service.wishes.addresses) or "all addresses"
+    logs.say(f"livedma: serving {service.directory}")
+    for tcp in service.tcp:
+        logs.say(f"  TCP port {tcp.port}, {where}")
+    for rdma in service.rdma:
+        logs.say(f"  RDMA port {rdma.port}, {rdma.device.address}")
+
+
+def _say_what_is_missing(service: NfsService) -> None:
+    """What it could do with more capabilities."""
+    store = service.server.store
+    if not store.actor.is_privileged:
+        _log.info("all files are this user's: CAP_SETUID and CAP_SETGID let it act as its clients")
+    if not store.is_persistent:
+        _log.info(
+            "handles do not survive a restart: that takes root, or CAP_DAC_READ_SEARCH and an "
+            "export that is mounted by itself"
+        )
+    for rdma in service.rdma:
+        if rdma.device.port_kind == "udp":
+            _log.info("RDMA at %s: %s", rdma.device.address, rdma.device.port_reason)

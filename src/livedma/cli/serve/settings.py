@@ -67,8 +67,10 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
     """What the command line says, and nothing else."""
     parser = _parser()
     for action in parser._actions:
-        action.default = argparse.SUPPRESS
-    return vars(parser.parse_args(words))
+        # That of an argument goes through its type, and would come back as something else.
+        action.default = argparse.SUPPRESS if action.option_strings else None
+    given = vars(parser.parse_args(words))
+    return {name: value for name, value in given.items() if (name, value) != ("directory", None)}
 
 
 def _default(action: argparse.Action) -> Any:

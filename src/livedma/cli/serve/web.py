@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from livedma.control.running import Controlled
     from livedma.ui.web.app import Metrics
 
-__all__ = ["add_options", "listening", "page"]
+__all__ = ["add_options", "default_token", "listening", "page"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +57,19 @@ def _where(text: str) -> Where:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def default_token(control: Path) -> Path:
+    """Where the token is, unless somebody says so: beside the control socket."""
+    return Path(f"{control}.token")
+
+
 @contextmanager
 def listening(args: argparse.Namespace) -> Iterator[socket.socket | None]:
     """Before anything else is there: a port may be somebody's. None: no page is wanted."""
     if args.web is None:
         yield None
         return
+    import livedma.ui.web.server  # noqa: F401 - takes a while, which clients would wait later
+
     with listening_at(args.web) as sock:
         yield sock
 
@@ -87,12 +94,12 @@ def page(
         if args.web_token is not None:
             path, token = args.web_token, tokens.kept(args.web_token)
         else:
-            path = Path(f"{control}.token")
+            path = default_token(control)
             token = tokens.fresh(path)
             stack.callback(path.unlink, missing_ok=True)
         names = [*args.web_name, *([args.web.host] if args.web.fd is None else [])]
         stack.enter_context(Web(it, sock, token, names=names, metrics=metrics))
-        is_kept = _is_journal(sys.stderr.fileno())
+        is_kept = args.log_format != "text" or _is_journal(sys.stderr.fileno())
         say(f"  web page {url_of(sock, '' if is_kept else token)}")
         if is_kept:
             say(f"  its token is in {path}")

@@ -31,10 +31,12 @@ _EACH_TURN = (
 def render(report: Report, plots: Mapping[str, str]) -> str:
     """plots: SVG by name."""
     template = importlib.resources.files(__package__).joinpath("page.html").read_text()
+    look = importlib.resources.files("livedma.ui").joinpath("web", "static", "look.css")
     experiment = report.experiment
     first, *others = report.answer
     problems = report.problems
     return string.Template(template).substitute(
+        look=look.read_text().strip(),
         title=escape(f"livedma experiment {experiment.name}: {experiment.question}"),
         name=escape(experiment.name),
         question=escape(experiment.question),

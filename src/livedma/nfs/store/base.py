@@ -47,7 +47,11 @@ class Rules(SquashRules, Protocol):
     def store_delay_s(self) -> float: ...
 
 
-def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles] | None:
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _private_mount(path: Path) -> int | None:
+    """The directory as the root of a mount that nobody else sees; None: this may not be made."""
     try:
         tree = syscalls.clone_mount(os.fsencode(path))
     except OSError as failure:
@@ -55,19 +59,19 @@ def _private_mount(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handle
             return None
         raise
     try:
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
+        return os.open(".", _DIRECTORY, dir_fd=tree)
     finally:
         os.close(tree)
+
+
+def _handles(fd: int, secret: bytes, actor: Actor) -> KernelHandles | None:
+    """Those of a mount's root; None: it is none, its filesystem has no handles or too long ones, or
+    they may not be opened.
+    """
     try:
-        return fd, KernelHandles(secret, fd, actor)
-    except OSError:  # The filesystem has no handles, or too long ones; or they may not be opened.
-        os.close(fd)
+        return KernelHandles(secret, fd, actor) if syscalls.is_mount_root(fd) else None
+    except OSError:
         return None
-
-
-def _plain(path: Path, secret: bytes, actor: Actor) -> tuple[int, Handles]:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return fd, TableHandles(secret, fd, actor)
 
 
 def _has_xattrs(path: str) -> bool:
@@ -83,7 +87,8 @@ class Base:
 
     A privileged server clones the mount of the directory: other filesystems that are mounted below
     are not there, clients see the directories that they cover. Without privilege such a directory
-    is an entry that nobody may enter (ACCESS).
+    is an entry that nobody may enter (ACCESS). One that may open files by their handles, and no
+    more, needs a directory that is mounted by itself; else handles come from a table.
     """
 
     def __init__(
@@ -105,8 +110,7 @@ class Base:
         self.write_verifier = WriteVerifier(verifier or os.urandom(8))
         self.actor = Actor(config)
         path = Path(root)
-        private = _private_mount(path, secret, self.actor) if by_kernel else None
-        self._root_fd, self.handles = private or _plain(path, secret, self.actor)
+        self._root_fd, self.handles = self._enter_export(path, secret, by_kernel)
         self._enter = syscalls.Link(os.O_PATH | os.O_NOFOLLOW, BENEATH)
         self.root = self._node(os.open(f"/proc/self/fd/{self._root_fd}", os.O_PATH | os.O_CLOEXEC))
         self.links_most = os.fpathconf(self._root_fd, "PC_LINK_MAX")
@@ -114,6 +118,22 @@ class Base:
         self.has_birth = syscalls.birth_ns(self._root_fd) is not None
         number = blake2b(self.root.handle, digest_size=8, key=blake2b(secret).digest()).digest()
         self._fsid = int.from_bytes(number, "big") >> 1
+
+    def _enter_export(self, path: Path, secret: bytes, by_kernel: bool) -> tuple[int, Handles]:
+        private = _private_mount(path) if by_kernel else None
+        fd = os.open(path, _DIRECTORY) if private is None else private
+        handles = _handles(fd, secret, self.actor) if by_kernel else None
+        self._has_mounts_below = private is None or handles is None
+        if handles is not None:
+            return fd, handles
+        if private is not None:
+            os.close(private)
+            fd = os.open(path, _DIRECTORY)
+        return fd, TableHandles(secret, fd, self.actor)
+
+    def obey(self, config: Rules) -> None:
+        """Other rules, for calls from now on."""
+        self.config = self.actor.rules = config
 
     def close(self) -> None:
         """Gives the root back; nodes that are still held stay usable."""
@@ -199,7 +219,7 @@ class Base:
                 # Moved while it was looked up; or for good, if it is a mount.
                 if failure.errno not in (errno.EXDEV, errno.EAGAIN):
                     raise
-        raise NfsError(Status.DELAY if self.is_persistent else Status.ACCESS)
+        raise NfsError(Status.ACCESS if self._has_mounts_below else Status.DELAY)
 
 
 class _Span:

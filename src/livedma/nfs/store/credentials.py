@@ -6,8 +6,10 @@ process: other threads act for other users at the same time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol
@@ -43,11 +45,14 @@ class SquashRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a thread is to filesystems."""
+    """Who a thread is to filesystems. is_server: with the server's own rights; a client that has
+    the same ids does not have these.
+    """
 
     uid: int
     gid: int
     gids: tuple[int, ...]
+    is_server: bool = False
 
 
 class _Thread(threading.local):
@@ -59,21 +64,25 @@ class _Thread(threading.local):
 
 
 class Actor:
-    """Gives threads the identity of their clients, where the process may."""
+    """Gives threads the identity of their clients, where the process may.
+
+    That takes no root: SETUID and SETGID do. A server that is not root needs DAC_READ_SEARCH, too,
+    to find files by their handles. rules: may be replaced, and count for calls from then on.
+    """
 
     def __init__(self, rules: SquashRules) -> None:
-        self._rules = rules
+        self.rules = rules
         effective, _, _ = syscalls.capabilities()
         needed = _CAP_SETGID | _CAP_SETUID
-        self.is_privileged = os.geteuid() == 0 and effective & needed == needed
-        self._own = Identity(os.geteuid(), os.getegid(), tuple(os.getgroups()))
+        self.is_privileged = effective & needed == needed
+        self._own = Identity(os.geteuid(), os.getegid(), tuple(os.getgroups()), is_server=True)
         self._thread = _Thread()
 
     def identity(self, credential: Credential) -> Identity:
         """Who a client is here, after squashing. An id that the system has for nobody is nobody's,
         as with Linux's server.
         """
-        rules = self._rules
+        rules = self.rules
         if credential.uid is None or credential.gid is None or rules.squash == "all":
             return Identity(rules.anonymous_uid, rules.anonymous_gid, ())
         uid = rules.anonymous_uid if credential.uid == _NO_ID else credential.uid
@@ -97,9 +106,12 @@ class Actor:
         self._prepare_thread()
         return _Acting(self, self.identity(credential) if self.is_privileged else self._own)
 
-    def as_server(self) -> _AsServer:
-        """Root's rights over files again until the block ends, in which nothing is made."""
-        return _AsServer(self.current.uid)
+    def as_server(self) -> AbstractContextManager[None]:
+        """The server's rights over files again until the block ends, in which nothing is made."""
+        current = self.current
+        if current.is_server or not current.uid:  # it has them
+            return contextlib.nullcontext()
+        return _AsRoot(current.uid) if not self._own.uid else _AsServer(self._thread)
 
     def become(self, identity: Identity) -> None:
         """This thread is somebody else from now on. OSError: it is not, and may be nobody that one
@@ -109,7 +121,9 @@ class Actor:
         syscalls.set_fsgid(identity.gid)
         syscalls.set_fsuid(identity.uid)
         thread = self._thread
-        capabilities = thread.reduced if identity.uid else thread.own
+        # Set in any case: to and from uid 0 the kernel changes them by itself.
+        is_free = identity.is_server or not identity.uid
+        capabilities = thread.own if is_free else thread.reduced
         if capabilities is not None:
             capabilities.set()
         thread.identity = identity
@@ -161,8 +175,8 @@ class _Acting:
         os.umask(self._umask)
 
 
-class _AsServer:
-    """A block in which the thread has root's rights over files, if it will have them again."""
+class _AsRoot:
+    """A block in which the thread is root to filesystems, and gets root's rights by that."""
 
     __slots__ = ("_uid",)
 
@@ -170,8 +184,7 @@ class _AsServer:
         self._uid = uid
 
     def __enter__(self) -> None:
-        if self._uid != os.geteuid():
-            syscalls.set_fsuid(os.geteuid())
+        syscalls.set_fsuid(0)
 
     def __exit__(
         self,
@@ -179,5 +192,26 @@ class _AsServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._uid != os.geteuid():
-            syscalls.set_fsuid(self._uid)
+        syscalls.set_fsuid(self._uid)
+
+
+class _AsServer:
+    """The same where the server is not root: its capabilities are all that it has."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: _Thread) -> None:
+        self._thread = thread
+
+    def __enter__(self) -> None:
+        assert self._thread.own is not None
+        self._thread.own.set()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._thread.reduced is not None
+        self._thread.reduced.set()

@@ -51,6 +51,8 @@ _OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 _CLONE_FS = 0x200
 _STATX_BTIME = 0x800
 _STATX_BYTES = 256
+_STATX_ATTR_MOUNT_ROOT = 0x2000
+_STX_ATTRIBUTES_AT = 8
 _STX_BTIME_AT = 80
 _UTIME_NOW = (1 << 30) - 1
 _UTIME_OMIT = (1 << 30) - 2
@@ -183,6 +185,15 @@ def birth_ns(fd: int) -> int | None:
         return None
     seconds = ctypes.c_int64.from_buffer(buffer, _STX_BTIME_AT).value
     return seconds * 10**9 + ctypes.c_uint32.from_buffer(buffer, _STX_BTIME_AT + 8).value
+
+
+def is_mount_root(fd: int) -> bool:
+    """Whether a directory, as it was opened, is the root of a mount."""
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _statx(fd, b"", _AT_EMPTY_PATH, 0, buffer):
+        _fail()
+    attributes = ctypes.c_uint64.from_buffer(buffer, _STX_ATTRIBUTES_AT).value
+    return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
 
 
 def entries(fd: int, buffer: ctypes.Array[ctypes.c_char]) -> int:

@@ -21,7 +21,7 @@ _PATIENCE_S = 20.0  # less than a request's
 
 
 class Actions:
-    """executor: does what may take a while."""
+    """executor: does them, one at a time."""
 
     def __init__(self, by_hand: ByHand, executor: Executor) -> None:
         self._executor = executor

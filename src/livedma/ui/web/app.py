@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from aiohttp import hdrs, web
@@ -21,7 +21,7 @@ from livedma.ui.web.files import Files
 from livedma.ui.web.hub import Hub
 from livedma.ui.web.stream import Stream
 
-__all__ = ["Limits", "Metrics", "Page"]
+__all__ = ["Limits", "Metrics", "Page", "Threads"]
 
 _BODY_MOST = 4 << 10
 _FIRST_S = 5.0  # for the first frame
@@ -47,22 +47,34 @@ class Limits:
     keep_alive_s: float = 15.0
 
 
+class Threads:
+    """For what may take a while; of each kind, one thing after the other."""
+
+    def __init__(self) -> None:
+        self.acting = ThreadPoolExecutor(1, "livedma-web-do")
+        self.measuring = ThreadPoolExecutor(1, "livedma-web-metrics")
+
+    def close(self) -> None:
+        for one in (self.acting, self.measuring):
+            one.shutdown(wait=False, cancel_futures=True)
+
+
 class Page:
-    """One server's. executor: for what may take a while; the rest is answered at once."""
+    """One server's."""
 
     def __init__(
         self,
         it: Controlled,
         hub: Hub,
         checks: Checks,
-        executor: Executor,
+        threads: Threads,
         limits: Limits,
         metrics: Metrics | None = None,
     ) -> None:
         self._it = it
         self._hub = hub
         self._checks = checks
-        self._executor = executor
+        self._threads = threads
         self._limits = limits
         self._metrics = metrics
         self._began_s = time.monotonic()
@@ -73,7 +85,7 @@ class Page:
     def application(self) -> web.Application:
         ret = web.Application(client_max_size=_BODY_MOST, middlewares=[self._bound])
         ret.on_response_prepare.append(harden)
-        files, actions = Files(), Actions(self._it.by_hand, self._executor)
+        files, actions = Files(), Actions(self._it.by_hand, self._threads.acting)
         ret.add_routes(
             [
                 web.get("/", files.index),
@@ -148,5 +160,5 @@ class Page:
         assert self._metrics is not None
         accept = request.headers.get(hdrs.ACCEPT, "")
         loop = asyncio.get_running_loop()
-        body, kind = await loop.run_in_executor(self._executor, self._metrics, accept)
+        body, kind = await loop.run_in_executor(self._threads.measuring, self._metrics, accept)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: kind})

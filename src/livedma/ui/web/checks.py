@@ -22,7 +22,8 @@ class Checks:
 
     def __init__(self, token: str, names: Iterable[str] = ()) -> None:
         self._token = token
-        own = (socket.gethostname(), socket.getfqdn())
+        # Not what the DNS calls it: to ask may take seconds, and others may answer.
+        own = (socket.gethostname(), socket.gethostname().partition(".")[0])
         self._names = {"localhost", *(name.lower().rstrip(".") for name in (*own, *names))}
 
     def refusal(self, request: web.Request) -> web.Response | None:
@@ -30,7 +31,9 @@ class Checks:
         host = request.headers.get(hdrs.HOST, "")
         if not self._is_known(host):
             # A page of another name whose address was made to be this one (DNS rebinding).
-            return error(421, f"this page is not called {host!r}: ask by address, or localhost")
+            return error(
+                421, f"this page is not called {host!r}: ask by address, or see --web-name"
+            )
         if _is_foreign(request, host):
             return error(403, "another site's page may not use this one")
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD) and not self._is_authorized(

@@ -58,6 +58,7 @@ class Hub:
         self._version = version("livedma")
         self._frame: Frame | None = None
         self._json: bytes | None = None
+        self._message: bytes | None = None
         self._events: deque[tuple[int, bytes]] = deque(maxlen=_EVENTS_MOST)
         self._hello: tuple[tuple[int, int], bytes] | None = None
         self._readers: set[Reader] = set()
@@ -86,7 +87,7 @@ class Hub:
     def see(self, frame: Frame) -> None:
         """The newest from now on, and all that was told before it."""
         self._collect()
-        self._frame, self._json = frame, None
+        self._frame, self._json, self._message = frame, None, None
         self._arrived.set()
         self._wake()
 
@@ -122,7 +123,9 @@ class Hub:
         return self._json
 
     def frame_message(self) -> bytes:
-        return sse.message("frame", self.frame_json())
+        if self._message is None:
+            self._message = sse.message("frame", self.frame_json())
+        return self._message
 
     def events_after(self, number: int) -> list[bytes]:
         return [sse.message("decision", data) for at, data in self._events if at > number]

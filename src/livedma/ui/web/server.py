@@ -11,7 +11,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Self
 
@@ -20,7 +19,7 @@ from aiohttp import web
 from livedma.control.events import Event
 from livedma.control.running import Controlled
 from livedma.errors import LivedmaError
-from livedma.ui.web.app import Limits, Metrics, Page
+from livedma.ui.web.app import Limits, Metrics, Page, Threads
 from livedma.ui.web.checks import Checks
 from livedma.ui.web.hub import Hub
 
@@ -32,7 +31,8 @@ _START_S = 20.0
 _END_S = 1.0  # for requests that are under way; then they are cut off
 _THREAD_END_S = 10.0
 _LOOK_S = 0.5
-_LINE_MOST = _FIELD_MOST = 4 << 10
+_LINE_MOST = 4 << 10
+_FIELD_MOST = 16 << 10  # cookies of other servers at localhost come along
 _HEADERS_MOST = 64
 _LINGER_S = 1.0  # for a body that nobody wants
 _BACKLOG = 128
@@ -92,9 +92,8 @@ class Web:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._hub = Hub(self._it.feed)
-        # One thing after the other, as the controller's lock would have it anyway.
-        executor = ThreadPoolExecutor(1, "livedma-web-do")
-        page = Page(self._it, self._hub, self._checks, executor, self._limits, self._metrics)
+        threads = Threads()
+        page = Page(self._it, self._hub, self._checks, threads, self._limits, self._metrics)
         runner = web.AppRunner(
             page.application(),
             access_log=None,
@@ -122,8 +121,13 @@ class Web:
             events.listeners = [one for one in events.listeners if one != self._told]
             server.close()
             self._hub.close()
+            transports = [one.transport for one in self._server.connections]
             await runner.cleanup()
-            executor.shutdown(wait=False, cancel_futures=True)
+            for transport in transports:
+                if transport is not None:
+                    transport.abort()  # what somebody does not take is not waited for
+            await asyncio.sleep(0)
+            threads.close()
 
     def _protocol(self) -> asyncio.Protocol:
         """For a new connection."""

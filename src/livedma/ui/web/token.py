@@ -34,13 +34,15 @@ def kept(path: Path) -> str:
         return _make(path)
     except OSError as error:
         raise LivedmaError(f"the token in {path}: {error.strerror}") from None
-    with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
             raise LivedmaError(f"the token in {path}: it is no file")
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if stat.S_IMODE(mode) & 0o077:
             raise LivedmaError(f"others may use the token in {path}: chmod 600 {path}")
-        text = file.read(1024).decode("ascii", errors="replace").strip()
+        text = os.read(fd, 1024).decode("ascii", errors="replace").strip()
+    finally:
+        os.close(fd)
     if not _FORM.fullmatch(text):
         raise LivedmaError(f"{path} has no token: 16 to 256 characters without spaces; remove it")
     return text

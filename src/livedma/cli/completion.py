@@ -1,0 +1,52 @@
+"""livedma completion: what makes a shell complete livedma's command lines."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_SHELLS = ("bash", "zsh", "tcsh")
+_EXAMPLES = """examples:
+  source <(livedma completion bash)                       in this shell
+  livedma completion bash > /etc/bash_completion.d/livedma
+  livedma completion zsh > "${fpath[1]}/_livedma"
+"""
+# What an argument is, by the word that stands for it.
+_FILES, _DIRECTORIES = ("FILE", "PATH"), ("DIR",)
+
+
+def register(commands: Any) -> None:
+    parser = commands.add_parser(
+        "completion",
+        help="complete command lines in bash, zsh or tcsh",
+        description="Prints what a shell has to read to complete commands, options, choices, "
+        "files and directories.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=_SHELLS, help="which shell")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    import shtab
+
+    from livedma.cli import parser
+
+    top = parser()
+    _tell_files(top)
+    print(shtab.complete(top, shell=args.shell))
+    return 0
+
+
+def _tell_files(parser: argparse.ArgumentParser) -> None:
+    import shtab
+
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                _tell_files(one)
+        elif action.metavar in _FILES:
+            setattr(action, "complete", shtab.FILE)  # noqa: B010 - argparse does not know it
+        elif action.metavar in _DIRECTORIES:
+            setattr(action, "complete", shtab.DIRECTORY)  # noqa: B010

@@ -1,0 +1,117 @@
+"""Another configuration for a server that runs: what can change does, and no session is dropped."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from typing import Any
+
+from livedma.cli import logs, units
+from livedma.cli.serve.building import steering, wishes
+from livedma.cli.serve.config_file import ConfigError
+from livedma.cli.serve.settings import Settings, WrongUse, keys
+from livedma.control import words
+from livedma.control.running import Controlled
+from livedma.nfs.service import NfsService
+
+__all__ = ["LIVE", "Reloader"]
+
+#: What changes at once, or for connections, sessions and calls from now on. Clients rely on the
+#: rest for as long as the server runs, or it was used when that began.
+LIVE = frozenset(
+    {
+        "allow",
+        "anonymous",
+        "budget",
+        "buffer",
+        "credits",
+        "dry-run",
+        "log-level",
+        "mapped",
+        "objective-p99",
+        "policy",
+        "slots",
+        "squash",
+        "store-delay",
+        "store-width",
+        "sync",
+        "window",
+    }
+)
+
+
+class Reloader:
+    """All that is wrong with a file is found before anything changes, and then nothing does.
+
+    What needs a restart is named each time until there is one; the rest changes meanwhile, since
+    that is what a restart would bring, too.
+    """
+
+    def __init__(self, settings: Settings, service: NfsService, running: Controlled) -> None:
+        self._settings = settings
+        self._service, self._running = service, running
+        self._lock = threading.Lock()
+
+    def reload(self) -> dict[str, Any]:
+        """Reads the file again. ConfigError, WrongUse: nothing was changed, and why."""
+        events = self._running.controller.events
+        with self._lock:
+            try:
+                if self._settings.values.config is None:
+                    raise WrongUse("there is nothing to read again: it runs without --config")
+                changed, waiting = self._change(self._settings.again())
+            except (ConfigError, WrongUse) as error:
+                text = str(error).replace("\n", "; ")
+                events.tell("failed", f"reload: {text}; nothing was changed")
+                raise
+            text = _told(changed, waiting)
+            data = {"changed": changed, "needs_restart": waiting}
+            events.tell("reload", f"{self._settings.values.config}: {text}", data=data)
+            return {**data, "text": text}
+
+    def _change(self, wanted: Settings) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        now = self._settings.values
+        changed, waiting = {}, {}
+        effective = dict(vars(now))
+        for key, option in keys().items():
+            old, new = getattr(now, option.dest), getattr(wanted.values, option.dest)
+            if old == new:
+                continue
+            difference = [_shown(one, option.type) for one in (old, new)]
+            if key in LIVE:
+                changed[key] = difference
+                effective[option.dest] = new
+            else:
+                waiting[key] = difference
+        wishes(wanted.values)  # a restart would find out, and should not be the first to
+        values = argparse.Namespace(**effective)
+        served, steered, before = wishes(values), steering(values), steering(now)
+        self._service.change(served)
+        self._running.change(steered, before)
+        logs.set_level(values.log_level)
+        self._settings = Settings(self._settings.words, values)
+        return changed, waiting
+
+
+def _told(changed: dict[str, list[str]], waiting: dict[str, list[str]]) -> str:
+    parts = [f"{key} {old} -> {new}" for key, (old, new) in changed.items()]
+    text = ", ".join(parts) or "nothing has changed"
+    if waiting:
+        parts = [f"{key} {old} -> {new}" for key, (old, new) in waiting.items()]
+        text += f"; needs a restart: {', '.join(parts)}"
+    return text
+
+
+def _shown(value: Any, kind: Any) -> str:
+    """As one would write it."""
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return f"[{' '.join(map(str, value))}]"
+    if isinstance(value, tuple):
+        return ":".join(map(str, value))
+    if kind is units.size:
+        return words.size(value)
+    return words.duration(value * 1e9) if kind is units.duration else str(value)

@@ -1,0 +1,99 @@
+"""What signals want of a server."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Literal, Self
+
+__all__ = ["Signals"]
+
+Wish = Literal["end", "reload"]
+_SAME_S = 0.5
+
+
+class Signals:
+    """SIGTERM and SIGINT want it to end, SIGHUP to read its file again. A context manager.
+
+    The second signal that wants it to end does so itself, after `last`, whatever the main thread
+    waits for: a thread of its own hears it. One that comes at once is the first: timeout(1) and
+    others send it to the process and to its group.
+    hangup: what SIGHUP means; who has no file has lost its terminal.
+    """
+
+    def __init__(self, *, hangup: Wish, last: Callable[[], None] = lambda: None) -> None:
+        self._meaning: dict[int, Wish] = {
+            signal.SIGTERM: "end",
+            signal.SIGINT: "end",
+            signal.SIGHUP: hangup,
+        }
+        self._last = last
+        self._wishes: queue.SimpleQueue[Wish] = queue.SimpleQueue()
+        self._ends_s: float | None = None  # since then it is to end
+
+    def next(self, timeout_s: float | None = None) -> Wish | None:
+        """What is wanted next; None: nothing for so long."""
+        try:
+            return self._wishes.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def end_within(self, seconds: float) -> None:
+        """The process ends then, if it has not before: what it waits for may never come."""
+        text = f"livedma: it did not end in {seconds:g} s, so it ends now"
+        timer = threading.Timer(seconds, self._end, (1, text))
+        timer.daemon = True
+        timer.start()
+
+    def __enter__(self) -> Self:
+        self._ear, self._mouth = socket.socketpair()
+        self._mouth.setblocking(False)
+        threading.Thread(target=self._listen, name="signals", daemon=True).start()
+        self._wakeup_fd = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, _ignore) for number in self._meaning}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_fd)
+        self._mouth.close()
+
+    def _listen(self) -> None:
+        with self._ear:
+            while numbers := self._ear.recv(64):
+                for number in numbers:
+                    self._heard(number)
+
+    def _heard(self, number: int) -> None:
+        wish = self._meaning.get(number)
+        if wish is None:
+            return
+        if wish == "end":
+            now_s = time.monotonic()
+            if self._ends_s is None:
+                self._ends_s = now_s
+            elif now_s - self._ends_s < _SAME_S:
+                return
+            else:
+                name = signal.Signals(number).name
+                self._end(128 + number, f"livedma: {name} again: it ends now")
+        self._wishes.put(wish)
+
+    def _end(self, status: int, text: str) -> None:
+        try:
+            self._last()
+            print(text, file=sys.stderr, flush=True)
+        finally:
+            os._exit(status)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The number is written to the wakeup descriptor, and heard there."""

@@ -1,0 +1,112 @@
+"""Who has a port."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from livedma.doctor.commands import as_root
+from livedma.memory.host.text import printable
+
+__all__ = ["ROCE_PORT", "Owner", "listeners", "owner_of"]
+
+ROCE_PORT = 4791
+
+Protocol = Literal["udp", "tcp"]
+_LISTENS = "0A"  # a TCP socket's state
+
+
+@dataclass(frozen=True)
+class Owner:
+    text: str
+    fix: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class _Socket:
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    uid: int
+    inode: int
+
+
+def owner_of(address: str, port: int, protocol: Protocol) -> Owner:
+    """Of the socket that keeps others from the address."""
+    wanted = ipaddress.ip_address(address)
+    for one in _sockets(port, protocol):
+        if one.address == wanted or one.address.is_unspecified or wanted.is_unspecified:
+            return _describe(one, port, protocol)
+    return Owner("nobody any more")
+
+
+def listeners(port: int) -> list[tuple[str, Owner]]:
+    """Addresses at which somebody listens on a TCP port, and who."""
+    return [(str(one.address), _describe(one, port, "tcp")) for one in _sockets(port, "tcp")]
+
+
+def _sockets(port: int, protocol: Protocol) -> Iterator[_Socket]:
+    for table in (protocol, f"{protocol}6"):
+        try:
+            lines = Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+        except OSError:  # a kernel without IPv6
+            continue
+        for line in lines:
+            fields = line.split()
+            where, _, number = fields[1].partition(":")
+            if int(number, 16) == port and (protocol == "udp" or fields[3] == _LISTENS):
+                yield _Socket(_address(where), int(fields[7]), int(fields[9]))
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The kernel prints an address as words of four bytes, each in the machine's order."""
+    words = (int(text[i : i + 8], 16) for i in range(0, len(text), 8))
+    return ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+
+
+def _describe(one: _Socket, port: int, protocol: Protocol) -> Owner:
+    for pid in _holders(one.inode):
+        with contextlib.suppress(OSError):
+            name = printable(Path(f"/proc/{pid}/comm").read_text().strip())
+            return Owner(f"{name} (process {pid})", _end(pid), pid)
+    if one.uid == 0 and (known := _of_the_kernel(protocol, port)):
+        return known
+    try:
+        user = pwd.getpwuid(one.uid).pw_name
+    except KeyError:
+        user = str(one.uid)
+    flag = "u" if protocol == "udp" else "t"
+    fix = as_root(f"ss -{flag}lpn 'sport = :{port}'")
+    return Owner(f"a process of {user} that cannot be seen", fix)
+
+
+def _end(pid: int) -> str:
+    try:
+        is_own = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        is_own = False
+    return f"kill {pid}" if is_own else as_root(f"kill {pid}")
+
+
+def _of_the_kernel(protocol: Protocol, port: int) -> Owner | None:
+    """Sockets of the kernel's own belong to root, and to no process."""
+    rxe = sorted(path.name for path in Path("/sys/class/infiniband").glob("rxe*"))
+    if (protocol, port) == ("udp", ROCE_PORT) and rxe:
+        return Owner(f"the kernel's {rxe[0]}", as_root(f"rdma link delete {rxe[0]}"))
+    if (protocol, port) == ("tcp", 2049) and os.path.exists("/proc/fs/nfsd"):
+        return Owner("the kernel's NFS server", as_root("systemctl stop nfs-server"))
+    return None
+
+
+def _holders(inode: int) -> Iterator[int]:
+    target = f"socket:[{inode}]"
+    for directory in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):
+            if any(os.readlink(entry) == target for entry in os.scandir(directory)):
+                yield int(directory.parent.name)

@@ -1,0 +1,98 @@
+"""What is so now, of what the controller saw last: gauges of connections, sessions and the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from typing import get_args
+
+from prometheus_client.metrics_core import Metric
+
+from livedma.control.controller import View
+from livedma.control.limits import Limit
+from livedma.monitor.snapshot import Connection, Session, Source
+from livedma.ui.metrics.families import CONNECTION_GAUGES, SESSION_GAUGES
+from livedma.ui.metrics.writing import family
+
+__all__ = ["OTHER", "connections_now", "host_now", "sessions_now"]
+
+OTHER = "other"
+
+
+def host_now(view: View, now_s: float) -> Iterator[Metric]:
+    host, diagnoses = view.snapshot.host, view.diagnoses
+    yield family("livedma_snapshot_age_seconds", [((), max(now_s - view.snapshot.at_s, 0.0))])
+    yield family("livedma_refuses_sessions", [((), host.refuses_sessions)])
+    for name, value in (
+        ("livedma_mapped_bytes", host.mapped_bytes),
+        ("livedma_budget_bytes", host.budget_bytes),
+        ("livedma_cpu_busy_ratio", host.cpu_busy),
+    ):
+        yield family(name, [] if value is None else [((), value)])
+    source = view.snapshot.source
+    yield family("livedma_monitor_source", [((one,), one == source) for one in get_args(Source)])
+    limits = Counter(one.limit for one in diagnoses)
+    yield family(
+        "livedma_connections_limited", [((_word(limit),), limits[limit]) for limit in Limit]
+    )
+    degraded = sum(one.is_degraded for one in diagnoses)
+    yield family("livedma_connections_degraded", [((), degraded)])
+
+
+def connections_now(view: View, own: Container[int]) -> Iterator[Metric]:
+    """own: those with series of their own; of the others, sums."""
+    connections = view.snapshot.connections
+    yield family(
+        "livedma_connection",
+        [
+            ((str(one.number), one.client, one.server), 1)
+            for one in connections
+            if one.number in own
+        ],
+    )
+    for name, (suffix, _) in CONNECTION_GAUGES.items():
+        sums: Counter[str] = Counter({OTHER: 0})
+        for one in connections:
+            value = _of_connection(one, name)
+            if value is not None:
+                sums[str(one.number) if one.number in own else OTHER] += value
+        yield family(f"livedma_connection_{suffix}", [((key,), sum_) for key, sum_ in sums.items()])
+    diagnoses = [one for one in view.diagnoses if one.connection in own]
+    yield family(
+        "livedma_connection_degraded",
+        [((str(one.connection),), one.is_degraded) for one in diagnoses],
+    )
+    yield family(
+        "livedma_connection_limit",
+        [
+            ((str(one.connection), _word(limit)), limit is one.limit)
+            for one in diagnoses
+            for limit in Limit
+        ],
+    )
+
+
+def sessions_now(sessions: Sequence[Session], own: Container[str]) -> Iterator[Metric]:
+    for name, (suffix, _) in SESSION_GAUGES.items():
+        sums: Counter[str] = Counter({OTHER: 0})
+        for one in sessions:
+            value = one.in_flight if name == "in_flight" else getattr(one.inside, name, None)
+            if value is not None:
+                sums[one.id if one.id in own else OTHER] += value
+        yield family(f"livedma_session_{suffix}", [((key,), sum_) for key, sum_ in sums.items()])
+
+
+def _of_connection(one: Connection, name: str) -> int | None:
+    """None: only the server knows it, and was not asked."""
+    inside = one.inside
+    if name == "leased_bytes":
+        return None if inside is None else inside.buffers_taken * inside.buffer_bytes
+    if hasattr(one, name):
+        value: int = getattr(one, name)
+        return value
+    return getattr(inside, name, None)
+
+
+def _word(limit: Limit) -> str:
+    """Names are for queries, which the words for people would make long."""
+    return limit.name.lower()

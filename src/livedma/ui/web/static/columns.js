@@ -1,0 +1,112 @@
+// The columns of the table of sessions.
+
+import { latency, rates, waitOf } from "./state.js";
+import { UNKNOWN, count, duration, rate } from "./words.js";
+
+/**
+ * key, label, hint; value(session, intervalS): what it is sorted by, null where nobody knows;
+ * text(...): what is shown. low: left out where there is little room. down: the most comes first.
+ */
+export const COLUMNS = [
+  {
+    key: "id",
+    label: "Session",
+    hint: "the beginning of its id",
+    isWord: true,
+    value: (one) => one.id,
+    text: (one, intervalS, digits) => one.id.slice(0, digits),
+  },
+  {
+    key: "connection",
+    label: "Conn.",
+    hint: "connections that it uses",
+    low: true,
+    value: (one) => one.connections[0] ?? null,
+    text: (one) => one.connections.join(", ") || UNKNOWN,
+  },
+  {
+    key: "bandwidth",
+    label: "Bandwidth",
+    hint: "reads and writes",
+    down: true,
+    value: (one, intervalS) => rates(one, intervalS).bytesPerS,
+    text: (one, intervalS) => rate(rates(one, intervalS).bytesPerS),
+  },
+  { key: "spark", label: "30 s", hint: "bandwidth of the last 30 s" },
+  {
+    key: "operations",
+    label: "Ops/s",
+    hint: "operations a second",
+    low: true,
+    down: true,
+    value: (one, intervalS) => rates(one, intervalS).operationsPerS,
+    text: (one, intervalS) => count(rates(one, intervalS).operationsPerS),
+  },
+  {
+    key: "p50",
+    label: "p50",
+    hint: "half of the calls took no longer",
+    low: true,
+    down: true,
+    value: (one) => latency(one, "p50_ns"),
+    text: (one) => duration(latency(one, "p50_ns")),
+  },
+  {
+    key: "p99",
+    label: "p99",
+    hint: "99 of 100 calls took no longer",
+    down: true,
+    value: (one) => latency(one, "p99_ns"),
+    text: (one) => duration(latency(one, "p99_ns")),
+  },
+  {
+    key: "wait",
+    label: "Waits",
+    hint: "each call for DMA memory, on average",
+    low: true,
+    down: true,
+    value: waitOf,
+    text: (one) => duration(waitOf(one)),
+  },
+  {
+    key: "slots",
+    label: "Slots",
+    hint: "most that were in use at a time, of those that it has",
+    low: true,
+    down: true,
+    value: (one) => one.inside?.slots_used_most ?? null,
+    text: (one) =>
+      one.inside ? `${count(one.inside.slots_used_most)}/${count(one.inside.slots)}` : UNKNOWN,
+  },
+  {
+    key: "flight",
+    label: "In flight",
+    hint: "calls just now",
+    low: true,
+    down: true,
+    value: (one) => one.in_flight,
+    text: (one) => count(one.in_flight),
+  },
+];
+
+/** Sorted by a column; what nobody knows is last either way. */
+export function sorted(sessions, column, isDown, intervalS) {
+  const keys = new Map(sessions.map((one) => [one, column.value(one, intervalS)]));
+  return [...sessions].sort((one, other) => {
+    const [a, b] = [keys.get(one), keys.get(other)];
+    if (a === b) return one.id < other.id ? -1 : 1;
+    if (a === null || b === null) return a === null ? 1 : -1;
+    return (a < b ? -1 : 1) * (isDown ? -1 : 1);
+  });
+}
+
+/** So many digits of their ids tell them apart; at least 8. */
+export function digitsFor(sessions) {
+  const ids = sessions.map((one) => one.id).sort();
+  let digits = 8;
+  for (let place = 1; place < ids.length; place += 1) {
+    const [a, b] = [ids[place - 1], ids[place]];
+    while (digits < a.length && a.slice(0, digits) === b.slice(0, digits)) digits += 1;
+  }
+  return digits;
+}

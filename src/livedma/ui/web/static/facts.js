@@ -1,0 +1,87 @@
+// The server at large: what it is asked to do, how it is watched, and what its connections share.
+
+import { make, put, say } from "./dom.js";
+import { UNKNOWN, amount, clock, count, percent, size, span } from "./words.js";
+
+const WATCHED = {
+  bpf: "BPF on the wire",
+  server: "the server itself",
+  "bpf+server": "BPF on the wire, and the server itself",
+};
+
+export class Facts {
+  #list;
+  #server;
+  #values = {};
+
+  constructor(list, server, askPolicy) {
+    this.#list = list;
+    this.#server = server;
+    const change = make("button", {
+      type: "button",
+      class: "small",
+      id: "change-policy",
+      text: "Change…",
+      "aria-label": "Change the policy",
+      on: { click: askPolicy },
+    });
+    this.#add("policy", "Policy", change);
+    this.#add("watching", "Watching");
+    this.#add("since", "Since");
+    this.#add("memory", "DMA memory");
+    this.#add("cpu", "Device thread");
+    this.#add("sessions", "Sessions");
+    this.#add("unseen", "Not seen");
+  }
+
+  #add(name, label, ...more) {
+    const value = make("span");
+    const fact = make("div", {}, make("dt", { text: label }), make("dd", {}, value, ...more));
+    this.#values[name] = { value, fact };
+    this.#list.append(fact);
+  }
+
+  #say(name, text, tone = null) {
+    const { value, fact } = this.#values[name];
+    say(value, text);
+    put(fact, "data-tone", tone);
+  }
+
+  draw(frame) {
+    const { snapshot } = frame;
+    const { host } = snapshot;
+    this.#list.hidden = false;
+    say(this.#server, frame.server);
+    this.#say(
+      "policy",
+      frame.dry_run ? `${frame.policy}, dry run: nothing is done` : frame.policy,
+      frame.dry_run ? "else" : null,
+    );
+    this.#say("watching", WATCHED[frame.watching] ?? frame.watching);
+    this.#say("since", `${clock(frame.started_s)}, ${span(snapshot.wall_s - frame.started_s)}`);
+    const bound = host.budget_bytes === null ? "" : ` of ${size(host.budget_bytes)}`;
+    this.#say("memory", `${size(host.mapped_bytes)}${bound} mapped`);
+    this.#say("cpu", host.cpu_busy === null ? UNKNOWN : `${percent(host.cpu_busy)} busy`);
+    const refuses = host.refuses_sessions;
+    this.#say(
+      "sessions",
+      `${count(snapshot.sessions.length)}${refuses ? ", new ones are refused" : ""}`,
+      refuses ? "bad" : null,
+    );
+    const unseen = Object.entries(snapshot.losses).filter(([, number]) => number > 0);
+    this.#values.unseen.fact.hidden = unseen.length === 0;
+    this.#say(
+      "unseen",
+      unseen.map(([name, number]) => `${count(number)} ${name}`).join(", "),
+      "else",
+    );
+  }
+
+  /** For the title of the tab. */
+  static title(frame) {
+    const slow = frame.diagnoses.filter((one) => one.is_degraded);
+    if (!slow.length) return `livedma ${frame.server}`;
+    const what = slow.length === 1 ? slow[0].limit : amount(slow.length, "connection");
+    return `slow: ${what} – livedma ${frame.server}`;
+  }
+}

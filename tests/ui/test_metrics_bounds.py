@@ -1,0 +1,80 @@
+"""However many sessions and connections come and go: series stay few, and sums stay exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.control.live import loaded, wait_for
+from tests.ui.metered import Scrape, metered
+
+from livedma.nfs.load import Plan, Result
+
+pytestmark = pytest.mark.slow
+
+SESSIONS = 10
+CROWD = Plan(sessions=300, depth=1, size=4096, seconds=8, file_bytes=16384, rate=1500)
+VISITORS = Plan(sessions=30, depth=1, size=4096, seconds=1, file_bytes=16384, connections=3)
+
+
+def read(results: list[Result]) -> int:
+    return sum(one.counters.read_bytes for one in results)
+
+
+def test_300_sessions_have_10_series(tmp_path: Path) -> None:
+    with metered(tmp_path, sessions=SESSIONS) as server:
+        with loaded(CROWD) as results:
+            wait_for(lambda: len(server.service.server.sessions) >= CROWD.sessions)
+            first = Scrape(server.metrics)
+            second = wait_for(lambda: _later(Scrape(server.metrics), first))
+        wait_for(lambda: not server.service.rdma[0].connections)
+        last = Scrape(server.metrics)
+    assert len(first.shown("session")) == SESSIONS == len(second.shown("session"))
+    # Sessions count what their connection does, bar what is under way.
+    by_session = second.by("livedma_session_read_bytes_total", "session")
+    assert by_session["other"] > max(value for key, value in by_session.items() if key != "other")
+    assert last.shown("session") == last.shown("connection") == set()
+    assert last.value("livedma_read_bytes_total") == read(results)
+    assert last.value("livedma_session_read_bytes_total", session="other") <= read(results)
+
+
+def _later(scrape: Scrape, first: Scrape) -> Scrape | None:
+    name = "livedma_session_read_bytes_total"
+    now, before = (one.by(name, "session") for one in (scrape, first))
+    grown = [key for key, value in before.items() if now.get(key, 0) > value]
+    return scrape if len(grown) >= SESSIONS else None  # one is the load's own, and reads nothing
+
+
+def test_who_comes_and_goes_makes_no_more_series(tmp_path: Path) -> None:
+    """Three crowds, one after the other, in less time than a label rests."""
+    ever: set[str] = set()
+    results: list[Result] = []
+    with metered(tmp_path, sessions=SESSIONS) as server:
+        other = 0.0
+        for _ in range(3):
+            with loaded(VISITORS) as result:
+                wait_for(lambda: len(server.service.server.sessions) >= VISITORS.sessions)
+                ever |= Scrape(server.metrics).shown("session")
+            wait_for(lambda: not server.service.rdma[0].connections)
+            results += result
+            scrape = Scrape(server.metrics)
+            ever |= scrape.shown("session")
+            assert scrape.value("livedma_read_bytes_total") == read(results)
+            now = scrape.value("livedma_session_read_bytes_total", session="other")
+            assert now >= other
+            other = now
+    assert 0 < len(ever) <= SESSIONS
+    assert other > 0
+
+
+def test_nobody_looked_and_nothing_is_lost(tmp_path: Path) -> None:
+    with metered(tmp_path, sessions=0) as server:
+        with loaded(VISITORS) as results:
+            pass
+        wait_for(lambda: not server.service.rdma[0].connections)
+        scrape = Scrape(server.metrics)
+    assert scrape.value("livedma_read_bytes_total") == read(results)
+    assert scrape.by("livedma_session_read_bytes_total", "session") == {"other": read(results)}
+    counted = scrape.value("livedma_session_operations_total", session="other")
+    assert counted == scrape.value("livedma_session_latency_seconds_count", session="other")
+    assert counted > results[0].counters.reads
