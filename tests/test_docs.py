@@ -29,6 +29,7 @@ from documents import (
     shape,
     steps,
     typed_commands,
+    without_comment,
 )
 from livedma.cli import parser as command_line
 from livedma.lab.guest import Lab
@@ -208,6 +209,17 @@ class TestConsoles:
             reason = block.not_run
             assert reason is None or reason in UNRUNNABLE, f"{block.where}: {reason}"
             assert list(steps(block)), f"{block.where}: nothing is typed"
+
+    def test_of_the_readme_are_all_run_somewhere(self) -> None:
+        """`make test` is what runs this."""
+        left = {
+            without_comment(step.command or "").strip()
+            for block in consoles(Page(README))
+            if block.not_run is not None
+            for step in steps(block)
+        }
+        run_elsewhere = {line for _, line in typed_commands(Page(DOCS / "tutorial.md"))}
+        assert left - run_elsewhere == {"make test"}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("page", [p for p in PLAYED if not has_guests(p)], ids=name)
