@@ -30,6 +30,7 @@ PHASES: tuple[dict[str, str], ...] = (
 )
 _WIDTH = max(len(name) for phase in PHASES for name in phase)
 _INTERRUPTED, _NO_TESTS = 2, 5  # of pytest's exit statuses
+_ALONE = "pytest.mark.alone"
 _XML = re.compile(r"(--junit-?xml[= ])(\S+)")
 
 
@@ -39,7 +40,7 @@ class Ended(NamedTuple):
     seconds: float
 
     def __str__(self) -> str:
-        words = {0: "passed", _INTERRUPTED: "interrupted", _NO_TESTS: "no tests"}
+        words = {0: "passed", _INTERRUPTED: "stopped", _NO_TESTS: "no tests"}
         return f"{words.get(self.status, 'FAILED')} in {self.seconds:.0f} s"
 
 
@@ -64,7 +65,7 @@ class Part:
         ]
         self._began_s = time.monotonic()
         self._process = subprocess.Popen(
-            [*argv, *shlex.split(named(shlex.join(options), name))],
+            [*argv, *shlex.split(named(shlex.join(options), name)), *_files(which)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -88,6 +89,14 @@ class Part:
         status = self._process.wait()
         self._reader.join()
         return Ended(self.name, status, time.monotonic() - self._began_s)
+
+
+def _files(which: str) -> list[str]:
+    """Where the tests of a part are, if that is soon found: pytest imports all it looks through."""
+    if which != "alone":
+        return []
+    files = sorted(Path("tests").rglob("test_*.py"))
+    return [str(file) for file in files if _ALONE in file.read_text()]
 
 
 def named(options: str, part: str) -> str:

@@ -19,6 +19,7 @@ MARKS = {"guests": "@pytest.mark.guest", "host": "", "alone": "@pytest.mark.alon
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
+    (tmp_path / "tests").mkdir()
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  alone\n")
     return tmp_path
 
@@ -27,7 +28,7 @@ def write(there: Path, **bodies: str) -> None:
     """A test for each part, which does this."""
     for part, body in bodies.items():
         text = f"import pathlib, time, pytest\n{MARKS[part]}\ndef test_{part}():\n    {body}\n"
-        (there / f"test_{part}.py").write_text(text)
+        (there / "tests" / f"test_{part}.py").write_text(text)
 
 
 def start(there: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
@@ -61,7 +62,7 @@ def test_whatever_fails_fails_the_whole(there: Path, failing: str) -> None:
     write(there, **{part: f"assert {part != failing}" for part in MARKS})
     status, lines = run(there)
     assert status == 1
-    assert any(line.startswith(f"{failing:6} | FAILED test_{failing}.py") for line in lines)
+    assert any(line.startswith(f"{failing:6} | FAILED tests/test_{failing}.py") for line in lines)
     ends = {line.split(" | ")[0].strip(): line.split(" | ")[1].split()[0] for line in lines[-3:]}
     assert ends == {part: "FAILED" if part == failing else "passed" for part in MARKS}
 
@@ -108,6 +109,6 @@ def test_ctrl_c_ends_all_and_each_cleans_up(there: Path) -> None:
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 2
     assert not any(one.exists() for one in begun)
-    assert "guests | interrupted" in said
-    assert "host   | interrupted" in said
+    assert "guests | stopped" in said
+    assert "host   | stopped" in said
     assert "alone  |" not in said
