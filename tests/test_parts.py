@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from parts import PHASES, named
+from parts import WHOLE, named
 
 PARTS = Path(__file__).with_name("parts.py")
 MARKS = {"guests": "@pytest.mark.guest", "host": "", "alone": "@pytest.mark.alone"}
@@ -19,6 +19,7 @@ MARKS = {"guests": "@pytest.mark.guest", "host": "", "alone": "@pytest.mark.alon
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
+    (tmp_path / "tests").mkdir()
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  alone\n")
     return tmp_path
 
@@ -27,7 +28,7 @@ def write(there: Path, **bodies: str) -> None:
     """A test for each part, which does this."""
     for part, body in bodies.items():
         text = f"import pathlib, time, pytest\n{MARKS[part]}\ndef test_{part}():\n    {body}\n"
-        (there / f"test_{part}.py").write_text(text)
+        (there / "tests" / f"test_{part}.py").write_text(text)
 
 
 def start(there: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
@@ -48,11 +49,11 @@ def run(there: Path, *options: str, **environment: str) -> tuple[int, list[str]]
 
 
 def test_every_test_is_in_one_part() -> None:
-    parts = {name: which for phase in PHASES for name, which in phase.items()}
+    parts = [which for phase in WHOLE for _, which in phase.values()]
     for guest in (True, False):
         for alone in (True, False):
             marks = {"guest": guest, "alone": alone}
-            assert sum(eval(which, {}, marks) for which in parts.values()) == 1
+            assert sum(eval(which, {}, marks) for which in parts) == 1
 
 
 @pytest.mark.slow
@@ -61,7 +62,7 @@ def test_whatever_fails_fails_the_whole(there: Path, failing: str) -> None:
     write(there, **{part: f"assert {part != failing}" for part in MARKS})
     status, lines = run(there)
     assert status == 1
-    assert any(line.startswith(f"{failing:6} | FAILED test_{failing}.py") for line in lines)
+    assert any(line.startswith(f"{failing:6} | FAILED tests/test_{failing}.py") for line in lines)
     ends = {line.split(" | ")[0].strip(): line.split(" | ")[1].split()[0] for line in lines[-3:]}
     assert ends == {part: "FAILED" if part == failing else "passed" for part in MARKS}
 
@@ -78,6 +79,25 @@ def test_options_reach_every_part(there: Path) -> None:
         "it-host.xml",
     ]
     assert run(there, "-k", "nothing")[0] == 5
+
+
+@pytest.mark.slow
+def test_what_is_slow_is_not_quick(there: Path) -> None:
+    (there / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  alone\n  slow\n")
+    write(there, host="pass", alone="pass")
+    for name in ("control", "nfs", "rdma", "rpc", "ui"):
+        (there / "tests" / name).mkdir()
+    slow = "import pytest\n@pytest.mark.slow\ndef test_it(): assert False\n"
+    (there / "tests" / "test_slow.py").write_text(slow)
+    (there / "tests" / "rdma" / "test_device.py").write_text("def test_it(): pass\n")
+    status, lines = run(there, "--quick", "-v")
+    assert status == 0
+    passed = [line.split("::")[0] for line in lines if " PASSED" in line]
+    assert sorted(passed) == [
+        "device | tests/rdma/test_device.py",
+        "others | tests/test_alone.py",
+        "others | tests/test_host.py",
+    ]
 
 
 def test_files_of_results_are_named_after_parts() -> None:
@@ -108,6 +128,6 @@ def test_ctrl_c_ends_all_and_each_cleans_up(there: Path) -> None:
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 2
     assert not any(one.exists() for one in begun)
-    assert "guests | interrupted" in said
-    assert "host   | interrupted" in said
+    assert "guests | stopped" in said
+    assert "host   | stopped" in said
     assert "alone  |" not in said
