@@ -42,7 +42,7 @@ test: setup .venv/tools ## everything that CI runs
 	$(MAKE) fuzz
 
 quick: check ## lint, types and the tests that take no time
-	pytest -m 'not slow'
+	python tests/parts.py --quick
 
 bench: setup .venv/tools ## ours, the peers' and the limit, side by side
 	python -m bench

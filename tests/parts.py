@@ -1,7 +1,9 @@
 """All tests, in parts: those with guests wait for emulated kernels beside those without, and what
 needs the machine for itself comes afterwards.
 
-    python tests/parts.py [OPTION OF PYTEST ...]
+    python tests/parts.py [--quick] [OPTION OF PYTEST ...]
+
+--quick: only what is not slow, in two halves; those with devices share addresses, and are in one.
 
 Lines carry the name of their part. Every part runs to its end, whatever fails in another; Ctrl-C
 ends them all. A file of --junit-xml gets the part's name in front of its suffix.
@@ -23,12 +25,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-#: Which tests are in a part, as pytest's -m has it; the parts of a tuple run beside each other.
-PHASES: tuple[dict[str, str], ...] = (
-    {"guests": "guest and not alone", "host": "not guest and not alone"},
-    {"alone": "alone"},
+_DEVICES = tuple(f"tests/{name}" for name in ("control", "nfs", "rdma", "rpc", "ui"))
+
+#: By its name, what pytest is told to find a part's tests; those of a phase run beside each other.
+Phase = dict[str, tuple[str, ...]]
+WHOLE: tuple[Phase, ...] = (
+    {"guests": ("-m", "guest and not alone"), "host": ("-m", "not guest and not alone")},
+    {"alone": ("-m", "alone")},
 )
-_WIDTH = max(len(name) for phase in PHASES for name in phase)
+QUICK: tuple[Phase, ...] = (
+    {
+        "device": ("-m", "not slow", *_DEVICES),
+        "others": ("-m", "not slow", *(f"--ignore={one}" for one in _DEVICES)),
+    },
+)
+_WIDTH = max(len(name) for phase in (*WHOLE, *QUICK) for name in phase)
 _INTERRUPTED, _NO_TESTS = 2, 5  # of pytest's exit statuses
 _ALONE = "pytest.mark.alone"
 _XML = re.compile(r"(--junit-?xml[= ])(\S+)")
@@ -47,25 +58,17 @@ class Ended(NamedTuple):
 class Part:
     """A pytest of its own, whose output is printed line by line."""
 
-    def __init__(self, name: str, which: str, options: Sequence[str]) -> None:
+    def __init__(self, name: str, which: Sequence[str], options: Sequence[str]) -> None:
         self.name = name
         environment = {**os.environ, "COLUMNS": str(_columns())}
         if sys.stdout.isatty():
             environment["PY_COLORS"] = "1"
         if given := environment.get("PYTEST_ADDOPTS"):
             environment["PYTEST_ADDOPTS"] = named(given, name)
-        argv = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-m",
-            which,
-            "-o",
-            f"cache_dir=.pytest_cache/{name}",
-        ]
+        argv = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *which]
         self._began_s = time.monotonic()
         self._process = subprocess.Popen(
-            [*argv, *shlex.split(named(shlex.join(options), name)), *_files(which)],
+            [*argv, *shlex.split(named(shlex.join(options), name)), *_files(name)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -91,9 +94,9 @@ class Part:
         return Ended(self.name, status, time.monotonic() - self._began_s)
 
 
-def _files(which: str) -> list[str]:
+def _files(part: str) -> list[str]:
     """Where the tests of a part are, if that is soon found: pytest imports all it looks through."""
-    if which != "alone":
+    if part != "alone":
         return []
     files = sorted(Path("tests").rglob("test_*.py"))
     return [str(file) for file in files if _ALONE in file.read_text()]
@@ -135,10 +138,12 @@ def interrupting(parts: Sequence[Part], note: Callable[[], None]) -> Iterator[No
             signal.signal(number, handler)
 
 
-def main(options: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
+    is_quick = argv[:1] == ["--quick"]
+    options = argv[is_quick:]
     ended: list[Ended] = []
     interruptions: list[None] = []
-    for phase in PHASES:
+    for phase in QUICK if is_quick else WHOLE:
         parts = [Part(name, which, options) for name, which in phase.items()]
         with interrupting(parts, lambda: interruptions.append(None)):
             ended += [part.wait() for part in parts]

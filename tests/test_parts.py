@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from parts import PHASES, named
+from parts import WHOLE, named
 
 PARTS = Path(__file__).with_name("parts.py")
 MARKS = {"guests": "@pytest.mark.guest", "host": "", "alone": "@pytest.mark.alone"}
@@ -49,11 +49,11 @@ def run(there: Path, *options: str, **environment: str) -> tuple[int, list[str]]
 
 
 def test_every_test_is_in_one_part() -> None:
-    parts = {name: which for phase in PHASES for name, which in phase.items()}
+    parts = [which for phase in WHOLE for _, which in phase.values()]
     for guest in (True, False):
         for alone in (True, False):
             marks = {"guest": guest, "alone": alone}
-            assert sum(eval(which, {}, marks) for which in parts.values()) == 1
+            assert sum(eval(which, {}, marks) for which in parts) == 1
 
 
 @pytest.mark.slow
@@ -79,6 +79,25 @@ def test_options_reach_every_part(there: Path) -> None:
         "it-host.xml",
     ]
     assert run(there, "-k", "nothing")[0] == 5
+
+
+@pytest.mark.slow
+def test_what_is_slow_is_not_quick(there: Path) -> None:
+    (there / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  alone\n  slow\n")
+    write(there, host="pass", alone="pass")
+    for name in ("control", "nfs", "rdma", "rpc", "ui"):
+        (there / "tests" / name).mkdir()
+    slow = "import pytest\n@pytest.mark.slow\ndef test_it(): assert False\n"
+    (there / "tests" / "test_slow.py").write_text(slow)
+    (there / "tests" / "rdma" / "test_device.py").write_text("def test_it(): pass\n")
+    status, lines = run(there, "--quick", "-v")
+    assert status == 0
+    passed = [line.split("::")[0] for line in lines if " PASSED" in line]
+    assert sorted(passed) == [
+        "device | tests/rdma/test_device.py",
+        "others | tests/test_alone.py",
+        "others | tests/test_host.py",
+    ]
 
 
 def test_files_of_results_are_named_after_parts() -> None:

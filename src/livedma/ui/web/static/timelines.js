@@ -121,7 +121,8 @@ export class TimeLines {
       left: LEFT,
       right: RIGHT,
       height: HEIGHT,
-      events: this.#marks.draw(events, { x, from, secondsPerPx: shown / inner, width }),
+      // By the whole span: marks that are one stay one while there is more and more to show.
+      events: this.#marks.draw(events, { x, from, secondsPerPx: this.#spanS / inner, width }),
       cursor: this.#cursor(x, from),
     };
     const reserved = state.window(this.#chosen)?.bytes ?? null;
