@@ -186,8 +186,10 @@ def typed_commands(page: Page) -> Iterator[tuple[str, str]]:
 
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
-    (re.compile(r"\[[#.|]{8,}\]"), "BAR"),
-    (re.compile(r"\b[0-9a-f]{16,}\b"), "ID"),
+    (re.compile(r"\[[#.|█▒·]{8,}\]"), "BAR"),
+    (re.compile(r"[▁▂▃▄▅▆▇█ ]*[▁▂▃▄▅▆▇█]$"), " LINE"),
+    (re.compile(r"\b(?:[0-9a-f]{16,}|(?=[0-9a-f]*[0-9])[0-9a-f]{8})\b"), "ID"),
+    (re.compile(r"\b0x[0-9a-f]+\b"), "ID"),
     (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?"), "TIME"),
     (re.compile(r"[+-]?\b\d[\d,.]*(?: ?(?:[kMGT]i?B|bytes|B|ms|us|ns|s|%)(?:/s)?\b| ?%)?"), "N"),
     (re.compile(r"\s+"), " "),

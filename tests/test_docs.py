@@ -16,7 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from documents import DOCS, README, ROOT, UNRUNNABLE, Block, Page, pages, steps, typed_commands
+from documents import (
+    DOCS,
+    README,
+    ROOT,
+    UNRUNNABLE,
+    Block,
+    Page,
+    expected,
+    pages,
+    printed,
+    shape,
+    steps,
+    typed_commands,
+    without_comment,
+)
 from livedma.cli import parser as command_line
 from livedma.lab.guest import Lab
 from needs import needs
@@ -196,6 +210,17 @@ class TestConsoles:
             assert reason is None or reason in UNRUNNABLE, f"{block.where}: {reason}"
             assert list(steps(block)), f"{block.where}: nothing is typed"
 
+    def test_of_the_readme_are_all_run_somewhere(self) -> None:
+        """`make test` is what runs this."""
+        left = {
+            without_comment(step.command or "").strip()
+            for block in consoles(Page(README))
+            if block.not_run is not None
+            for step in steps(block)
+        }
+        run_elsewhere = {line for _, line in typed_commands(Page(DOCS / "tutorial.md"))}
+        assert left - run_elsewhere == {"make test"}
+
     @pytest.mark.slow
     @pytest.mark.parametrize("page", [p for p in PLAYED if not has_guests(p)], ids=name)
     def test_print_what_is_shown(self, page: Page, tmp_path: Path) -> None:
@@ -206,6 +231,70 @@ class TestConsoles:
     def test_with_guests_print_what_is_shown(self, guests: Lab, page: Page, tmp_path: Path) -> None:
         """guests: their image is there, then."""
         run(page, tmp_path)
+
+
+class TestReading:
+    """What the tests above stand on."""
+
+    CONSOLE = """```console terminal server
+$ livedma serve /srv/data \\
+>   --web
+livedma: serving /srv/data
+^C
+$ livedma why  # what limits it
+fine
+```
+[here](there.md#part) ![it](it.png) `livedma why --json` [`code`](x.md)
+"""
+
+    def page(self, tmp_path: Path, text: str) -> Page:
+        path = tmp_path / "page.md"
+        path.write_text(text)
+        return Page(path)
+
+    def test_consoles(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("documents.ROOT", tmp_path)
+        (block,) = self.page(tmp_path, self.CONSOLE).blocks
+        assert (block.kind, block.option("terminal"), block.not_run) == ("console", "server", None)
+        first, second = steps(block)
+        assert first.command == "livedma serve /srv/data \\\n  --web" and first.interrupted
+        assert first.shown == ("livedma: serving /srv/data",)
+        assert (second.shown, second.interrupted, second.where) == (("fine",), False, "page.md:6")
+
+    def test_links_and_commands(self, tmp_path: Path) -> None:
+        page = self.page(tmp_path, self.CONSOLE)
+        assert page.links == ["there.md#part", "it.png", "x.md"]
+        assert page.inline_commands == ["livedma why --json"]
+
+    def test_headings(self, tmp_path: Path) -> None:
+        page = self.page(tmp_path, "# What `it` is\n## Twice\n## Twice\n## A kernel's, 2 of them\n")
+        assert page.anchors == {"what-it-is", "twice", "twice-1", "a-kernels-2-of-them"}
+
+    @pytest.mark.parametrize(
+        ("line", "other", "alike"),
+        [
+            ("p99 35.4 ms, 487 MB/s", "p99 1.2 s, 9 kB/s", True),
+            ("mapped [####....] 4 MiB", "mapped [########] 16 MiB", True),
+            ("20:55:11.023 done", "1:02 done", False),
+            ("3 sessions", "3 connections", False),
+            ("errors      none", "errors 3", False),
+        ],
+    )
+    def test_shapes(self, line: str, other: str, alike: bool) -> None:
+        assert (shape(line) == shape(other)) is alike
+
+    @pytest.mark.parametrize(
+        ("shown", "text", "fits"),
+        [
+            (("one", "…", "three"), "one\ntwo\nthree\n", True),
+            (("one", "…", "three"), "one\nthree\n", True),
+            (("one", "three"), "one\ntwo\nthree\n", False),
+            (("took 3 ms: …",), "took 10 us: and so on\n", True),
+            (("took 3 ms",), "took 10 us: and so on\n", False),
+        ],
+    )
+    def test_what_is_expected(self, shown: tuple[str, ...], text: str, fits: bool) -> None:
+        assert bool(expected(shown).fullmatch(printed(text))) is fits
 
 
 @contextmanager

@@ -120,9 +120,11 @@ def _hidden() -> tuple[str, str]:
 
 
 @contextmanager
-def service(*options: str, held: Sequence[str], directory: Path) -> Iterator[Service]:
-    """A server with these capabilities, once it is there; `stop` has been called at the end, or it
-    is killed.
+def service(
+    *options: str, held: Sequence[str], directory: Path, beside: int | None = None
+) -> Iterator[Service]:
+    """A server with these capabilities, once it is there; it is killed at the end. beside: where
+    this process is, which was beside one before; without, in a place of its own.
     """
     needs(os.geteuid() == 0, "only root can become somebody else")
     names = ",".join(f"+{one.removeprefix('CAP_').lower()}" for one in held)
@@ -136,10 +138,12 @@ def service(*options: str, held: Sequence[str], directory: Path) -> Iterator[Ser
     command = [sys.executable, "-m", "livedma.cli", "serve", str(directory / "export")]
     where = ["--listen", SERVER, "--state", str(directory / "state")]
     control = directory / "run" / "serve"
-    with (directory / "log").open("ab") as log:
+    with (directory / "log").open("wb") as log:
         stage = ["unshare", "--mount", "--net", "--propagation", "private", "bash", "-c", _STAGE]
-        stage += ["_", *_hidden(), str(directory / "export"), "setpriv", *who, *caps]
-        argv = [*command, *where, "--control", str(control), *options]
+        stage += ["_", *_hidden(), str(directory / "export")]
+        if beside is not None:
+            stage = ["nsenter", f"--target={beside}", "--net", "--mount"]
+        argv = ["setpriv", *who, *caps, *command, *where, "--control", str(control), *options]
         process = subprocess.Popen([*stage, *argv], stderr=log, cwd="/")
     ret = Service(process, directory)
     try:

@@ -63,6 +63,11 @@ class LiveServer:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def ends_by(self, number: signal.Signals) -> bool:
+        """Whether it has, once it got this."""
+        self.process.send_signal(number)
+        return self.process.poll() is not None
+
     def wait(self) -> int:
         return self.process.wait(LIMIT_S)
 

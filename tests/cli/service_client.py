@@ -52,6 +52,21 @@ async def work(kind: str, server_uid: int, transport: Any) -> dict[str, Any]:
     return found
 
 
+async def hold() -> str:
+    """Keeps a file open while the server goes and comes back; what is in it then."""
+    async with (
+        await Client.connect(SERVER, transport="tcp", credential=ONE) as client,
+        await client.open("/held", "rw", create=True, mode=0o600) as file,
+    ):
+        await file.write(0, b"before")
+        await file.commit()
+        print("held", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        await file.write(6, b" and after")
+        await file.commit()
+        return (await file.read(0, 100)).decode()
+
+
 def main(kind: str, server_uid: int) -> None:
     if kind == "tcp":
         found = asyncio.run(work(kind, server_uid, "tcp"))
@@ -63,4 +78,7 @@ def main(kind: str, server_uid: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    if sys.argv[1] == "hold":
+        print(asyncio.run(hold()))
+    else:
+        main(sys.argv[1], int(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from as_service import CLIENT, SERVER, UNIT, USER, Service, capabilities, lines, service
 from as_service import open_directory as made_directory
 
+from bpf_links import links_of
 from livedma.cli.serve.settings import Settings, keys
 from needs import needs
 
@@ -29,6 +31,13 @@ def directory() -> Iterator[Path]:
 
 def use(server: Service, kind: str) -> Any:
     return server.use(kind, str(USER))
+
+
+def all_links() -> set[int]:
+    """Of BPF, whoever has them."""
+    needs(shutil.which("bpftool"), "bpftool is not installed")
+    done = subprocess.run(["bpftool", "-j", "link"], capture_output=True, check=True, timeout=60)
+    return {one["id"] for one in json.loads(done.stdout)}
 
 
 def owners(server: Service) -> dict[str, tuple[int, int]]:
@@ -113,9 +122,12 @@ def test_everything_works_with_exactly_these(directory: Path) -> None:
             "import urllib.request as r; print(r.urlopen('http://127.0.0.1:20080/healthz').status)",
         )
         assert said.strip() == "200"
+        links = links_of(server.process.pid)
+        assert links
         server.stop()
         assert list((directory / "run").iterdir()) == []
         assert "Traceback" not in server.said
+        assert not links & all_links()
 
 
 @pytest.mark.slow
@@ -128,6 +140,28 @@ def test_root_that_is_not_squashed_and_everybody_after(directory: Path) -> None:
             assert found["refused"][f"{USER} /{kind}-1001"] == "ACCESS"
             assert owners(server)[f"{kind}-root"] == (0, 0)
         server.stop()
+
+
+@pytest.mark.slow
+def test_a_client_goes_on_after_a_restart(directory: Path) -> None:
+    """By its handle: the file has another name by then."""
+    held = capabilities()
+    script = str(Path(__file__).with_name("service_client.py"))
+    with service("--lease", "5", held=held, directory=directory) as server:
+        client = subprocess.Popen(
+            server.within(sys.executable, script, "hold"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert client.stdout is not None and client.stdout.readline() == "held\n"
+        server.stop()
+    with client:
+        (directory / "export" / "held").rename(directory / "export" / "renamed")
+        with service("--lease", "5", held=held, directory=directory, beside=client.pid) as server:
+            said, _ = client.communicate("\n", timeout=LIMIT_S)
+            assert said == "before and after\n", server.said
+            server.stop()
 
 
 @pytest.mark.slow

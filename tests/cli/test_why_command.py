@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from livedma.cli import main
 from livedma.nfs.control import ControlServer
+from needs import needs
 
 ANSWER = {"session": None, "is_slow": True, "limit": "CPU", "lines": ["one", "two"], "evidence": {}}
 
@@ -81,3 +83,21 @@ def test_a_server_that_cannot_tell_says_so(
         assert "there is no 'why'" in capsys.readouterr().err
     finally:
         without.close()
+
+
+def test_root_finds_the_server_of_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs(os.geteuid() == 0, "only root asks servers of others")
+    user = 64123
+    monkeypatch.setattr("livedma.cli.serve.places.SERVICES", tmp_path / "services")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = ControlServer(tmp_path / "services" / "serve", {"why": why})
+    try:
+        os.chown(tmp_path / "services" / "serve", user, user)
+        assert main(["why"]) == 1  # in root's directory, a socket of somebody else
+        os.chown(tmp_path / "services", user, user)
+        assert main(["why"]) == 0
+        assert capsys.readouterr().out == "one\ntwo\n"
+    finally:
+        made.close()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from livedma.control.controller import View
@@ -16,7 +17,6 @@ from livedma.control.events import Events
 from livedma.control.frame import Frame, Part, WindowMap
 from livedma.control.history import History
 from livedma.control.limits import Diagnosis, Limit
-from livedma.control.running import Controlled
 from livedma.monitor.snapshot import (
     Connection,
     Host,
@@ -209,6 +209,6 @@ class Shown:
 def shown(feed: FakeFeed, port: int = 0) -> Iterator[Shown]:
     sock = socket.create_server(("127.0.0.1", port))
     hands = _Hands()
-    it = Controlled(cast(Any, _Controller(feed)), cast(Any, feed), cast(Any, hands))
-    with Web(it, sock, TOKEN):
+    it = SimpleNamespace(controller=_Controller(feed), feed=feed, by_hand=hands)
+    with Web(cast(Any, it), sock, TOKEN):
         yield Shown(f"http://127.0.0.1:{sock.getsockname()[1]}/", feed, hands.done)

@@ -227,6 +227,29 @@ def test_it_fits_a_phone(browser: Browser) -> None:
         assert overflow(page) <= 0
 
 
+def test_no_figure_is_cut_off_at_any_width(browser: Browser) -> None:
+    feed = FakeFeed(sessions=40)
+    feed.push()
+    with shown(feed) as server, looking(browser, server.address) as page:
+        page.drawn(1)
+        for width in (360, 720, 1024, 1280, 1440, 2560):
+            page.page.set_viewport_size({"width": width, "height": 900})
+            found = page.page.evaluate(
+                """() => {
+                    const cells = [...document.querySelectorAll(".rows :is(th, td)")];
+                    const cut = cells.filter((one) => one.scrollWidth > one.clientWidth);
+                    for (const one of document.querySelectorAll(".card .text, .card dd, .card p")) {
+                        const room = one.closest(".card").getBoundingClientRect().right;
+                        if (one.getBoundingClientRect().right > room) cut.push(one);
+                    }
+                    const spark = document.querySelector(".spark").getBoundingClientRect();
+                    return [cut.map((one) => one.innerText), spark.width > 40];
+                }"""
+            )
+            assert (width, found) == (width, [[], True])
+            page.wait("() => document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_light_and_dark_are_chosen_and_kept(browser: Browser) -> None:
     feed = FakeFeed()
     feed.push()

@@ -51,8 +51,9 @@ def test_a_chart_has_a_column_for_each_value(
 
 
 def test_a_sparkline_goes_from_nothing_to_the_most() -> None:
-    assert UNICODE.sparkline([0, 1, 2, None, 4, 8]) == "▁▁▂ ▄█"
-    assert ASCII.sparkline([0, 3, 6]) == "_-#"
+    assert UNICODE.sparkline([0, 1, 3, None, 5, 6]) == "▁▂▄ ▆▇"
+    assert UNICODE.sparkline([0, 0]) == "▁▁" and UNICODE.sparkline([]) == ""
+    assert ASCII.sparkline([0, 2, 4]) == "_-*"
     assert UNICODE.chart([8, 4, 0], 2) == ["█  ", "██▁"]
 
 

@@ -159,12 +159,12 @@ def test_a_server_that_ends_and_comes_again(tmp_path: Path) -> None:
         with serve(places[0]):
             options = ("--control", str(now / "control"))
             it = stack.enter_context(tmux(tmp_path, (80, 24), *options))
-            it.wait("live", "no session over RDMA")
+            it.wait(r" live \d\d:", "no session over RDMA")
         it.wait("NO SERVER since", "trying again")
         now.unlink()
         now.symlink_to(places[1])
         with serve(places[1]):
-            it.wait("live", "no session over RDMA")
+            it.wait(r" live \d\d:", "no session over RDMA")
 
 
 def test_a_server_afar(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ from livedma.ui.web.where import Where, is_local, listening, url_of
     ],
 )
 def test_addresses(text: str, host: str, port: int) -> None:
-    assert Where.parse(text) == Where(host, port)
+    where = Where.parse(text)
+    assert where == Where(host, port)
+    assert Where.parse(str(where)) == where
 
 
 @pytest.mark.parametrize(

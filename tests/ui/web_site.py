@@ -86,8 +86,8 @@ class ShownFeed:
         def is_new() -> bool:
             return self._frame is not None and self._frame.number > after
 
-        with self._changed:
-            return self._frame if self._changed.wait_for(is_new, wait_s) else None
+        with self._changed:  # for less than was asked: a page ends when this returns
+            return self._frame if self._changed.wait_for(is_new, min(wait_s, 0.05)) else None
 
 
 @dataclass

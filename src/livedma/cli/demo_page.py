@@ -151,6 +151,7 @@ def _fact(name: str, text: str) -> list[str]:
 def kept(run: Run) -> Iterator[str]:
     """What can be done with what stays."""
     yield "The server and its sessions stay until Ctrl-C. Meanwhile, elsewhere:"
+    yield f"  livedma top --control {run.control}"
     yield f"  livedma why --control {run.control}"
 
 

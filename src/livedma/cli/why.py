@@ -48,11 +48,12 @@ def run(args: argparse.Namespace) -> int:
 
 def the_server() -> Path:
     """The control socket of the one server that runs, of those in the default place."""
-    from livedma.cli.serve import control_directory
+    from livedma.cli.serve.places import SERVICES, control_directory
     from livedma.nfs.control import is_answered
 
     directory = control_directory()
-    found = [path for path in _sockets(directory) if is_answered(path)]
+    places = {directory, SERVICES} if os.geteuid() == 0 else {directory}
+    found = [path for place in places for path in _sockets(place) if is_answered(path)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -62,16 +63,23 @@ def the_server() -> Path:
 
 
 def _sockets(directory: Path) -> list[Path]:
-    """This user's: in a directory for everybody, others may have put anything."""
+    """This user's: in a directory for everybody, others may have put anything. What a service has
+    there is its owner's, and root may ask it.
+    """
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError:
         return []
+    owners = {os.geteuid()}
+    if os.geteuid() == 0:
+        owners.add(os.stat(directory).st_uid)
     return [
-        Path(entry.path) for entry in entries if entry.name.startswith("serve-") and _is_own(entry)
+        Path(entry.path)
+        for entry in entries
+        if entry.name.partition("-")[0] == "serve" and _is_socket_of(entry, owners)
     ]
 
 
-def _is_own(entry: os.DirEntry[str]) -> bool:
+def _is_socket_of(entry: os.DirEntry[str], owners: set[int]) -> bool:
     found = entry.stat(follow_symlinks=False)
-    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid in owners

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["control_directory", "default_control"]
+__all__ = ["SERVICES", "control_directory", "default_control"]
+
+SERVICES = Path("/run/livedma")  #: of the unit file
 
 
 def control_directory() -> Path:

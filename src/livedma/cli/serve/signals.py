@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Literal, Self
@@ -15,13 +16,15 @@ from typing import Literal, Self
 __all__ = ["Signals"]
 
 Wish = Literal["end", "reload"]
+_SAME_S = 0.5
 
 
 class Signals:
     """SIGTERM and SIGINT want it to end, SIGHUP to read its file again. A context manager.
 
     The second signal that wants it to end does so itself, after `last`, whatever the main thread
-    waits for: a thread of its own hears it.
+    waits for: a thread of its own hears it. One that comes at once is the first: timeout(1) and
+    others send it to the process and to its group.
     hangup: what SIGHUP means; who has no file has lost its terminal.
     """
 
@@ -33,7 +36,7 @@ class Signals:
         }
         self._last = last
         self._wishes: queue.SimpleQueue[Wish] = queue.SimpleQueue()
-        self._is_ending = False
+        self._ends_s: float | None = None  # since then it is to end
 
     def next(self, timeout_s: float | None = None) -> Wish | None:
         """What is wanted next; None: nothing for so long."""
@@ -73,9 +76,15 @@ class Signals:
         wish = self._meaning.get(number)
         if wish is None:
             return
-        if wish == "end" and self._is_ending:
-            self._end(128 + number, f"livedma: {signal.Signals(number).name} again: it ends now")
-        self._is_ending |= wish == "end"
+        if wish == "end":
+            now_s = time.monotonic()
+            if self._ends_s is None:
+                self._ends_s = now_s
+            elif now_s - self._ends_s < _SAME_S:
+                return
+            else:
+                name = signal.Signals(number).name
+                self._end(128 + number, f"livedma: {name} again: it ends now")
         self._wishes.put(wish)
 
     def _end(self, status: int, text: str) -> None:

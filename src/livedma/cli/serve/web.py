@@ -68,6 +68,8 @@ def listening(args: argparse.Namespace) -> Iterator[socket.socket | None]:
     if args.web is None:
         yield None
         return
+    import livedma.ui.web.server  # noqa: F401 - takes a while, which clients would wait later
+
     with listening_at(args.web) as sock:
         yield sock
 

@@ -16,6 +16,7 @@ __all__ = ["connections", "height_wanted"]
 _WIDE = 132
 _MARK_WIDTH = 4
 _LIMIT_WIDTH = 14
+_REASONS = {True: (1, 0), False: (3, 2, 1, 0)}  # lines, by whether it is wide
 _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
 
 
@@ -41,7 +42,7 @@ def height_wanted(frame: Frame | None, width: int, most: int) -> int:
 
 def _shape(count: int, width: int, room: int) -> _Shape:
     is_wide = width >= _WIDE
-    for reason_lines in (1, 0) if is_wide else (3, 2, 1, 0):
+    for reason_lines in _REASONS[is_wide]:
         shape = _Shape(is_wide, reason_lines)
         if count * shape.lines <= room:
             return shape
@@ -60,7 +61,7 @@ def connections(
     ordered = _ordered(frame, fits=count * shape.lines <= height - 1)
     lines = [line for one in ordered for line in _lines(frame, one, shape, width, glyphs)]
     shown = lines[first : first + height - 1]
-    return [_head(frame, shape, width, glyphs), *shown]
+    return [_head(shape, width, glyphs), *shown]
 
 
 def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
@@ -73,17 +74,22 @@ def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
     return sorted(frame.snapshot.connections, key=place)
 
 
-def _head(frame: Frame, shape: _Shape, width: int, glyphs: Glyphs) -> Line:
-    legend = f"{glyphs.leased} leased {glyphs.mapped} mapped {glyphs.reserved} reserved"
+def _head(shape: _Shape, width: int, glyphs: Glyphs) -> Line:
+    text = f"    {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  "
     if shape.is_wide:
         text = (
             f"    {'connection':<{_client_width(width)}} {'sessions':>8} {'op/s':>8}"
-            f" {'bandwidth':>10} {'p50':>8} {'p99':>8} {'in flight':>9} {'credits':>9}"
-            f"  memory: {legend}"
+            f" {'bandwidth':>10} {'p50':>8} {'p99':>8} {'in flight':>9} {'credits':>9}  "
         )
-    else:
-        text = f"    {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  {legend}"
-    return cut(((text, "strong"),), width, glyphs)
+    legend: Line = (
+        (glyphs.leased, "leased"),
+        (" leased ", "strong"),
+        (glyphs.mapped, "mapped"),
+        (" mapped ", "strong"),
+        (glyphs.reserved, "quiet"),
+        (" reserved", "strong"),
+    )
+    return cut(((text, "strong"), *legend), width, glyphs)
 
 
 def _client_width(width: int) -> int:

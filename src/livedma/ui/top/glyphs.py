@@ -43,7 +43,11 @@ class Glyphs:
 
     def sparkline(self, values: Sequence[float | None]) -> str:
         """Against the highest; blank where there is none."""
-        return self.chart(values, 1)[0]
+        most = max((one for one in values if one is not None), default=0.0) or 1.0
+        last = len(self.levels) - 2  # rows would touch, if the highest filled its cell
+        return "".join(
+            " " if one is None else self.levels[round(one / most * last)] for one in values
+        )
 
     def chart(self, values: Sequence[float | None], height: int) -> list[str]:
         """A column for each value, against the highest; lines from the top."""

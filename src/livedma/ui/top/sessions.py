@@ -137,21 +137,21 @@ class Sessions:
         is_chosen: bool,
     ) -> Line:
         session = self.order.session(id_)
-        at, text = 1, ">" if is_chosen else " "
+        row: Role = "chosen" if is_chosen else _role(session)
+        at, line = 1, [(">" if is_chosen else " ", row)]
         for one in placed:
-            text += " " * (one.begin - at)
-            text += one.put(one.column.text(snapshot, session, glyphs), glyphs)
+            text = one.put(one.column.text(snapshot, session, glyphs), glyphs)
+            is_waiting = one.column.name == "waits" and bool(session.memory_wait_ns)
+            line.append((" " * (one.begin - at), row))
+            line.append((text, "warn" if is_waiting and not is_chosen else row))
             at = one.begin + one.width
         cells = min(width - graph, _GRAPH_MOST)
-        past = ""
         if cells > 0:
             seen = buckets(self._model.past(id_), snapshot.at_s, cells, self.graph.value)
-            past = glyphs.sparkline(seen)
-        role: Role = "chosen" if is_chosen else _role(session)
-        return cut(((text + " " * (graph - at), role), (past, "past")), width, glyphs)
+            line.append((" " * (graph - at), row))
+            line.append((glyphs.sparkline(seen), "past"))
+        return cut(tuple(line), width, glyphs)
 
 
 def _role(session: Session) -> Role:
-    if session.memory_wait_ns:
-        return "warn"
     return "" if session.operations or session.in_flight else "quiet"

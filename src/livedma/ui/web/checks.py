@@ -22,7 +22,8 @@ class Checks:
 
     def __init__(self, token: str, names: Iterable[str] = ()) -> None:
         self._token = token
-        own = (socket.gethostname(), socket.getfqdn())
+        # Not what the DNS calls it: to ask may take seconds, and others may answer.
+        own = (socket.gethostname(), socket.gethostname().partition(".")[0])
         self._names = {"localhost", *(name.lower().rstrip(".") for name in (*own, *names))}
 
     def refusal(self, request: web.Request) -> web.Response | None:

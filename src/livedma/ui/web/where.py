@@ -39,6 +39,9 @@ class Where:
         number = int(match[2]) if match[2] is not None else port
         return cls(match[1].strip("[]") or DEFAULT_HOST, number)
 
+    def __str__(self) -> str:
+        return self.authority if self.fd is None else f"fd:{self.fd}"
+
     @property
     def authority(self) -> str:
         """As URLs have it."""

@@ -141,7 +141,7 @@ export class Chart {
       if (isChosen) {
         const base = y(0);
         const area = runs.map(
-          (run) => `${this.#path(run, view, y)}V${base}H${view.x(run[0].at).toFixed(1)}Z`,
+          (run) => `${this.#path(run, view, y)}V${base}H${across(run[0].at, view)}Z`,
         );
         found.unshift(svg("path", { class: "area", "data-color": color, d: area.join("") }));
       }
@@ -152,7 +152,7 @@ export class Chart {
   #path(run, view, y) {
     return run
       .map(({ at, value }, place) => {
-        const x = Math.max(view.left, view.x(at)).toFixed(1);
+        const x = across(at, view);
         const to = y(value).toFixed(1);
         if (place === 0) return `M${x} ${to}`;
         return this.#about.step ? `H${x}V${to}` : `L${x} ${to}`;
@@ -160,6 +160,9 @@ export class Chart {
       .join("");
   }
 }
+
+/** Where a time is; those before the axis are at its beginning. */
+const across = (at, view) => Math.max(view.left, view.x(at)).toFixed(1);
 
 /** Points in runs without a gap. */
 function unbroken(points) {

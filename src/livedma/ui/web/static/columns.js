@@ -5,7 +5,7 @@ import { UNKNOWN, count, duration, rate } from "./words.js";
 
 /**
  * key, label, hint; value(session, intervalS): what it is sorted by, null where nobody knows;
- * text(...): what is shown. low: left out where there is little room. down: the most comes first.
+ * text(...): what is shown. down: the most comes first.
  */
 export const COLUMNS = [
   {
@@ -20,7 +20,6 @@ export const COLUMNS = [
     key: "connection",
     label: "Conn.",
     hint: "connections that it uses",
-    low: true,
     value: (one) => one.connections[0] ?? null,
     text: (one) => one.connections.join(", ") || UNKNOWN,
   },
@@ -37,7 +36,6 @@ export const COLUMNS = [
     key: "operations",
     label: "Ops/s",
     hint: "operations a second",
-    low: true,
     down: true,
     value: (one, intervalS) => rates(one, intervalS).operationsPerS,
     text: (one, intervalS) => count(rates(one, intervalS).operationsPerS),
@@ -46,7 +44,6 @@ export const COLUMNS = [
     key: "p50",
     label: "p50",
     hint: "half of the calls took no longer",
-    low: true,
     down: true,
     value: (one) => latency(one, "p50_ns"),
     text: (one) => duration(latency(one, "p50_ns")),
@@ -63,7 +60,6 @@ export const COLUMNS = [
     key: "wait",
     label: "Waits",
     hint: "each call for DMA memory, on average",
-    low: true,
     down: true,
     value: waitOf,
     text: (one) => duration(waitOf(one)),
@@ -72,7 +68,6 @@ export const COLUMNS = [
     key: "slots",
     label: "Slots",
     hint: "most that were in use at a time, of those that it has",
-    low: true,
     down: true,
     value: (one) => one.inside?.slots_used_most ?? null,
     text: (one) =>
@@ -82,7 +77,6 @@ export const COLUMNS = [
     key: "flight",
     label: "In flight",
     hint: "calls just now",
-    low: true,
     down: true,
     value: (one) => one.in_flight,
     text: (one) => count(one.in_flight),

@@ -87,11 +87,9 @@ export class Sessions {
   }
 
   #head(column) {
-    const low = column.low ? "low" : null;
-    const word = column.isWord ? "word" : "";
     const th = make("th", {
       scope: "col",
-      class: [low, word].filter(Boolean).join(" ") || null,
+      class: column.isWord ? "word" : null,
       title: column.hint,
       data: { key: column.key },
     });
@@ -185,7 +183,8 @@ export class Sessions {
   #row() {
     const cells = COLUMNS.map((column) =>
       make("td", {
-        class: [column.low && "low", column.isWord && "word"].filter(Boolean).join(" ") || null,
+        class: column.isWord ? "word" : null,
+        data: { key: column.key },
       }),
     );
     const spark = svg("path");

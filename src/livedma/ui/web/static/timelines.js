@@ -31,6 +31,7 @@ const SPANS = [
   [300, "5 min"],
   [600, "10 min"],
 ];
+const LEAST_S = 30; // a server that has just begun has not much to show
 const LEFT = 68;
 const RIGHT = 12;
 const HEIGHT = 92;
@@ -94,16 +95,24 @@ export class TimeLines {
     this.#redraw();
   }
 
+  /** What is shown of the time that was chosen: no more than there is. */
+  get #shownS() {
+    const { at, frame } = this.#state;
+    const known = at.length ? frame.snapshot.wall_s - at[0] : 0;
+    return Math.min(this.#spanS, Math.max(LEAST_S, known));
+  }
+
   #redraw() {
     const state = this.#state;
     const width = this.#plots.clientWidth;
     if (!state?.frame || !width) return null;
     const to = state.frame.snapshot.wall_s;
-    const from = to - this.#spanS;
+    const shown = this.#shownS;
+    const from = to - shown;
     const inner = width - LEFT - RIGHT;
-    const x = (wallS) => LEFT + ((wallS - from) / this.#spanS) * inner;
+    const x = (wallS) => LEFT + ((wallS - from) / shown) * inner;
     const events = state.events.filter(
-      (one) => one.connection === null || one.connection === this.#chosen,
+      ({ connection }) => connection === null || [connection, null].includes(this.#chosen),
     );
     const view = {
       width,
@@ -112,6 +121,7 @@ export class TimeLines {
       left: LEFT,
       right: RIGHT,
       height: HEIGHT,
+      // By the whole span: marks that are one stay one while there is more and more to show.
       events: this.#marks.draw(events, { x, from, secondsPerPx: this.#spanS / inner, width }),
       cursor: this.#cursor(x, from),
     };
@@ -132,7 +142,7 @@ export class TimeLines {
 
   #times(view, to) {
     const step = timeStep(
-      this.#spanS,
+      to - view.from,
       Math.max(2, Math.floor((view.width - LEFT - RIGHT) / MARK_PX)),
     );
     const found = [];
@@ -169,7 +179,7 @@ export class TimeLines {
     if (!frame) return;
     const box = this.#plots.getBoundingClientRect();
     const part = (clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
-    this.#read(part < 0 || part > 1 ? null : frame.snapshot.wall_s - this.#spanS * (1 - part));
+    this.#read(part < 0 || part > 1 ? null : frame.snapshot.wall_s - this.#shownS * (1 - part));
   }
 
   #key(event) {

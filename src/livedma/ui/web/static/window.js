@@ -6,6 +6,7 @@ import { count, size } from "./words.js";
 
 const LABEL_PX = 84;
 const COUNT_PX = 44;
+const THIN_PX = 6; // without a line to the next: there would be nothing left
 const MARK_PX = 80;
 
 export class WindowDrawing {
@@ -95,6 +96,7 @@ export class WindowDrawing {
       node.style.width = `${(100 * one.bytes) / window.bytes}%`;
       fill.style.height = `${one.buffers ? (100 * one.taken) / one.buffers : 0}%`;
       const wide = (width * one.bytes) / window.bytes;
+      put(node, "data-thin", wide < THIN_PX);
       const leased = `${count(one.taken)}/${count(one.buffers)}`;
       say(label, wide >= LABEL_PX ? `${one.use} ${leased}` : wide >= COUNT_PX ? leased : "");
     }
