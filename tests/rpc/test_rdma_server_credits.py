@@ -82,7 +82,10 @@ def test_who_sends_more_than_granted_waits() -> None:
         gate.is_open.set()
         for i, xid in enumerate(xids):
             header, message = peer.reply(xid)
-            assert (header.credits, message[4:]) == (2, bytes([i]) * 4)
+            assert message[4:] == bytes([i]) * 4
+            # A call that came at once takes the Receive that was just posted: that one is not
+            # granted before there is another.
+            assert 1 <= header.credits <= 2
 
 
 def test_credits_that_are_lowered_while_calls_are_worked_on() -> None:

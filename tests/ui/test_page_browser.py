@@ -238,6 +238,10 @@ def test_no_figure_is_cut_off_at_any_width(browser: Browser) -> None:
                 """() => {
                     const cells = [...document.querySelectorAll(".rows :is(th, td)")];
                     const cut = cells.filter((one) => one.scrollWidth > one.clientWidth);
+                    for (const one of document.querySelectorAll(".card .text, .card dd, .card p")) {
+                        const room = one.closest(".card").getBoundingClientRect().right;
+                        if (one.getBoundingClientRect().right > room) cut.push(one);
+                    }
                     const spark = document.querySelector(".spark").getBoundingClientRect();
                     return [cut.map((one) => one.innerText), spark.width > 40];
                 }"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
@@ -95,7 +96,7 @@ class Running:
         return f"serving {self._service.directory}"
 
 
-def _remove(wanted: Wishes) -> Any:
+def _remove(wanted: Wishes) -> Callable[[], None]:
     """What would be left behind by who ends at once."""
 
     def remove() -> None:
