@@ -57,6 +57,27 @@ def test_memory_when_credits_are_used_up_as_well() -> None:
     assert found[-1].evidence["taken_buffers"] == 56
 
 
+def test_what_limits_it_changes_too_often_to_be_named() -> None:
+    """On a host that has other things to do, now and then."""
+    model, link = full()
+    ramp(model, link, 8, 3, 0.1)
+    diagnostician = Diagnostician()
+    watch(model, 1, diagnostician)
+    for _ in range(56):
+        link.add_session(3)
+    found = []
+    for number in range(10):
+        seen = model.run(INTERVAL_S)
+        if number % 2:
+            seen = replace(seen, host=replace(seen.host, cpu_busy=1.0))
+        found += diagnostician.see(seen)
+    unnamed = [one for one in found if one.is_degraded and one.limit is Limit.NOTHING]
+    assert unnamed
+    for one in unnamed:
+        assert "does all that is asked" not in one.sentence
+        assert one.sentence.startswith("it is slow, and what limits it changes: ")
+
+
 def test_it_is_said_within_three_snapshots() -> None:
     model, link = full()
     diagnostician = Diagnostician()

@@ -85,7 +85,7 @@ class _Case:
         self._stages = Stages()
         self._limit = _Held(Limit.NOTHING)
         self._slows = _Held(False)
-        self._said = Finding(Limit.NOTHING, False, "it was seen only once")
+        self._said = self._last_slow = Finding(Limit.NOTHING, False, "it was seen only once")
         self._least_latency_s = math.inf
         self._best_bytes_per_s = 0.0
         self.diagnosis: Diagnosis | None = None
@@ -110,7 +110,7 @@ class _Case:
             snapshot.at_s,
             self._slows.value,
             self._said.limit,
-            self._said.sentence,
+            self._sentence(),
             self._evidence(figures),
         )
         return self.diagnosis
@@ -122,6 +122,14 @@ class _Case:
         ):
             self._said = found
         self._slows.find(found.slows, seconds, _SURE_S if found.slows else gone_s)
+        if found.slows:
+            self._last_slow = found
+
+    def _sentence(self) -> str:
+        """One limit after the other may have slowed it, none for long enough to be named."""
+        if not self._slows.value or self._said.slows or self._said.limit is not Limit.NOTHING:
+            return self._said.sentence
+        return f"it is slow, and what limits it changes: {self._last_slow.sentence}"
 
     def _evidence(self, figures: Figures) -> dict[str, float]:
         evidence = evidence_of(figures)
