@@ -1,4 +1,7 @@
 # Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
+# Both would share jobs with make, and cannot with those that make gives them.
+NINJA := env -u MAKEFLAGS ninja --quiet
+MESON_TEST := env -u MAKEFLAGS meson test --print-errorlogs
 FUZZ_SECONDS ?= 40
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
@@ -11,7 +14,7 @@ build-fuzz/build.ninja:
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
 fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
-	ninja --quiet -C build-fuzz
+	$(NINJA) -C build-fuzz
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
 
 fuzz-%:
@@ -35,9 +38,9 @@ build-threads/build.ninja:
 	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
 
 sanitize: setup .venv/tools build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
-	ninja --quiet -C build-fuzz
-	meson test -C build-fuzz --print-errorlogs
-	ninja --quiet -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \
+	$(NINJA) -C build-fuzz
+	$(MESON_TEST) -C build-fuzz
+	$(NINJA) -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \
 	  $(addprefix tests/storage/test_storage_,$(STORAGE_THREADS))
-	meson test -C build-threads --no-rebuild --print-errorlogs $(PORT_THREADS:%='port %') 'core pool_threads' \
+	$(MESON_TEST) -C build-threads --no-rebuild $(PORT_THREADS:%='port %') 'core pool_threads' \
 	  $(STORAGE_THREADS:%='storage %')

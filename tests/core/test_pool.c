@@ -200,8 +200,11 @@ static void test_fuller_shards_first(void)
 	memset(uses, 0, sizeof(uses));
 	assert(ldma_pool_get_shards(pool, uses, 2) == 3 && !uses[2].buffers);
 	assert(ldma_pool_get_shards(pool, uses, 3) == 3);
-	for (uint32_t i = 0; i < 3; i++)
-		assert(uses[i].buffers == 8 && uses[i].taken == 8 - (1u << i));
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct ldma_pool_shard_use *use = &uses[shard_of(handles[i][7])];
+
+		assert(use->buffers == 8 && use->taken == 8 - (1u << i));
+	}
 	for (int i = 0; i < 3; i++)
 		for (int j = 0; j < 1 << i; j++)
 			assert(shard_of(take(pool, LDMA_POOL_DATA)) == shard_of(handles[i][7]));
