@@ -2,7 +2,7 @@
 # Both would share jobs with make, and cannot with those that make gives them.
 NINJA := env -u MAKEFLAGS ninja --quiet
 MESON_TEST := env -u MAKEFLAGS meson test --print-errorlogs
-FUZZ_SECONDS ?= 40
+FUZZ_SECONDS ?= 30
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device compound rpcrdma
@@ -13,7 +13,7 @@ build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
-fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=40 each)
+fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=30 each)
 	$(NINJA) -C build-fuzz
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
 

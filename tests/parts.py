@@ -1,5 +1,5 @@
-"""All tests, in parts: those with guests wait for emulated kernels beside those without, and what
-needs the machine for itself comes afterwards.
+"""All tests, in parts: those with guests, or other hosts of their own, run beside those that share
+this host's addresses, and what needs the machine for itself comes afterwards.
 
     python tests/parts.py [--quick] [OPTION OF PYTEST ...]
 
@@ -30,7 +30,10 @@ _DEVICES = tuple(f"tests/{name}" for name in ("control", "nfs", "rdma", "rpc", "
 #: By its name, what pytest is told to find a part's tests; those of a phase run beside each other.
 Phase = dict[str, tuple[str, ...]]
 WHOLE: tuple[Phase, ...] = (
-    {"guests": ("-m", "guest and not alone"), "host": ("-m", "not guest and not alone")},
+    {
+        "guests": ("-m", "(guest or apart) and not alone"),
+        "host": ("-m", "not guest and not apart and not alone"),
+    },
     {"alone": ("-m", "alone")},
 )
 QUICK: tuple[Phase, ...] = (

@@ -47,6 +47,7 @@ class Machine:
         self._inside = ["nsenter", "--target", found[0], "--net", "--mount", "--pid"]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, "PATH": path, **environment}
+        self._environment.pop("COLUMNS", None)  # a terminal has its own size, whoever started this
 
     def start(self, command: str, home: Path, *, user: str | None = None, tty: int = -1) -> Running:
         """In its home directory, or that of the user that it runs as. tty: what it talks to."""

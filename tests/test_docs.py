@@ -205,6 +205,7 @@ class TestReference:
                 )
 
 
+@pytest.mark.apart
 class TestConsoles:
     @pytest.mark.parametrize("page", PAGES, ids=name)
     def test_are_run_or_say_why_not(self, page: Page) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ MARKS = {"guests": "@pytest.mark.guest", "host": "", "alone": "@pytest.mark.alon
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  alone\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  apart\n  alone\n")
     return tmp_path
 
 
@@ -50,10 +51,9 @@ def run(there: Path, *options: str, **environment: str) -> tuple[int, list[str]]
 
 def test_every_test_is_in_one_part() -> None:
     parts = [which for phase in WHOLE for _, which in phase.values()]
-    for guest in (True, False):
-        for alone in (True, False):
-            marks = {"guest": guest, "alone": alone}
-            assert sum(eval(which, {}, marks) for which in parts) == 1
+    for values in product((True, False), repeat=3):
+        marks = dict(zip(("guest", "apart", "alone"), values, strict=True))
+        assert sum(eval(which, {}, marks) for which in parts) == 1
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_options_reach_every_part(there: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_slow_is_not_quick(there: Path) -> None:
-    (there / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  alone\n  slow\n")
+    (there / "pytest.ini").write_text("[pytest]\nmarkers =\n  guest\n  apart\n  alone\n  slow\n")
     write(there, host="pass", alone="pass")
     for name in ("control", "nfs", "rdma", "rpc", "ui"):
         (there / "tests" / name).mkdir()

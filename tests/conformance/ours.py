@@ -19,6 +19,7 @@ from livedma.rdma import (
     OnDemandRegion,
     ProtectionDomain,
     WorkRequest,
+    cm,
 )
 from livedma.rdma.ports import PortKind
 
@@ -156,6 +157,11 @@ def _request(work: Work) -> WorkRequest:
     )
 
 
+# An emulated guest that has to share its processor says nothing for a second now and then. What was
+# sent is repeated after four, by both: the peer is told so.
+_PATIENT = cm.Timing(ack_delay=20)
+
+
 class Ours:
     """Our device at one address; unlike a kernel's, it has one only."""
 
@@ -192,4 +198,5 @@ def our_device(host: Host, address: str, port: PortKind = "auto") -> Iterator[Ou
     with host.inside():
         device = Device(address, port=port)
     with device:
+        cm.manager(device, timing=_PATIENT)
         yield Ours(device)

@@ -12,7 +12,7 @@ from livedma.lab.hosts import Host, two_hosts
 from livedma.lab.xdp import TinyTc, TinyXdp
 from needs import needs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
 
 @pytest.fixture

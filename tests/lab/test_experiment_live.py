@@ -17,7 +17,7 @@ from livedma.lab.experiment.ramp_level import COLUMNS, Timing
 from livedma.lab.experiment.trial import Trial
 from needs import needs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
 
 @pytest.fixture(autouse=True)

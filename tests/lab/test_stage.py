@@ -19,7 +19,7 @@ from livedma.lab.stage import Stage
 from needs import needs
 from unprivileged import as_nobody
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
 LIGHT = ("--sessions", "4", "--size", "4KiB", "--seconds", "1.5")
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 SESSIONS = 32
 ALL = f"{SESSIONS + 1} sessions"  # and the one that makes the files
-LOADED = (ALL, r"\d 127\.", r"\d:\d\d \w+ +connection \d: ")  # and something was decided
+LOADED = (ALL, r"\d 127\.", r"\d:\d\d \w+ +connection \d+: ")  # and something was decided
 PATIENCE_S = 60.0
 _NUMBERS = itertools.count()  # one that ends still has its socket for a while
 
