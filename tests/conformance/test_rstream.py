@@ -26,6 +26,8 @@ SYNC_BYTES = 16
 ports = itertools.count(7600)
 DEFAULT, SMALL = Size(), Size(ring_bytes=8192, credits=16)
 
+# A starved guest repeats a packet, or is gone before our last one comes.
+counts_all = pytest.mark.alone
 either_asks = pytest.mark.parametrize("we_ask", [True, False], ids=["we-ask", "kernel-asks"])
 
 
@@ -163,6 +165,7 @@ def _neighbours(kernel: Rxe, our_devices: dict[str, Ours]) -> None:
         kernel.guest.run(f"ping -c 1 -W 20 {ours.device.address}", check=True)
 
 
+@counts_all
 @either_asks
 @pytest.mark.parametrize(
     ("content", "shape"), STREAMS, ids=lambda one: getattr(one, "options", None)
@@ -186,7 +189,7 @@ def test_streams(
         assert_ended_well(program)
 
 
-@pytest.mark.alone  # a starved guest repeats a packet, or is gone before our last one comes
+@counts_all
 @either_asks
 @pytest.mark.parametrize("waiting", ["blocking", "async"])
 @pytest.mark.parametrize("shape", [Shape(100, 1, 50), Shape(65536, 5, 2)], ids=lambda s: s.options)
