@@ -126,8 +126,8 @@ class DrivenLoad:
             self.result = json.loads(out.splitlines()[-1])
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    end_s = time.monotonic() + LIMIT_S
+def wait_for(condition: Callable[[], Any], within_s: float = LIMIT_S) -> Any:
+    end_s = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < end_s, "it did not happen"
         time.sleep(0.05)

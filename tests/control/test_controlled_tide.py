@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.control.live import MIB, DrivenLoad, mapped, serve, told, wait_for
+from tests.control.live import LIMIT_S, MIB, DrivenLoad, mapped, serve, told, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -16,7 +16,8 @@ def test_memory_follows_the_load_both_ways(tmp_path: Path) -> None:
             load.sessions(40)
             wait_for(lambda: mapped(served.control) > 7 * MIB)
             load.sessions(2)
-            wait_for(lambda: mapped(served.control) <= 4 * MIB)
+            # Where memory is wanted again soon, each of several steps waits for up to 20 s.
+            wait_for(lambda: mapped(served.control) <= 4 * MIB, 3 * LIMIT_S)
         assert told(served.control, "shrink")
         assert not told(served.control, "undo")
     assert load.result["errors"] == load.result["wrong_data"] == 0
