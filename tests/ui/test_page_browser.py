@@ -50,9 +50,12 @@ def test_a_thousand_sessions_stay_fluid(browser: Browser) -> None:
         sent = []
         rows = page.page.locator(".rows")
         for turn in range(20):
+            feed.mapped_bytes += 65536
             sent.append(feed.push().number)
             rows.evaluate("(box, part) => box.scrollTop = part * box.scrollHeight", turn / 19)
             page.drawn(sent[-1])
+            # What moves between frames would be laid out and painted for every picture.
+            assert page.page.evaluate("document.getAnimations().length") == 0
         assert page.page.evaluate("drawn") == sent
         assert page.text("#sessions .count") == "1,000"
         there = page.page.locator("#sessions tbody tr[data-id]")

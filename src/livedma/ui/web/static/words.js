@@ -30,10 +30,12 @@ export const size = (bytes) => scaled(bytes, SIZES, "bytes");
 export const rate = (bytesPerS) => scaled(bytesPerS, RATES, "B/s");
 export const duration = (ns) => scaled(ns, DURATIONS, "ns");
 
+const WHOLE = new Intl.NumberFormat("en-US"); // once: to make one takes longer than to use it
+
 /** 12,345 */
 export function count(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return UNKNOWN;
-  return Math.round(value).toLocaleString("en-US");
+  return WHOLE.format(Math.round(value));
 }
 
 /** 24 % of 0.24 */
