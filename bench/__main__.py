@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, monitor, pool, rdma, storage, translation, windows
+from bench import capture_rate, decode, monitor, pool, rdma, storage, translation, views, windows
 from bench.report import heading
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
@@ -39,6 +39,7 @@ def main() -> int:
             windows.lines(),
             storage.lines(directory),
             monitor.lines(directory),
+            views.lines(directory),
         ):
             for line in lines:
                 print(line, flush=True)
