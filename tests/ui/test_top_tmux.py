@@ -111,7 +111,7 @@ def test_a_server_under_load(size: tuple[int, int], tmp_path: Path) -> None:
             lines = text.splitlines()
             assert len(lines) == size[1] and max(map(len, lines)) <= size[0]
             assert "█" in text and "q quit" in lines[-1]
-            assert re.search(r"\d/16 Mi", text) and re.search(r">[0-9a-f]{8}", text)
+            assert re.search(r"\d/16 MiB", text) and re.search(r">[0-9a-f]{8}", text)
             it.press("Enter")
             it.wait("of the last", "the last minute", "most")
             it.press("q")

@@ -114,10 +114,9 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
             f" {snapshot.per_s(one.operations):>8,.0f} {bandwidth:>10} {p50:>8} {p99:>8}"
             f" {one.in_flight:>9} {credits_:>9}  "
         )
-        room = width - _MARK_WIDTH - len(text)
     else:
         text = f"{fit(client, 15, glyphs):<15} {bandwidth:>9} {p99:>8} {credits_:>9}  "
-        room = width - _MARK_WIDTH - len(text)
+    room = width - sum(len(part) for part, _ in mark) - len(text)
     end: Line = ()
     if not shape.reason_lines:
         end = ((f" {fit(_limit(diagnosis), _LIMIT_WIDTH, glyphs)}", role),)
