@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -148,7 +149,7 @@ def test_everything_is_filled(service: NfsService) -> None:
 
     def look() -> None:
         snapshot = source.snapshot()
-        assert snapshot == Snapshot.from_json(json.loads(json.dumps(snapshot.as_json())))
+        assert snapshot == Snapshot.from_json(json.loads(json.dumps(asdict(snapshot))))
         (connection,), (rdma,) = snapshot.connections, service.rdma[0].connections
         assert snapshot.connection(rdma.number) is connection
         assert (connection.server, connection.client) == (SERVER, CLIENT)

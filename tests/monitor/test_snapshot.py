@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from livedma.monitor.snapshot import (
     Connection,
@@ -86,7 +86,7 @@ SNAPSHOT = Snapshot(
 
 
 def through_json(snapshot: Snapshot) -> Snapshot:
-    return Snapshot.from_json(json.loads(json.dumps(snapshot.as_json())))
+    return Snapshot.from_json(json.loads(json.dumps(asdict(snapshot))))
 
 
 def test_all_of_it_comes_back() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +13,11 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.control.live import MIB, PORT, SERVER
+from tests.control.live import running
 
-from livedma.control.running import Controlled, Options, controlled
-from livedma.nfs.config import Config
-from livedma.nfs.service import NfsService, Wishes
-from livedma.rpc.rdma_server import Options as RdmaOptions
+from livedma.control.running import Controlled, Options
+from livedma.nfs.service import NfsService
 from livedma.ui.metrics import Metrics
-from needs import needs
 
 OPEN = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 
@@ -77,22 +73,10 @@ class Metered:
 def metered(
     tmp_path: Path, options: Options | None = None, *, sessions: int = 100, **config: Any
 ) -> Iterator[Metered]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=None,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        config=Config(squash="none", **config),
-        rdma=RdmaOptions(window_bytes=16 * MIB, mapped_bytes=4 * MIB),
-    )
+    options = options or Options("static", monitor="server")
     with (
-        NfsService(export, wishes) as service,
-        controlled(service, options or Options("static", monitor="server")) as it,
-        Metrics(service, it.controller, sessions=sessions, fresh_s=0) as metrics,
+        running(tmp_path, options, **{"store_delay_s": 0.0, **config}) as (it, _),
+        Metrics(it.service, it.controller, sessions=sessions, fresh_s=0) as metrics,
     ):
-        it.start()
         assert it.controller.view(10) is not None
-        yield Metered(service, it, metrics)
+        yield Metered(it.service, it, metrics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livedma.control.controller import Controller
-from livedma.control.plan import Action, Extend, Shrink
+from livedma.control.plan import Extend, Shrink
 from livedma.control.policies import by_name
 from livedma.control.sizing import credits_for
 from livedma.control.words import size
@@ -27,19 +27,17 @@ class ByHand:
         if length > inside.room_bytes:  # a policy takes what there is; people want to know
             raise NoRoomError(f"its window has room for {size(inside.room_bytes)} more")
         buffers = inside.buffers + -(-length // inside.buffer_bytes)
-        return self._do(Extend(connection, length, credits_for(buffers, found, inside)))
+        credits_ = credits_for(buffers, found, inside)
+        return self._controller.by_hand(Extend(connection, length, credits_))
 
     def shrink(self, connection: int, length: int) -> str:
         """Takes so many bytes out as they become free. Credits stay: calls may have to wait."""
         _, inside = self._find(connection, length)
-        return self._do(Shrink(connection, length, inside.credits))
+        return self._controller.by_hand(Shrink(connection, length, inside.credits))
 
     def set_policy(self, name: str) -> str:
         self._controller.policy = by_name(name)
         return f"the policy is {name}"
-
-    def _do(self, action: Action) -> str:
-        return self._controller.by_hand(action)
 
     def _find(self, number: int, length: int) -> tuple[Connection, Inside]:
         if type(number) is not int or type(length) is not int or length <= 0:

@@ -7,8 +7,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self, get_args
 
 __all__ = ["Event", "Events", "Kind"]
 
@@ -55,6 +55,14 @@ class Event:
     def line(self) -> str:
         where = "" if self.connection is None else f"connection {self.connection}: "
         return f"{self.kind:9} {where}{self.text}{' (dry run)' if self.dry else ''}"
+
+    def as_json(self) -> dict[str, Any]:
+        """With its line, for those who only show it."""
+        return {**asdict(self), "line": self.line}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        return cls(**{name: value for name, value in found.items() if name != "line"})
 
 
 class Events:

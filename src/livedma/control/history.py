@@ -33,14 +33,13 @@ class History:
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
-        interval_s = snapshot.interval_s or 1.0
         self._kept.append(
             (
                 snapshot.wall_s,
                 {
                     one.number: Point(
-                        one.bytes / interval_s,
-                        one.operations / interval_s,
+                        snapshot.per_s(one.bytes),
+                        snapshot.per_s(one.operations),
                         one.latency.p99_ns,
                         one.inside.mapped_bytes if one.inside else 0,
                         one.sessions,

@@ -95,9 +95,7 @@ class InsideSource:
         before, self._busy_ns = self._busy_ns, {}
         for server in self._service.rdma:
             with contextlib.suppress(ValueError):  # the device is closed
-                self._busy_ns[server] = (
-                    server.service.counters["busy_ns"] + server.device.port_counters["busy_ns"]
-                )
+                self._busy_ns[server] = server.busy_ns
         parts = [busy_ns - before.get(one, 0) for one, busy_ns in self._busy_ns.items()]
         if not parts or interval_s <= 0:
             return None

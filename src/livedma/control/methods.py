@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from livedma.control.controller import Controller, View
@@ -44,10 +44,8 @@ class Methods:
 
     def decisions(self, after: int = 0, wait: float = 0.0) -> dict[str, Any]:
         """What was seen, decided and done after an event's number; waits so long for something."""
-        if not isinstance(after, int) or not isinstance(wait, int | float) or not wait >= 0:
-            raise ValueError("after is an event's number, and wait are seconds")
-        events = self._controller.events.after(after, min(wait, _WAIT_MOST_S))
-        return {"events": [{**asdict(one), "line": one.line} for one in events]}
+        events = self._controller.events.after(*_checked(after, wait))
+        return {"events": [one.as_json() for one in events]}
 
     def policy(self, name: str | None = None) -> dict[str, Any]:
         """Which one decides; a name sets it."""
@@ -57,12 +55,16 @@ class Methods:
 
     def frame(self, after: int = 0, wait: float = 2.0) -> Frame | None:
         """What people are shown: the next after a frame's number; null: none came for so long."""
-        if not isinstance(after, int) or not isinstance(wait, int | float) or not wait >= 0:
-            raise ValueError("after is a frame's number, and wait are seconds")
-        return self._feed.next(after, min(wait, _WAIT_MOST_S))
+        return self._feed.next(*_checked(after, wait))
 
     def _view(self) -> View:
         view = self._controller.view(_FIRST_S)
         if view is None:
             raise LivedmaError("the server has not seen anything yet: ask again")
         return view
+
+
+def _checked(after: int, wait: float) -> tuple[int, float]:
+    if not isinstance(after, int) or not isinstance(wait, int | float) or not wait >= 0:
+        raise ValueError("after is a number that was told before, and wait are seconds")
+    return after, min(wait, _WAIT_MOST_S)

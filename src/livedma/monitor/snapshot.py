@@ -7,7 +7,7 @@ snapshots finds None where nobody could know.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 __all__ = [
@@ -178,9 +178,6 @@ class Snapshot:
 
     def session(self, id_: str) -> Session | None:
         return next((one for one in self.sessions if one.id == id_), None)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Snapshot:

@@ -309,6 +309,12 @@ class RdmaServer:
         self.service.set_program(capsule)
 
     @property
+    def busy_ns(self) -> int:
+        """Its threads handled calls, and packets, for so long. ValueError: it is closed."""
+        busy_ns: int = self.service.counters["busy_ns"] + self.device.port_counters["busy_ns"]
+        return busy_ns
+
+    @property
     def connections(self) -> list[RdmaConnection]:
         with self._lock:
             return list(self._connections.values())

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from livedma.errors import LivedmaError, PortInUseError
 from livedma.rpc.record import RecordError
-from livedma.rpc.service import Network, Program
+from livedma.rpc.service import Network, Program, is_allowed
 from livedma.rpc.tcp_connection import TcpConnection, TcpConnectionFacts
 
 __all__ = ["Network", "TcpLimits", "TcpServer"]
@@ -187,10 +187,9 @@ class TcpServer:
             self._is_accepting = False
             return
         address = ipaddress.ip_address(host.partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None)
-        address = mapped or address
+        peer = str(getattr(address, "ipv4_mapped", None) or address)
         self.accepted += 1
-        if not self._admits(address):
+        if not self._admits(peer):
             self.refused += 1
             sock.close()
             return
@@ -200,14 +199,13 @@ class TcpServer:
         for option, value in _KEEPALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
         connection = TcpConnection(
-            sock, str(address), port, self._limits.record_bytes, time.monotonic(), self._look_at
+            sock, peer, port, self._limits.record_bytes, time.monotonic(), self._look_at
         )
         self._connections[connection] = selectors.EVENT_READ
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
-    def _admits(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        allow = self.allow
-        if allow and not any(address in network for network in allow):
+    def _admits(self, peer: str) -> bool:
+        if not is_allowed(peer, self.allow):
             return False
         if len(self._connections) < self._limits.connections:
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from livedma.ui.web.where import DEFAULT_PORT, Where
 if TYPE_CHECKING:
     import aiohttp  # takes 0.2 s, and who looks at a server of this host does without
 
-__all__ = ["Item", "Lost", "Watching", "event_from_json", "local", "remote"]
+__all__ = ["Item", "Lost", "Watching", "local", "remote"]
 
 _AGAIN_S = 1.0
 _AGAIN_MOST_S = 10.0
@@ -50,11 +50,6 @@ class Watching(Protocol):
     """
 
     def __call__(self) -> AsyncIterator[Item]: ...
-
-
-def event_from_json(found: Mapping[str, Any]) -> Event:
-    """As the control socket and the stream have it."""
-    return Event(**{name: value for name, value in found.items() if name != "line"})
 
 
 async def remote(address: str) -> AsyncGenerator[Item, None]:
@@ -136,14 +131,14 @@ def _items(name: str, data: bytes, seen: _Seen) -> list[Frame | Event]:
     if name == "hello":
         hello = orjson.loads(data)
         seen.server(hello["run"])
-        told = [event_from_json(one) for one in hello["events"]]
+        told = [Event.from_json(one) for one in hello["events"]]
         frame = hello["frame"]
         new: list[Frame | Event] = [one for one in told if seen.is_new(one)]
         return [*new, *([] if frame is None else [Frame.from_json(frame)])]
     if name == "frame":
         return [Frame.from_json(orjson.loads(data))]
     if name == "decision":
-        event = event_from_json(orjson.loads(data))
+        event = Event.from_json(orjson.loads(data))
         return [event] if seen.is_new(event) else []
     return []  # of a newer server
 
@@ -230,7 +225,7 @@ async def _told(
             if shown is not None and shown.last_event > told:
                 await asyncio.wait((events,))
             if events.done():
-                for event in map(event_from_json, events.result()["events"]):
+                for event in map(Event.from_json, events.result()["events"]):
                     told = event.number
                     if seen.is_new(event):
                         yield event

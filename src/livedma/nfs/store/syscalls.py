@@ -178,9 +178,7 @@ def open_by_handle(mount: int, kind: int, opaque: bytes) -> int:
 
 def birth_ns(fd: int) -> int | None:
     """When a file was made; None where the filesystem does not remember."""
-    buffer = ctypes.create_string_buffer(_STATX_BYTES)
-    if _statx(fd, b"", _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer):
-        _fail()
+    buffer = _status(fd, _STATX_BTIME)
     if not ctypes.c_uint32.from_buffer(buffer, 0).value & _STATX_BTIME:
         return None
     seconds = ctypes.c_int64.from_buffer(buffer, _STX_BTIME_AT).value
@@ -189,11 +187,15 @@ def birth_ns(fd: int) -> int | None:
 
 def is_mount_root(fd: int) -> bool:
     """Whether a directory, as it was opened, is the root of a mount."""
-    buffer = ctypes.create_string_buffer(_STATX_BYTES)
-    if _statx(fd, b"", _AT_EMPTY_PATH, 0, buffer):
-        _fail()
-    attributes = ctypes.c_uint64.from_buffer(buffer, _STX_ATTRIBUTES_AT).value
+    attributes = ctypes.c_uint64.from_buffer(_status(fd, 0), _STX_ATTRIBUTES_AT).value
     return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
+
+
+def _status(fd: int, mask: int) -> ctypes.Array[ctypes.c_char]:
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _statx(fd, b"", _AT_EMPTY_PATH, mask, buffer):
+        _fail()
+    return buffer
 
 
 def entries(fd: int, buffer: ctypes.Array[ctypes.c_char]) -> int:

@@ -123,8 +123,7 @@ class Metrics(Collector):
     def _busy(self) -> Iterator[tuple[tuple[str], float]]:
         for one in self._service.rdma:
             with contextlib.suppress(ValueError):  # the device is closed
-                busy_ns = one.service.counters["busy_ns"] + one.device.port_counters["busy_ns"]
-                yield (one.device.address,), busy_ns / 1e9
+                yield (one.device.address,), one.busy_ns / 1e9
 
     def _steering(self) -> Iterator[Metric]:
         controller = self._controller

@@ -11,9 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any
 
 import orjson
 
@@ -157,5 +155,4 @@ class Hub:
 
 
 def _encoded(event: Event) -> bytes:
-    found: dict[str, Any] = {**asdict(event), "line": event.line}
-    return orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS, default=str)
+    return orjson.dumps(event.as_json(), option=orjson.OPT_NON_STR_KEYS, default=str)
