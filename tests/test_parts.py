@@ -14,6 +14,8 @@ import pytest
 
 from parts import WHOLE, named
 
+pytestmark = pytest.mark.apart
+
 PARTS = Path(__file__).with_name("parts.py")
 MARKS = {"guests": "@pytest.mark.guest", "host": "", "alone": "@pytest.mark.alone"}
 

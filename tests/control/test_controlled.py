@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.control.live import MIB, loaded, mapped, serve, serving, told, wait_for
+from tests.control.live import LIMIT_S, MIB, loaded, mapped, serve, serving, told, wait_for
 
 from livedma.control.running import Options
 from livedma.nfs.control import Control, ControlError
@@ -47,12 +47,12 @@ def test_static_only_tells(tmp_path: Path) -> None:
             assert mapped(control) <= 4 * MIB
             assert control.ask("policy") == {"policy": "static", "dry_run": False}
             assert control.ask("policy", name="extend")["policy"] == "extend"
-            wait_for(lambda: told(control, "done"))
+            wait_for(lambda: told(control, "check"))
         assert not told(control, "undo")
 
 
 def test_sessions_use_the_slots_that_they_get(tmp_path: Path) -> None:
-    plan = Plan(sessions=4, depth=4, size=65536, seconds=6)
+    plan = Plan(sessions=4, depth=4, size=65536, seconds=LIMIT_S)
     with serving(tmp_path, Options(), slots=2) as control, loaded(plan):
         wait_for(lambda: _slots_used(control) == [2] * 4)
         wait_for(lambda: _slots_used(control) == [4] * 4)
@@ -75,7 +75,7 @@ def test_a_dry_run_only_says_it(tmp_path: Path) -> None:
 def test_without_budget_sessions_are_refused_and_others_go_on(tmp_path: Path) -> None:
     with serve(tmp_path, "--budget", "6MiB", "--objective-p99", "1s") as served:
         control = served.control
-        with loaded(Plan(sessions=64, depth=4, size=65536, seconds=6)):
+        with loaded(Plan(sessions=64, depth=4, size=65536, seconds=LIMIT_S)):
             wait_for(lambda: told(control, "refuse"))
             snapshot = control.ask("snapshot", sessions=False)
             assert snapshot["host"]["budget_bytes"] == 6 * MIB

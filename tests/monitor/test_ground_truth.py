@@ -12,7 +12,7 @@ from livedma.lab.wire import Rule, wired_hosts
 from livedma.monitor import Monitor
 from livedma.monitor.snapshot import Losses
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
 SMALL = ("--size=4KiB", "--rw=mix", "--seconds=1", "--file-size=256KiB")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.control.live import loaded, wait_for
-from tests.ui.metered import Scrape, metered
+from tests.control.live import LIMIT_S, loaded, ran, wait_for
+from tests.ui.metered import Metered, Scrape, metered
 
 from livedma.nfs.load import Plan, Result
 
 pytestmark = pytest.mark.slow
 
 SESSIONS = 10
-CROWD = Plan(sessions=300, depth=1, size=4096, seconds=8, file_bytes=16384, rate=1500)
+CROWD = Plan(sessions=300, depth=1, size=4096, seconds=LIMIT_S, file_bytes=16384, rate=1500)
 VISITORS = Plan(sessions=30, depth=1, size=4096, seconds=1, file_bytes=16384, connections=3)
 
 
@@ -54,6 +54,7 @@ def test_who_comes_and_goes_makes_no_more_series(tmp_path: Path) -> None:
         for _ in range(3):
             with loaded(VISITORS) as result:
                 wait_for(lambda: len(server.service.server.sessions) >= VISITORS.sessions)
+                _wait_for_reads(server, read(results))
                 ever |= Scrape(server.metrics).shown("session")
             wait_for(lambda: not server.service.rdma[0].connections)
             results += result
@@ -67,10 +68,13 @@ def test_who_comes_and_goes_makes_no_more_series(tmp_path: Path) -> None:
     assert other > 0
 
 
+def _wait_for_reads(server: Metered, before: int) -> None:
+    wait_for(lambda: Scrape(server.metrics).value("livedma_read_bytes_total") > before)
+
+
 def test_nobody_looked_and_nothing_is_lost(tmp_path: Path) -> None:
     with metered(tmp_path, sessions=0) as server:
-        with loaded(VISITORS) as results:
-            pass
+        results = [ran(VISITORS)]
         wait_for(lambda: not server.service.rdma[0].connections)
         scrape = Scrape(server.metrics)
     assert scrape.value("livedma_read_bytes_total") == read(results)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.control.live import DrivenLoad, loaded, wait_for
+from tests.control.live import DrivenLoad, ran, wait_for
 from tests.ui.metered import OPEN, Metered, Scrape, metered
 
 from livedma._native.nfs import TIMES_BOUNDS_NS
@@ -53,12 +53,10 @@ def check_histograms(scrape: Scrape) -> int:
 def test_counters_agree_with_the_load(tmp_path: Path) -> None:
     with metered(tmp_path) as server:
         before = Scrape(server.metrics)
-        with loaded(MIXED) as results:
-            pass
+        counters = ran(MIXED).counters
         wait_for(lambda: not server.service.rdma[0].connections)
         after = Scrape(server.metrics)
         operations = server.service.accelerator.counters["left_shape"]
-    counters = results[0].counters
     assert before.value("livedma_operations_total") == 0
     assert counters.reads > 100 and counters.writes > 100
     assert after.value("livedma_read_bytes_total") == counters.read_bytes
@@ -241,9 +239,7 @@ def test_many_may_ask_at_once_while_crowds_come_and_go(tmp_path: Path) -> None:
             thread.start()
         try:
             for _ in range(3):
-                with loaded(CROWD) as result:
-                    pass
-                results += result
+                results.append(ran(CROWD))
         finally:
             over.set()
             for thread in threads:
