@@ -71,18 +71,20 @@ def test_no_budget_no_plan(policy: str) -> None:
     assert isinstance(found, NoRoom) and "32 KiB" in found.reason
 
 
-def test_credits_are_for_who_asked_for_them() -> None:
+@pytest.mark.parametrize("policy", ["extend", "spread", "migrate"])
+def test_credits_are_for_who_asked_for_them(policy: str) -> None:
     few = Pipe(wanted=1000, credits=16)
     (connection,) = Plant([few]).observe().connections
-    plan = planned("extend", Limit.CREDITS, few)
+    plan = planned(policy, Limit.CREDITS, few)
     assert isinstance(plan, Plan) and plan.actions == (SetCredits(1, 32),)
     assert connection.credits_asked == 1024
-    assert planned("extend", Limit.CREDITS, Pipe(credits=1024)) is None
+    assert planned(policy, Limit.CREDITS, Pipe(credits=1024)) is None
 
 
-def test_credits_come_with_memory_where_buffers_would_be_next() -> None:
-    plan = planned("extend", Limit.CREDITS, Pipe(wanted=1000))  # all are taken
-    assert isinstance(plan, Plan) and plan.actions == (Extend(1, 4 * MIB, 135, {}),)
+@pytest.mark.parametrize("policy", ["extend", "spread", "migrate"])
+def test_credits_come_with_memory_where_buffers_would_be_next(policy: str) -> None:
+    plan = planned(policy, Limit.CREDITS, Pipe(wanted=1000))  # all are taken
+    assert plan == planned(policy, Limit.MEMORY)
 
 
 def test_who_sees_the_wire_alone_does_nothing() -> None:

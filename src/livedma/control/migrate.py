@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from livedma.control.extend import plan_credits, plan_slots
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.limits import Diagnosis
 from livedma.control.plan import Demand, Migrate, NoRoom, Plan, Room
+from livedma.control.remedies import remedy
 from livedma.control.sizing import bytes_per_credit, credits_for, relaxed, useful_buffers
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
@@ -19,23 +19,13 @@ class MigratePolicy:
     may_refuse = True
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
-        connection = snapshot.connection(diagnosis.connection)
-        if connection is None or connection.inside is None:
-            return None
-        match diagnosis.limit:
-            case Limit.MEMORY:
-                return _plan_memory(connection, connection.inside, room)
-            case Limit.CREDITS:
-                return plan_credits(connection, connection.inside, room)
-            case Limit.SLOTS:
-                return plan_slots(snapshot, connection.number)
-        return None
+        return remedy(diagnosis, snapshot, room, _more_memory)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)
 
 
-def _plan_memory(connection: Connection, inside: Inside, room: Room) -> Plan | NoRoom:
+def _more_memory(connection: Connection, inside: Inside, _: Snapshot, room: Room) -> Plan | NoRoom:
     """Both connections are there for a while: the new one has to fit beside the old one."""
     each = inside.buffer_bytes + bytes_per_credit(inside)
     wanted = _TIMES * inside.mapped_bytes
