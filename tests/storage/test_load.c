@@ -42,6 +42,14 @@ static void nap(void)
 	nanosleep(&pause, NULL);
 }
 
+static uint64_t done_by(struct ldma_load *load)
+{
+	static struct ldma_load_figures figures;
+
+	ldma_load_figures(load, &figures);
+	return figures.counters.reads + figures.counters.writes + figures.counters.errors;
+}
+
 /* Adds sessions and looks, until there was enough. */
 static void use(struct ldma_load *load)
 {
@@ -52,7 +60,7 @@ static void use(struct ldma_load *load)
 	};
 	static struct ldma_load_figures figures;
 	static struct ldma_load_session_figures session;
-	uint64_t done = 0;
+	uint64_t done = 0, before;
 	pthread_t thread;
 
 	/* A reply that was spoilt may answer nobody, so lies can make all slots wait for ever. */
@@ -64,9 +72,10 @@ static void use(struct ldma_load *load)
 		assert(ldma_load_add_session(load, &config) == (int)i);
 		nap();
 	}
+	/* What the first ones did while others were on their way says nothing of all of them together. */
+	before = done_by(load);
 	for (uint32_t i = 0; done < ENOUGH && i < (lies ? 500 : 60000); i++) {
-		ldma_load_figures(load, &figures);
-		done = figures.counters.reads + figures.counters.writes + figures.counters.errors;
+		done = done_by(load) - before;
 		for (uint32_t j = 0; j < 3; j++)
 			assert(!ldma_load_session_figures(load, j, &session));
 		nap();
@@ -264,7 +273,8 @@ static void test_rdma(struct ldma_port *near, struct ldma_port *far, uint8_t rw)
 	use(load);
 	ldma_load_figures(load, &figures);
 	assert(lies || figures.granted == CALLS / 2);
-	assert(lies || figures.counters.waited); /* twelve slots, four credits */
+	/* Twelve slots, four credits; but whose data is found to be wrong rests for a while. */
+	assert(lies || verifies || figures.counters.waited);
 	assert(lies || figures.counters.wrong == figures.counters.errors);
 	__atomic_store_n(&rdma.is_over, true, __ATOMIC_RELEASE);
 	pthread_join(rdma.thread, NULL);
