@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.control.live import LIMIT_S, MIB, DrivenLoad, mapped, serve, told, wait_for
 
+from scale import at_scale
+
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
@@ -15,8 +17,8 @@ def test_memory_follows_the_load_both_ways(tmp_path: Path) -> None:
         load.sessions(40)
         wait_for(lambda: mapped(served.control) > 7 * MIB)
         load.sessions(2)
-        # Not all the way, of which each step may wait for 20 s: that is the model's to show.
-        wait_for(lambda: mapped(served.control) < 7 * MIB, 3 * LIMIT_S)
+        # Each step down may wait for 20 s: CI has time for some of them.
+        wait_for(lambda: mapped(served.control) <= at_scale(4, 7) * MIB, 3 * LIMIT_S)
         load.sessions(40)
         wait_for(lambda: mapped(served.control) > 7 * MIB)
         assert told(served.control, "shrink")

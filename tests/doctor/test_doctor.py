@@ -277,6 +277,7 @@ def test_the_form_of_the_object() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # hosts of other tests come and go among the mounts
 def test_nothing_is_left_behind(host: Host, bpf: None) -> None:
     with host.inside():
         namespace = os.stat("/proc/thread-self/ns/net").st_ino
