@@ -12,11 +12,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.pair import LIMIT_S, Link, await_server, links
+from bench.pair import Link, links, serving
 from bench.report import Line, per_second
 from livedma.monitor import Monitor
 
@@ -84,30 +83,6 @@ class _Watch:
         self._monitor.close()
 
 
-@contextmanager
-def _serving(link: Link, directory: Path) -> Iterator[None]:
-    export = directory / "monitored"
-    export.mkdir()
-    control = directory / "monitored.control"
-    argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
-    argv += ["--tcp=off", f"--state={directory / 'monitored.state'}", f"--control={control}"]
-    argv += ["--credits=256", "--policy=static", "--monitor=server"]
-    with subprocess.Popen(
-        link.command(1, argv), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            await_server(process, "udp", 4791)
-            while not control.exists():
-                time.sleep(0.01)
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(LIMIT_S)
-            finally:
-                process.kill()
-
-
 def _load(link: Link, seconds: int, *options: str) -> Iterator[float]:
     """Operations a second, each second."""
     argv = ["livedma", "load", link.address, "--json", "--no-verify", f"--seconds={seconds}"]
@@ -127,7 +102,8 @@ def _load(link: Link, seconds: int, *options: str) -> Iterator[float]:
 
 
 def lines(directory: Path) -> Iterator[Line]:
-    with links() as (_, link), _serving(link, directory):
+    options = ("--credits=256", "--policy=static", "--monitor=server")
+    with links() as (_, link), serving(link, directory / "monitored", *options):
         for work in WORKS:
             yield _compared(link, work)
         yield _snapshots(link)

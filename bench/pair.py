@@ -69,6 +69,33 @@ def await_server(process: subprocess.Popen[str], protocol: str, port: int) -> No
         time.sleep(0.01)
 
 
+@contextmanager
+def serving(
+    link: Link, directory: Path, *options: str, pass_fds: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """livedma serve over RDMA at the link's server, once it can be asked; its files are in the
+    directory.
+    """
+    export, control = directory / "export", directory / "control"
+    export.mkdir(parents=True)
+    argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
+    argv += ["--tcp=off", f"--state={directory / 'state'}", f"--control={control}", *options]
+    with subprocess.Popen(
+        link.command(1, argv), stderr=subprocess.DEVNULL, pass_fds=pass_fds, text=True
+    ) as process:
+        try:
+            await_server(process, "udp", 4791)
+            while not control.exists():
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(LIMIT_S)
+            finally:
+                process.kill()
+
+
 def run_pair(
     link: Link,
     server: Sequence[str],

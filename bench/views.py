@@ -24,7 +24,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
-from bench.pair import LIMIT_S, Link, await_server, links
+from bench.pair import LIMIT_S, Link, links, serving
 from bench.report import Line
 
 SESSIONS = 1000
@@ -66,28 +66,11 @@ def _cpu_s(pid: int) -> float:
 
 @contextmanager
 def _serving(link: Link, directory: Path) -> Iterator[_Server]:
-    export = directory / "looked-at"
-    export.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
-        argv += ["--tcp=off", f"--state={directory / 'looked-at.state'}", "--credits=256"]
-        argv += [f"--control={directory / 'looked-at.control'}", "--store-delay=50ms"]
-        argv += ["--policy=static", f"--web=fd:{listener.fileno()}"]
-        with subprocess.Popen(
-            link.command(1, argv),
-            stderr=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()],
-            text=True,
-        ) as process:
-            try:
-                await_server(process, "udp", 4791)
-                yield _Server(process.pid, f"http://127.0.0.1:{listener.getsockname()[1]}")
-            finally:
-                process.terminate()
-                try:
-                    process.wait(LIMIT_S)
-                finally:
-                    process.kill()
+        fd = listener.fileno()
+        options = ("--credits=256", "--store-delay=50ms", "--policy=static", f"--web=fd:{fd}")
+        with serving(link, directory / "looked-at", *options, pass_fds=[fd]) as process:
+            yield _Server(process.pid, f"http://127.0.0.1:{listener.getsockname()[1]}")
 
 
 @contextmanager
