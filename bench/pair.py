@@ -70,23 +70,19 @@ def await_server(process: subprocess.Popen[str], protocol: str, port: int) -> No
 
 
 @contextmanager
-def serving(
-    link: Link, directory: Path, *options: str, pass_fds: Sequence[int] = ()
+def started(
+    link: Link, argv: Sequence[str], listens: tuple[str, int], pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[str]]:
-    """livedma serve over RDMA at the link's server, once it can be asked; its files are in the
-    directory.
-    """
-    export, control = directory / "export", directory / "control"
-    export.mkdir(parents=True)
-    argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
-    argv += ["--tcp=off", f"--state={directory / 'state'}", f"--control={control}", *options]
+    """A server at its end of the link, once it listens."""
     with subprocess.Popen(
-        link.command(1, argv), stderr=subprocess.DEVNULL, pass_fds=pass_fds, text=True
+        link.command(1, argv),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=pass_fds,
+        text=True,
     ) as process:
         try:
-            await_server(process, "udp", 4791)
-            while not control.exists():
-                time.sleep(0.01)
+            await_server(process, *listens)
             yield process
         finally:
             process.terminate()
@@ -94,6 +90,27 @@ def serving(
                 process.wait(LIMIT_S)
             finally:
                 process.kill()
+
+
+@contextmanager
+def serving(
+    link: Link, directory: Path, *options: str, pass_fds: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """livedma serve over RDMA, once it can be asked; its files are in the directory."""
+    export, control = directory / "export", directory / "control"
+    export.mkdir(parents=True)
+    argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
+    argv += ["--tcp=off", f"--state={directory / 'state'}", f"--control={control}", *options]
+    with started(link, argv, ("udp", 4791), pass_fds) as process:
+        while not control.exists():
+            time.sleep(0.01)
+        yield process
+
+
+def cpu_s(pid: int) -> float:
+    """Of a process so far."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_pair(

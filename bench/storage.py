@@ -11,14 +11,13 @@ import json
 import os
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench.pair import LIMIT_S, Link, await_server, build
+from bench.pair import LIMIT_S, Link, build, cpu_s, serving, started
 from bench.report import Line, per_second, rates
 
 MIB = 1 << 20
@@ -27,7 +26,6 @@ SECONDS = 3
 _DATA = 256 * MIB
 _NBD_PORT, _GANESHA_PORT, _RDMA_PORT = 24900, 24901, 24902
 _LOOPBACK = Link("lo", SERVER, "lo")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 _GANESHA = """
 NFS_CORE_PARAM {{ NFS_Port = {port}; Protocols = 4; Enable_NLM = false;
@@ -58,12 +56,6 @@ WORKS = (
 )
 
 
-def _cpu_s(pid: int) -> float:
-    """Of a process so far."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / _TICKS
-
-
 @dataclass(frozen=True)
 class Result:
     """Operations a second, and CPU time of the server for each."""
@@ -88,7 +80,7 @@ def _load(work: Work, server_pid: int, *where: str) -> Result:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            seen.append((_cpu_s(server_pid), json.loads(line)))
+            seen.append((cpu_s(server_pid), json.loads(line)))
     if process.returncode or seen[-1][1]["errors"]:
         raise RuntimeError(f"{work.name}: {seen[-1:]}")
     *intervals, (_, total) = seen
@@ -126,7 +118,7 @@ class Nbdkit:
     def run(self, work: Work) -> Result:
         figures = map(str, (_NBD_PORT, work.sessions, work.depth, work.size, SECONDS))
         argv = [self._client, SERVER, *figures, work.pattern]
-        before_s = _cpu_s(self._pid)
+        before_s = cpu_s(self._pid)
         done = subprocess.run(
             _LOOPBACK.command(0, argv),
             check=True,
@@ -135,47 +127,25 @@ class Nbdkit:
             timeout=LIMIT_S,
         )
         rate = float(done.stdout.split()[0])
-        return Result(rate, (_cpu_s(self._pid) - before_s) / (rate * SECONDS) * 1e6)
-
-
-@contextmanager
-def _serving(argv: Sequence[str], listens: tuple[str, int]) -> Iterator[subprocess.Popen[str]]:
-    command = _LOOPBACK.command(1, argv)
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            await_server(process, *listens)
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(LIMIT_S)
-            finally:
-                process.kill()
+        return Result(rate, (cpu_s(self._pid) - before_s) / (rate * SECONDS) * 1e6)
 
 
 @contextmanager
 def _contestants(directory: Path) -> Iterator[list[Contestant]]:
     with ExitStack() as stack:
-        ours = _directory(directory / "ours")
-        serve = ["livedma", "serve", str(ours), f"--listen={SERVER}", "--squash=none"]
-        serve += [f"--rdma={_RDMA_PORT}", "--tcp=off", f"--state={directory / 'state'}"]
-        serve += [f"--control={directory / 'control'}", "--credits=256"]
-        first = stack.enter_context(_serving(serve, ("udp", 4791)))
-        while not (directory / "control").exists():
-            time.sleep(0.01)
+        options = (f"--rdma={_RDMA_PORT}", "--credits=256")
+        first = stack.enter_context(serving(_LOOPBACK, directory / "ours", *options))
         ganesha = _directory(directory / "ganesha")
         config = directory / "ganesha.conf"
         state = _directory(directory / "ganesha-state")
         config.write_text(_GANESHA.format(port=_GANESHA_PORT, directory=ganesha, state=state))
         pid = directory / "ganesha.pid"
         argv = ["ganesha.nfsd", "-F", "-f", str(config), "-p", str(pid), "-L", "/dev/null"]
-        second = stack.enter_context(_serving(argv, ("tcp", _GANESHA_PORT)))
+        second = stack.enter_context(started(_LOOPBACK, argv, ("tcp", _GANESHA_PORT)))
         image = directory / "nbd.img"
         image.write_bytes(os.urandom(MIB) * (_DATA // MIB))
         argv = ["nbdkit", "-f", "-i", SERVER, "-p", str(_NBD_PORT), "file", str(image)]
-        third = stack.enter_context(_serving(argv, ("tcp", _NBD_PORT)))
+        third = stack.enter_context(started(_LOOPBACK, argv, ("tcp", _NBD_PORT)))
         client = build(directory, "peer_nbd")
         yield [Ours(first.pid), Ganesha(second.pid), Nbdkit(third.pid, client)]
 

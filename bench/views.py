@@ -24,7 +24,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
-from bench.pair import LIMIT_S, Link, links, serving
+from bench.pair import LIMIT_S, Link, cpu_s, links, serving
 from bench.report import Line
 
 SESSIONS = 1000
@@ -54,14 +54,6 @@ _SCROLL = """() => {
 class _Server:
     pid: int
     page: str  #: its address
-
-    def cpu_s(self) -> float:
-        return _cpu_s(self.pid)
-
-
-def _cpu_s(pid: int) -> float:
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -161,9 +153,9 @@ class _TopLook:
             try:
                 if not shown.wait(LIMIT_S):
                     raise RuntimeError("livedma top showed nothing")
-                before_s = _cpu_s(process.pid)
+                before_s = cpu_s(process.pid)
                 yield
-                self.cpu_s += _cpu_s(process.pid) - before_s
+                self.cpu_s += cpu_s(process.pid) - before_s
             finally:
                 process.kill()
                 process.wait()
@@ -209,9 +201,9 @@ def _in_turns(
 
 
 def _part(server: _Server) -> float:
-    before_s, cpu_s = time.monotonic(), server.cpu_s()
+    before_s, busy_s = time.monotonic(), cpu_s(server.pid)
     time.sleep(TURN_S)
-    return (server.cpu_s() - cpu_s) / (time.monotonic() - before_s)
+    return (cpu_s(server.pid) - busy_s) / (time.monotonic() - before_s)
 
 
 @contextmanager
@@ -249,7 +241,8 @@ def lines(directory: Path) -> Iterator[Line]:
         yield _served("page: server", served, 0.1)
         top = _TopLook()
         served = _in_turns(server, top.looking)
-        yield _cost("top: its process, a frame", top.cpu_s / (TURNS * TURN_S) * 500, 0.1)
+        frames_shown = TURNS * TURN_S * FRAMES_PER_S
+        yield _cost("top: its process, a frame", top.cpu_s / frames_shown * 1e3, 0.1)
         yield _served("top: server", served, 0.1)
         yield _served("metrics each second: server", _in_turns(server, _scraping), 0.1)
 
