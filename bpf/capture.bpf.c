@@ -111,7 +111,8 @@ static __always_inline bool copy_frame(void *ctx, const bool xdp, const struct f
 {
 	__u32 headers = frame->headers;
 
-	if (bytes < 1 || bytes > size || load(ctx, xdp, frame->start, to, bytes))
+	bytes = roce_within(bytes, size);
+	if (!bytes || load(ctx, xdp, frame->start, to, bytes))
 		return false;
 	if (xdp || !headers)
 		return true;

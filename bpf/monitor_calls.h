@@ -37,9 +37,9 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, LDMA_MONITOR_SETS);
+	__uint(max_entries, LDMA_MONITOR_BLOCKS);
 	__type(key, __u32);
-	__type(value, struct ldma_monitor_calls);
+	__type(value, struct ldma_monitor_block);
 } calls SEC(".maps");
 
 static __always_inline __u64 now_of(struct walk *walk)
@@ -55,24 +55,46 @@ static __always_inline __u32 hash_of(__u32 xid)
 	return xid + bpf_ntohl(xid);
 }
 
-static __always_inline struct ldma_monitor_calls *set_of(__u32 connection, __u32 xid)
+/* Where calls of one XID are kept. */
+struct spot {
+	struct ldma_monitor_block *block;
+	__u32 at;    /* of a row */
+	__u32 first; /* row that is tried first */
+};
+
+static __always_inline bool find_spot(__u32 connection, __u32 xid, struct spot *ret)
 {
 	__u32 hash = hash_of(xid);
-	__u32 key = connection * LDMA_MONITOR_SETS + (hash & (LDMA_MONITOR_SETS - 1));
+	__u32 key =
+		connection * LDMA_MONITOR_BLOCKS + hash / LDMA_MONITOR_CALLS % LDMA_MONITOR_BLOCKS;
 
-	return bpf_map_lookup_elem(&calls, &key);
+	ret->at = hash % LDMA_MONITOR_CALLS;
+	ret->first = hash / (LDMA_MONITOR_CALLS * LDMA_MONITOR_BLOCKS);
+	ret->block = bpf_map_lookup_elem(&calls, &key);
+	return ret->block;
 }
 
-/* Where the call with this XID is kept; LDMA_MONITOR_CALLS: nowhere. */
-static __always_inline __u32 find_call(const struct ldma_monitor_calls *set, __u32 xid)
+static __always_inline struct ldma_monitor_row *row_of(const struct spot *spot, __u32 i)
 {
-	__u32 i;
+	return &spot->block->rows[(spot->first + i) % LDMA_MONITOR_ROWS];
+}
 
-	for (i = 0; i < LDMA_MONITOR_CALLS; i++) {
-		if (set->xid[i] == xid && set->state[i] != LDMA_MONITOR_EMPTY)
-			break;
+/* Begins to bring it into this CPU's cache: another one has written it. */
+static __always_inline void touch(const struct spot *spot)
+{
+	(void)*(const volatile __u32 *)row_of(spot, 0)->xid;
+}
+
+/* The row that has the call with this XID, or NULL. */
+static __always_inline struct ldma_monitor_row *find_call(const struct spot *spot, __u32 xid)
+{
+	for (__u32 i = 0; i < LDMA_MONITOR_ROWS; i++) {
+		struct ldma_monitor_row *row = row_of(spot, i);
+
+		if (row->xid[spot->at] == xid && row->state[spot->at] != LDMA_MONITOR_EMPTY)
+			return row;
 	}
-	return i;
+	return NULL;
 }
 
 static __always_inline bool is_open(__u32 state)
@@ -80,78 +102,130 @@ static __always_inline bool is_open(__u32 state)
 	return state == LDMA_MONITOR_OPEN || state == LDMA_MONITOR_LATE;
 }
 
-/* A place for a call: one without an open call, in turn; if there is none, one is lost. */
-static __always_inline __u32 place_call(struct ldma_monitor_calls *set, __u32 xid)
+/* A place for a new call: the first without an open call; if there is none, one is lost. NULL: it is open already. Rows
+ * behind are not looked at, since the CPU that sees the replies is at work there. */
+static __always_inline struct ldma_monitor_row *place_call(const struct spot *spot, __u32 xid)
 {
-	__u32 first = hash_of(xid) / LDMA_MONITOR_SETS;
+	for (__u32 i = 0; i < LDMA_MONITOR_ROWS; i++) {
+		struct ldma_monitor_row *row = row_of(spot, i);
 
-	for (__u32 i = 0; i < LDMA_MONITOR_CALLS; i++) {
-		__u32 at = (first + i) % LDMA_MONITOR_CALLS;
-
-		if (!is_open(set->state[at]))
-			return at;
+		if (!is_open(row->state[spot->at]))
+			return row;
+		if (row->xid[spot->at] == xid)
+			return NULL;
 	}
 	__sync_fetch_and_add(&losses.calls, 1);
-	return first % LDMA_MONITOR_CALLS;
+	return row_of(spot, 0);
+}
+
+/* Reads a message's header, and finds where its call is or will be. As read_header(): negative if there is nothing. */
+static __always_inline int begin_message(const struct walk *walk, struct message *message,
+					 __u32 is_again, struct rpcrdma *header, struct spot *spot)
+{
+	int has_message;
+
+	if (!find_spot(walk->place.connection, peek(message, 0), spot))
+		return -1;
+	touch(spot);
+	has_message = read_header(message, header);
+	if (has_message < 0 && !is_again)
+		__sync_fetch_and_add(&losses.unreadable, 1);
+	return has_message;
 }
 
 /* In the order of the program: user space reads a call only while it is open. */
-static __always_inline void set_state(struct ldma_monitor_calls *set, __u32 at, __u32 state)
+static __always_inline void set_state(struct ldma_monitor_row *row, __u32 at, __u32 state)
 {
 	asm volatile("" ::: "memory");
-	set->state[at] = state;
+	row->state[at] = state;
 	asm volatile("" ::: "memory");
 }
 
-__noinline int open_call(struct walk *walk, const struct rpcrdma *header,
-			 const struct seen_call *seen, __u32 is_again)
+/* Its index, if it has one. */
+static __always_inline __u32 known_session(struct scratch *scratch, const __u64 id[2])
 {
-	struct ldma_monitor_calls *set;
-	struct ldma_monitor_call *call;
-	__u32 at, *session = NULL;
+	__u32 at = (id[0] ^ id[1]) * 0x9e3779b97f4a7c15ull >> 32, now = sessions_generation;
+	struct recent_session *recent = &scratch->sessions[at % RECENT_SESSIONS];
+	__u32 *known;
 
-	if (!walk || !header || !seen)
-		return 0;
-	set = set_of(walk->place.connection, header->xid);
-	if (!set)
-		return 0;
-	at = find_call(set, header->xid);
-	if (at < LDMA_MONITOR_CALLS && (is_again || is_open(set->state[at])))
-		return 0;
-	if (at == LDMA_MONITOR_CALLS)
-		at = place_call(set, header->xid);
-	at %= LDMA_MONITOR_CALLS;
-	call = &set->call[at];
-	set_state(set, at, LDMA_MONITOR_EMPTY);
-	if (seen->has_id)
-		session = bpf_map_lookup_elem(&sessions_by_id, seen->id);
-	call->start_ns = now_of(walk);
-	call->session = session ? *session : LDMA_MONITOR_NONE;
-	call->bytes = seen->kind == LDMA_MONITOR_WRITE ? seen->bytes : header->read_bytes;
-	call->kind = seen->kind;
-	call->tag_bytes = (seen->tag_bytes + 3) & ~3u;
-	call->has_id = seen->has_id;
-	__builtin_memcpy(call->id, seen->id, 16);
-	set->xid[at] = header->xid;
-	set_state(set, at, LDMA_MONITOR_OPEN);
-	return 0;
+	if (recent->generation == now && recent->id[0] == id[0] && recent->id[1] == id[1])
+		return recent->index;
+	known = bpf_map_lookup_elem(&sessions_by_id, id);
+	if (!known)
+		return LDMA_MONITOR_NONE;
+	recent->id[0] = id[0];
+	recent->id[1] = id[1];
+	recent->index = *known;
+	recent->generation = now;
+	return recent->index;
 }
 
-struct session_id {
-	__u64 halves[2];
+static __always_inline void open_call(struct walk *walk, struct scratch *scratch,
+				      const struct spot *spot, const struct rpcrdma *header,
+				      const struct seen_call *seen, __u32 is_again)
+{
+	struct ldma_monitor_row *row;
+	__u32 at = spot->at;
+
+	if (is_again && find_call(spot, header->xid))
+		return;
+	row = place_call(spot, header->xid);
+	if (!row)
+		return;
+	set_state(row, at, LDMA_MONITOR_EMPTY);
+	row->start_ns[at] = now_of(walk);
+	row->session[at] = seen->has_id ? known_session(scratch, seen->id) : LDMA_MONITOR_NONE;
+	row->kind[at] = seen->kind;
+	row->more[at] = (struct ldma_monitor_call){
+		.id = {seen->id[0], seen->id[1]},
+		.bytes = seen->kind == LDMA_MONITOR_WRITE ? seen->bytes : header->read_bytes,
+		.tag_bytes = (seen->tag_bytes + 3) & ~3u,
+		.has_id = seen->has_id,
+	};
+	row->xid[at] = header->xid;
+	set_state(row, at, LDMA_MONITOR_OPEN);
+}
+
+/* The first packet of a SEND to the server, whose message is from `at` to `end` of the window. */
+static __always_inline void on_call(struct walk *walk, struct scratch *scratch,
+				    struct ldma_monitor_connection *connection, __u32 at, __u32 end,
+				    __u32 is_again)
+{
+	struct message message = {.window = scratch->window, .at = at, .end = end};
+	struct seen_call seen = {.kind = LDMA_MONITOR_OTHER};
+	struct rpcrdma header;
+	struct spot spot;
+	int has_message;
+
+	has_message = begin_message(walk, &message, is_again, &header, &spot);
+	if (has_message < 0 || header.proc > RPCRDMA_NOMSG ||
+	    (has_message && !read_call(&message, &seen)))
+		return;
+	connection->flows[LDMA_MONITOR_TO_SERVER].credits = header.credits;
+	open_call(walk, scratch, &spot, &header, &seen, is_again);
+}
+
+/* An answered call. */
+struct answer {
+	__u64 now_ns, ns;
+	__u64 id[2];
+	__u32 step;
+	__u32 read, written;
+	__u32 has_id;  /* of a session where it worked */
+	__u32 session; /* its index; LDMA_MONITOR_NONE: not known */
 };
 
-/* The session of that id, which has a place from now on if there is one. */
-__noinline __u32 session_of(const struct session_id *id)
+/* The session of its id, which has a place from now on if there is one. */
+__noinline __u32 session_of(const struct answer *answer)
 {
 	struct ldma_monitor_session *session;
 	__u32 index, *known;
 	__u64 key[2];
 
-	if (!id)
+	if (!answer)
 		return LDMA_MONITOR_NONE;
-	key[0] = id->halves[0];
-	key[1] = id->halves[1];
+	key[0] = answer->id[0];
+	key[1] = answer->id[1];
 	known = bpf_map_lookup_elem(&sessions_by_id, key);
 	if (known)
 		return *known;
@@ -177,16 +251,11 @@ lost:
 	return LDMA_MONITOR_NONE;
 }
 
-/* An answered call. */
-struct answer {
-	__u64 now_ns, ns;
-	__u32 step;
-	__u32 read, written;
-};
-
 static __always_inline void count(struct ldma_monitor_counts *counts,
 				  struct ldma_monitor_times *times, const struct answer *answer)
 {
+	__u64 line = 1ull << answer->step / LDMA_MONITOR_LINE;
+
 	counts->last_ns = answer->now_ns;
 	if (answer->read)
 		__sync_fetch_and_add(&counts->read_bytes, answer->read);
@@ -197,6 +266,9 @@ static __always_inline void count(struct ldma_monitor_counts *counts,
 		counts->max_ns = answer->ns;
 	if (answer->step < LDMA_MONITOR_STEPS)
 		__sync_fetch_and_add(&times->steps[answer->step], 1);
+	/* Behind all others: who finds the bit finds what it stands for. */
+	if (!(counts->touched & line))
+		__sync_fetch_and_or(&counts->touched, line);
 }
 
 static __always_inline void count_session(__u32 index, __u32 connection,
@@ -222,80 +294,86 @@ static __always_inline bool has_worked_unseen(const struct ldma_monitor_call *ca
 	       header->reply_bytes >= SEQUENCE_REPLY_BYTES + call->tag_bytes;
 }
 
-/* Counts an answered call, of which the table may have the next one already: hence the copy. */
-__noinline int count_call(struct walk *walk, const struct ldma_monitor_call *call,
-			  const struct rpcrdma *header, const struct seen_reply *seen)
+static __always_inline void read_answer(struct walk *walk, const struct ldma_monitor_row *row,
+					__u32 at, const struct rpcrdma *header,
+					const struct seen_reply *seen, struct answer *ret)
 {
-	struct ldma_monitor_connection *connection;
-	struct answer answer = {0};
-	struct session_id id;
-	__u32 index;
+	const struct ldma_monitor_call *more = &row->more[at];
 
-	if (!walk || !call || !header || !seen)
-		return 0;
-	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
-	if (!connection)
-		return 0;
-	answer.now_ns = now_of(walk);
-	answer.ns = answer.now_ns - call->start_ns;
+	ret->now_ns = now_of(walk);
+	ret->ns = ret->now_ns - row->start_ns[at];
 	/* Times are taken on several CPUs. */
-	if ((__s64)answer.ns <= 0)
-		answer.ns = 1;
-	answer.step = ldma_monitor_step(answer.ns);
+	if ((__s64)ret->ns <= 0)
+		ret->ns = 1;
+	ret->step = ldma_monitor_step(ret->ns);
 	if (seen->kind == LDMA_MONITOR_READ) {
-		answer.read = seen->bytes;
+		ret->read = seen->bytes;
 	} else if (seen->kind == LDMA_MONITOR_WRITE) {
-		answer.written = seen->bytes;
+		ret->written = seen->bytes;
 	} else if (!seen->has_failed && header->proc != RPCRDMA_ERROR) {
 		/* Its results were not seen, or are others: what was moved by chunks. */
-		answer.read = header->write_bytes;
-		answer.written = call->bytes;
+		ret->read = header->write_bytes;
+		ret->written = more->bytes;
 	}
-	count(&connection->counts, &connection->times, &answer);
-	if (!seen->has_id && !has_worked_unseen(call, header))
-		return 0;
-	index = call->session;
-	if (index == LDMA_MONITOR_NONE) {
-		__builtin_memcpy(&id, seen->has_id ? (const void *)seen->id : call->id, 16);
-		index = session_of(&id);
+	ret->session = row->session[at];
+	ret->has_id = seen->has_id;
+	ret->id[0] = seen->id[0];
+	ret->id[1] = seen->id[1];
+	if (!seen->has_id && has_worked_unseen(more, header)) {
+		ret->has_id = 1;
+		ret->id[0] = more->id[0];
+		ret->id[1] = more->id[1];
 	}
-	if (index != LDMA_MONITOR_NONE)
-		count_session(index, walk->place.connection, &answer);
-	return 0;
 }
 
-__noinline int on_answer(struct walk *walk, const struct rpcrdma *header, int body, __u32 length,
-			 __u32 is_again)
+static __always_inline void
+count_answer(struct walk *walk, struct ldma_monitor_connection *connection, struct answer *answer)
 {
-	struct ldma_monitor_connection *connection;
-	struct seen_reply seen = {0};
-	struct ldma_monitor_call call;
-	struct ldma_monitor_calls *set;
-	__u32 at, state;
+	count(&connection->counts, &connection->times, answer);
+	if (!answer->has_id)
+		return;
+	if (answer->session == LDMA_MONITOR_NONE)
+		answer->session = session_of(answer);
+	if (answer->session != LDMA_MONITOR_NONE)
+		count_session(answer->session, walk->place.connection, answer);
+}
 
-	if (!walk || !header)
-		return 0;
-	set = set_of(walk->place.connection, header->xid);
-	connection = bpf_map_lookup_elem(&connections, &walk->place.connection);
-	if (!set || !connection)
-		return 0;
-	at = find_call(set, header->xid);
-	if (at >= LDMA_MONITOR_CALLS) {
+/* The first packet of a SEND to the client. */
+static __always_inline void on_answer(struct walk *walk, struct scratch *scratch,
+				      struct ldma_monitor_connection *connection, __u32 at,
+				      __u32 end, __u32 is_again)
+{
+	struct message message = {.window = scratch->window, .at = at, .end = end};
+	struct seen_reply seen = {0};
+	struct answer answer = {0};
+	struct ldma_monitor_row *row;
+	struct rpcrdma header;
+	struct spot spot;
+	int has_message;
+	__u32 state;
+
+	has_message = begin_message(walk, &message, is_again, &header, &spot);
+	if (has_message < 0 || header.proc == RPCRDMA_DONE)
+		return;
+	row = find_call(&spot, header.xid);
+	if (!row) {
 		/* A call of the server's own (a callback) is none of ours. */
-		if (!is_again && (!body || read_reply(body, length, false, &seen)))
+		if (!is_again && (!has_message || is_reply(&message)))
 			__sync_fetch_and_add(&losses.replies, 1);
-		return 0;
+		return;
 	}
-	state = set->state[at];
+	at = spot.at;
+	state = row->state[at];
 	if (!is_open(state))
-		return 0;
-	call = set->call[at];
-	if (body && !read_reply(body, length, call.kind != LDMA_MONITOR_FOREIGN, &seen))
-		return 0;
-	if (__sync_val_compare_and_swap(&set->state[at], state, LDMA_MONITOR_ANSWERED) != state)
-		return 0;
-	connection->credits_granted = header->credits;
-	return count_call(walk, &call, header, &seen);
+		return;
+	if (has_message && !read_reply(&message, row->kind[at] != LDMA_MONITOR_FOREIGN, &seen))
+		return;
+	/* Once it is answered, its place may have the next call. */
+	read_answer(walk, row, at, &header, &seen, &answer);
+	if (__sync_val_compare_and_swap(&row->state[at], state, LDMA_MONITOR_ANSWERED) != state)
+		return;
+	connection->flows[LDMA_MONITOR_TO_CLIENT].credits = header.credits;
+	count_answer(walk, connection, &answer);
 }
 
 #endif

@@ -18,8 +18,6 @@
 enum { CM_CLASS = 7, CM_SEND = 3, CM_RC = 0 };
 enum { CM_REQ = 0x10, CM_REJ = 0x12, CM_REP = 0x13, CM_DREQ = 0x15, CM_DREP = 0x16 };
 
-#define BTH_AETH_BYTES 16 /* or the BTH and an ICRC: no packet has less */
-
 /* A packet, segment by segment. */
 struct walk {
 	struct ldma_monitor_key key; /* of the queue pair that was looked up last */
@@ -27,17 +25,17 @@ struct walk {
 	__u64 now_ns;               /* 0: nobody has asked yet */
 	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
 	__u32 next;                 /* segment to look at */
+	__u32 from, to;             /* what of the packet is in the window */
 	__u32 ip_version;
-	__u32 has_bth; /* of the segment that is next */
-	__u8 bth[BTH_AETH_BYTES];
 };
 
 const volatile __u16 ports[LDMA_MONITOR_PORTS];
 const volatile __u32 port_count;
 
 struct ldma_monitor_losses losses;
-__u32 generation = 1; /* changes whenever `places` has changed */
-__u32 sessions_high;  /* places of sessions that were ever used are below */
+__u32 generation = 1;          /* changes whenever `places` has changed */
+__u32 sessions_generation = 1; /* changes whenever a session was forgotten */
+__u32 sessions_high;           /* places of sessions that were ever used are below */
 
 /* A request to connect, and what came of it. */
 struct request_key {

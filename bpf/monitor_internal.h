@@ -36,7 +36,7 @@ struct monitor {
 	/* Mapped. */
 	struct ldma_monitor_connection *connections;
 	struct ldma_monitor_session *sessions;
-	struct ldma_monitor_calls *calls; /* LDMA_MONITOR_SETS for each connection */
+	struct ldma_monitor_block *blocks; /* LDMA_MONITOR_BLOCKS for each connection */
 
 	struct monitor_connection *known_connections;
 	struct monitor_session *known_sessions;

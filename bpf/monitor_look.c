@@ -22,14 +22,18 @@ static uint64_t added(const __u64 *counter, uint64_t *before)
 }
 
 /* The middle of the step within which the nth of the sorted times is; n counts from 1. */
-static uint64_t nth_ns(const uint32_t *steps, uint64_t n)
+static uint64_t nth_ns(const uint32_t *steps, uint64_t touched, uint64_t n)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < LDMA_MONITOR_STEPS; i++) {
-		sum += steps[i];
-		if (sum >= n)
-			return ldma_monitor_step_ns(i);
+	for (; touched; touched &= touched - 1) {
+		uint32_t first = (uint32_t)__builtin_ctzll(touched) * LDMA_MONITOR_LINE;
+
+		for (uint32_t i = first; i < first + LDMA_MONITOR_LINE; i++) {
+			sum += steps[i];
+			if (sum >= n)
+				return ldma_monitor_step_ns(i);
+		}
 	}
 	return 0;
 }
@@ -39,50 +43,69 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 	return value < most ? value : most;
 }
 
+/* What was added to one line of steps, and its sum. */
+static uint32_t look_at_line(const uint32_t *line, uint32_t *before, uint32_t *ret)
+{
+	uint32_t now[LDMA_MONITOR_LINE], sum = 0;
+
+	/* All at once: atomic loads would come one by one. */
+	memcpy(now, line, sizeof(now));
+	for (uint32_t i = 0; i < LDMA_MONITOR_LINE; i++) {
+		ret[i] = now[i] - before[i];
+		sum += ret[i];
+	}
+	memcpy(before, now, sizeof(now));
+	return sum;
+}
+
 static void look_at_times(struct ldma_monitor_counts *counts, struct ldma_monitor_times *times,
 			  struct monitor_before *before, struct monitor_times *ret)
 {
-	uint32_t steps[LDMA_MONITOR_STEPS], now;
+	uint64_t touched = load64(&counts->touched);
+	uint32_t steps[LDMA_MONITOR_STEPS]; /* of lines that were touched */
 
-	*ret = (struct monitor_times){.sum_ns = added(&counts->sum_ns, &before->sum_ns)};
-	if (!ret->sum_ns)
+	*ret = (struct monitor_times){0};
+	if (!touched)
 		return;
-	for (uint32_t i = 0; i < LDMA_MONITOR_STEPS; i++) {
-		now = __atomic_load_n(&times->steps[i], __ATOMIC_RELAXED);
-		steps[i] = now - before->steps[i];
-		before->steps[i] = now;
-		ret->count += steps[i];
+	touched = __atomic_exchange_n((uint64_t *)&counts->touched, 0, __ATOMIC_ACQ_REL);
+	for (uint64_t left = touched; left; left &= left - 1) {
+		uint32_t first = (uint32_t)__builtin_ctzll(left) * LDMA_MONITOR_LINE;
+
+		ret->count +=
+			look_at_line(times->steps + first, before->steps + first, steps + first);
 	}
+	if (!ret->count)
+		return;
+	ret->sum_ns = added(&counts->sum_ns, &before->sum_ns);
 	ret->max_ns = __atomic_exchange_n((uint64_t *)&counts->max_ns, 0, __ATOMIC_RELAXED);
-	ret->p50_ns = at_most(nth_ns(steps, (ret->count + 1) / 2), ret->max_ns);
-	ret->p99_ns = at_most(nth_ns(steps, ret->count - ret->count / 100), ret->max_ns);
+	ret->p50_ns = at_most(nth_ns(steps, touched, (ret->count + 1) / 2), ret->max_ns);
+	ret->p99_ns = at_most(nth_ns(steps, touched, ret->count - ret->count / 100), ret->max_ns);
 }
 
 /* Calls that are open, for each session, too. Returns how many were given up. */
 static uint64_t look_at_calls(struct monitor *monitor, uint32_t index, uint64_t now_ns,
 			      bool has_ended, uint32_t *ret_in_flight)
 {
-	struct ldma_monitor_calls *set = &monitor->calls[index * LDMA_MONITOR_SETS];
+	struct ldma_monitor_row *row = monitor->blocks[index * LDMA_MONITOR_BLOCKS].rows;
 	uint64_t unanswered = 0;
 
-	for (uint32_t i = 0; i < LDMA_MONITOR_SETS; i++, set++) {
+	for (uint32_t i = 0; i < LDMA_MONITOR_BLOCKS * LDMA_MONITOR_ROWS; i++, row++) {
 		for (uint32_t j = 0; j < LDMA_MONITOR_CALLS; j++) {
-			const struct ldma_monitor_call *call = &set->call[j];
 			uint32_t open = LDMA_MONITOR_OPEN;
 			int64_t age_ns;
 
-			if (__atomic_load_n(&set->state[j], __ATOMIC_ACQUIRE) != open)
+			if (__atomic_load_n(&row->state[j], __ATOMIC_ACQUIRE) != open)
 				continue;
-			age_ns = (int64_t)(now_ns - load64(&call->start_ns));
+			age_ns = (int64_t)(now_ns - load64(&row->start_ns[j]));
 			if (has_ended || age_ns > (int64_t)monitor->options.patience_ns) {
 				unanswered += __atomic_compare_exchange_n(
-					&set->state[j], &open, LDMA_MONITOR_LATE, false,
+					&row->state[j], &open, LDMA_MONITOR_LATE, false,
 					__ATOMIC_RELAXED, __ATOMIC_RELAXED);
 				continue;
 			}
 			++*ret_in_flight;
-			if (call->session < monitor->options.sessions)
-				monitor->known_sessions[call->session].in_flight++;
+			if (row->session[j] < monitor->options.sessions)
+				monitor->known_sessions[row->session[j]].in_flight++;
 		}
 	}
 	return unanswered;
@@ -103,8 +126,8 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 		.ip_version = connection->ip_version,
 		.server_qpn = connection->server_qpn,
 		.client_qpn = connection->client_qpn,
-		.credits_asked = connection->credits_asked,
-		.credits_granted = connection->credits_granted,
+		.credits_asked = connection->flows[LDMA_MONITOR_TO_SERVER].credits,
+		.credits_granted = connection->flows[LDMA_MONITOR_TO_CLIENT].credits,
 		.read_bytes = added(&connection->counts.read_bytes, &before->read_bytes),
 		.written_bytes = added(&connection->counts.written_bytes, &before->written_bytes),
 		.rnr_naks = added(&connection->rnr_naks, &before->rnr_naks),

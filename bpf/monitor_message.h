@@ -12,10 +12,10 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "monitor_scratch.h"
 #include "monitor_tables.h"
 
-#define MESSAGE_BYTES 512       /* of a SEND that are looked at: a power of two */
-#define MESSAGE_ROOM (512 + 16) /* so that a session id may be read at any word */
+#define LOOK_BYTES 528 /* of a segment, from its BTH on, that are looked at */
 #define RPCRDMA_SHORTEST_BYTES 16
 #define RPCRDMA_FIXED_BYTES 28 /* of a header with lists that are empty */
 #define SEGMENTS_MOST 16
@@ -32,27 +32,10 @@ enum { AUTH_NONE, AUTH_SYS };
 enum { NFS_PROGRAM = 100003, NFS_COMPOUND = 1, NFS_V4 = 4 };
 enum { OP_PUTFH = 22, OP_READ = 25, OP_WRITE = 38, OP_SEQUENCE = 53 };
 
-/* The first bytes of the message that is looked at. Functions that are not static are verified once, each for itself:
- * they find it here, since pointers into maps cannot be handed to them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u8[MESSAGE_ROOM]);
-} messages SEC(".maps");
-
-static __always_inline __u8 *message_bytes(void)
-{
-	__u32 key = 0;
-
-	return bpf_map_lookup_elem(&messages, &key);
-}
-
-/* Where a walk stands. bytes points to MESSAGE_ROOM bytes, of which `length` are the message's. */
+/* A message in the window: where the walk through it stands, and where it, or what is looked at of it, ends. */
 struct message {
-	const __u8 *bytes;
-	__u32 length;
-	__u32 at;
+	const __u8 *window;
+	__u32 at, end;
 };
 
 struct rpcrdma {
@@ -65,15 +48,19 @@ struct rpcrdma {
 /* Whether so many bytes follow. Where the message, or what is looked at of it, ends, walks end. */
 static __always_inline bool has(const struct message *message, __u32 bytes)
 {
-	return message->at + bytes <= message->length;
+	return message->at + bytes <= message->end;
 }
 
-/* The word so many bytes ahead, which has to be there. */
+/* What stands so many bytes ahead, up to PEEK_MOST, which has to be there. The mask is for the verifier, and before the
+ * addition for speed: it is the same for all that is read from where the walk stands. */
+static __always_inline const void *ahead_of(const struct message *message, __u32 ahead)
+{
+	return message->window + (message->at & (WINDOW_BYTES - 1)) + ahead;
+}
+
 static __always_inline __u32 peek(const struct message *message, __u32 ahead)
 {
-	__u32 at = (message->at + ahead) & (MESSAGE_BYTES - 4);
-
-	return bpf_ntohl(*(const __be32 *)(message->bytes + at));
+	return bpf_ntohl(*(const __be32 *)ahead_of(message, ahead));
 }
 
 static __always_inline bool take(struct message *message, __u32 *ret)
@@ -88,17 +75,18 @@ static __always_inline bool take(struct message *message, __u32 *ret)
 /* Behind fixed bytes and an opaque of that many. */
 static __always_inline bool skip(struct message *message, __u32 fixed, __u32 opaque)
 {
-	if (opaque > MESSAGE_BYTES)
+	if (opaque > LOOK_BYTES)
 		return false;
 	message->at += fixed + ((opaque + 3) & ~3u);
-	return message->at <= message->length;
+	return message->at <= message->end;
 }
 
-static __always_inline void peek_id(const struct message *message, __u32 ahead, __u64 ret[2])
+static __always_inline void peek_id(const struct message *message, __u64 ret[2])
 {
-	__u32 at = (message->at + ahead) & (MESSAGE_BYTES - 4);
+	const __u64 *id = ahead_of(message, 0);
 
-	__builtin_memcpy(ret, message->bytes + at, 16);
+	ret[0] = id[0];
+	ret[1] = id[1];
 }
 
 /* The segments of a chunk, and their bytes together. */
@@ -115,39 +103,38 @@ static __always_inline bool take_chunk(struct message *message, __u32 *bytes)
 	return true;
 }
 
-/* Reads the header, its lists as far as they can be. Returns where the RPC message behind it begins; 0: there is none,
- * or it is too far behind; negative: this is no header of version 1. */
-__noinline int read_header(__u32 bytes, struct rpcrdma *ret)
+/* Reads the header, its lists as far as they can be, and stands behind it then. Returns 1 if an RPC message follows; 0:
+ * there is none, or it is too far behind; negative: this is no header of version 1. */
+static __always_inline int read_header(struct message *message, struct rpcrdma *ret)
 {
-	struct message message = {.bytes = message_bytes(), .length = bytes};
 	__u32 more;
 
-	if (!message.bytes || !ret || !has(&message, RPCRDMA_SHORTEST_BYTES))
+	if (!has(message, RPCRDMA_SHORTEST_BYTES))
 		return -1;
-	ret->xid = peek(&message, 0);
-	ret->credits = peek(&message, 8);
-	ret->proc = peek(&message, 12);
+	ret->xid = peek(message, 0);
+	ret->credits = peek(message, 8);
+	ret->proc = peek(message, 12);
 	ret->read_bytes = ret->write_bytes = ret->reply_bytes = 0;
-	if (peek(&message, 4) != 1 || ret->proc > RPCRDMA_ERROR || ret->proc == RPCRDMA_MSGP)
+	if (peek(message, 4) != 1 || ret->proc > RPCRDMA_ERROR || ret->proc == RPCRDMA_MSGP)
 		return -1;
 	if (ret->proc > RPCRDMA_NOMSG)
 		return 0;
-	if (!has(&message, RPCRDMA_FIXED_BYTES))
+	if (!has(message, RPCRDMA_FIXED_BYTES))
 		return -1;
-	message.at = RPCRDMA_SHORTEST_BYTES;
-	for (int i = 0; i < SEGMENTS_MOST && has(&message, 24) && peek(&message, 0); i++) {
-		if (peek(&message, 4)) /* position 0 has the message itself */
-			ret->read_bytes += peek(&message, 12);
-		message.at += 24;
+	message->at += RPCRDMA_SHORTEST_BYTES;
+	for (int i = 0; i < SEGMENTS_MOST && has(message, 24) && peek(message, 0); i++) {
+		if (peek(message, 4)) /* position 0 has the message itself */
+			ret->read_bytes += peek(message, 12);
+		message->at += 24;
 	}
 	/* One write chunk is all that NFS offers for a READ; what has more is counted by its first. */
-	if (!take(&message, &more) || more || !take(&message, &more))
+	if (!take(message, &more) || more || !take(message, &more))
 		return 0;
-	if (more && (!take_chunk(&message, &ret->write_bytes) || !take(&message, &more) || more))
+	if (more && (!take_chunk(message, &ret->write_bytes) || !take(message, &more) || more))
 		return 0;
-	if (!take(&message, &more) || (more && !take_chunk(&message, &ret->reply_bytes)))
+	if (!take(message, &more) || (more && !take_chunk(message, &ret->reply_bytes)))
 		return 0;
-	return ret->proc == RPCRDMA_MSG ? (int)message.at : 0;
+	return ret->proc == RPCRDMA_MSG;
 }
 
 /* What a call tells of itself. */
@@ -159,7 +146,8 @@ struct seen_call {
 	__u32 tag_bytes;
 };
 
-static __always_inline bool walk_call(struct message *message, struct seen_call *ret)
+/* Reads an RPC message. false: it is no call. */
+static __always_inline bool read_call(struct message *message, struct seen_call *ret)
 {
 	__u32 flavour, operation;
 
@@ -187,7 +175,7 @@ static __always_inline bool walk_call(struct message *message, struct seen_call 
 	if (operation == OP_SEQUENCE) {
 		if (!has(message, SEQUENCE_ARGS_BYTES + 4))
 			return true;
-		peek_id(message, 0, ret->id);
+		peek_id(message, ret->id);
 		ret->has_id = 1;
 		operation = peek(message, SEQUENCE_ARGS_BYTES);
 		message->at += SEQUENCE_ARGS_BYTES + 4;
@@ -204,16 +192,6 @@ static __always_inline bool walk_call(struct message *message, struct seen_call 
 	return true;
 }
 
-/* Reads the RPC message that begins at `at`. 0: it is no call. */
-__noinline int read_call(__u32 at, __u32 bytes, struct seen_call *ret)
-{
-	struct message message = {.bytes = message_bytes(), .length = bytes, .at = at};
-
-	if (!message.bytes || !ret)
-		return 0;
-	return walk_call(&message, ret);
-}
-
 /* What a reply tells. */
 struct seen_reply {
 	__u64 id[2];
@@ -223,7 +201,14 @@ struct seen_reply {
 	__u32 has_failed; /* RPC says so, or the COMPOUND's status */
 };
 
-static __always_inline bool walk_reply(struct message *message, bool is_compound,
+/* What is too short to tell may be one. */
+static __always_inline bool is_reply(const struct message *message)
+{
+	return !has(message, 24) || peek(message, 4) == RPC_REPLY;
+}
+
+/* Reads an RPC message. false: it is no reply. is_compound: the call was one. */
+static __always_inline bool read_reply(struct message *message, bool is_compound,
 				       struct seen_reply *ret)
 {
 	__u32 operation;
@@ -252,7 +237,7 @@ static __always_inline bool walk_reply(struct message *message, bool is_compound
 		if (operation == OP_SEQUENCE) {
 			if (!has(message, SEQUENCE_RESULT_BYTES))
 				break;
-			peek_id(message, 0, ret->id);
+			peek_id(message, ret->id);
 			ret->has_id = 1;
 			message->at += SEQUENCE_RESULT_BYTES;
 		} else if (operation == OP_READ) {
@@ -272,16 +257,6 @@ static __always_inline bool walk_reply(struct message *message, bool is_compound
 		}
 	}
 	return true;
-}
-
-/* Reads the RPC message that begins at `at`. 0: it is no reply. is_compound: the call was one. */
-__noinline int read_reply(__u32 at, __u32 bytes, __u32 is_compound, struct seen_reply *ret)
-{
-	struct message message = {.bytes = message_bytes(), .length = bytes, .at = at};
-
-	if (!message.bytes || !ret)
-		return 0;
-	return walk_reply(&message, is_compound, ret);
 }
 
 #endif

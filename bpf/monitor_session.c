@@ -46,7 +46,7 @@ static int set_sizes(struct monitor_bpf *bpf, const struct monitor_options *opti
 	} sizes[] = {
 		{bpf->maps.connections, options->connections},
 		{bpf->maps.free_connections, options->connections},
-		{bpf->maps.calls, options->connections * LDMA_MONITOR_SETS},
+		{bpf->maps.calls, options->connections * LDMA_MONITOR_BLOCKS},
 		{bpf->maps.sessions, options->sessions},
 		{bpf->maps.free_sessions, options->sessions},
 		{bpf->maps.sessions_by_id, options->sessions},
@@ -113,7 +113,7 @@ static int load(struct monitor *monitor, struct capture_error *error)
 	if (!err)
 		err = map_table(bpf->maps.sessions, (void **)&monitor->sessions);
 	if (!err)
-		err = map_table(bpf->maps.calls, (void **)&monitor->calls);
+		err = map_table(bpf->maps.calls, (void **)&monitor->blocks);
 	if (!err)
 		err = fill(bpf->maps.free_connections, options->connections);
 	if (!err)
@@ -175,7 +175,7 @@ void monitor_close(struct monitor *monitor)
 	if (monitor->bpf) {
 		unmap_table(monitor->bpf->maps.connections, monitor->connections);
 		unmap_table(monitor->bpf->maps.sessions, monitor->sessions);
-		unmap_table(monitor->bpf->maps.calls, monitor->calls);
+		unmap_table(monitor->bpf->maps.calls, monitor->blocks);
 	}
 	monitor_bpf__destroy(monitor->bpf);
 	free(monitor->known_connections);
@@ -309,8 +309,8 @@ void monitor_forget_places(struct monitor *monitor, uint32_t index)
 
 void monitor_free_connection(struct monitor *monitor, uint32_t index)
 {
-	memset(&monitor->calls[index * LDMA_MONITOR_SETS], 0,
-	       LDMA_MONITOR_SETS * sizeof(*monitor->calls));
+	memset(&monitor->blocks[index * LDMA_MONITOR_BLOCKS], 0,
+	       LDMA_MONITOR_BLOCKS * sizeof(*monitor->blocks));
 	memset(&monitor->connections[index], 0, sizeof(*monitor->connections));
 	memset(&monitor->known_connections[index], 0, sizeof(*monitor->known_connections));
 	bpf_map_update_elem(bpf_map__fd(monitor->bpf->maps.free_connections), NULL, &index, 0);
@@ -320,6 +320,7 @@ void monitor_forget_session(struct monitor *monitor, uint32_t index)
 {
 	bpf_map_delete_elem(bpf_map__fd(monitor->bpf->maps.sessions_by_id),
 			    monitor->sessions[index].id);
+	__atomic_add_fetch(&monitor->bpf->data->sessions_generation, 1, __ATOMIC_SEQ_CST);
 }
 
 void monitor_free_session(struct monitor *monitor, uint32_t index)

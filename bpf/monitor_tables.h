@@ -62,7 +62,10 @@ struct ldma_monitor_counts {
 	__u64 read_bytes, written_bytes;
 	__u64 sum_ns;
 	__u64 max_ns; /* since user space set it to 0 */
+	__u64 touched; /* lines of steps that had something added since user space set it to 0: a bit each */
 };
+
+#define LDMA_MONITOR_LINE 16 /* steps of a cache line */
 
 struct ldma_monitor_times {
 	__u32 steps[LDMA_MONITOR_STEPS];
@@ -70,11 +73,17 @@ struct ldma_monitor_times {
 
 enum ldma_monitor_way { LDMA_MONITOR_TO_SERVER, LDMA_MONITOR_TO_CLIENT, LDMA_MONITOR_WAYS };
 
+/* Each way's packets are seen by a CPU of its own, so each has a cache line of its own. */
+struct ldma_monitor_flow {
+	__u32 psn;     /* the highest of requests seen so far, with bit 24 set; 0: none yet */
+	__u32 credits; /* asked for by the client, granted by the server */
+	__u64 unused[7];
+};
+
 struct ldma_monitor_connection {
 	struct ldma_monitor_counts counts;
-	/* The highest PSN of requests seen so far, with bit 24 set; 0: none yet. */
-	__u32 psn[LDMA_MONITOR_WAYS];
-	__u32 credits_asked, credits_granted;
+	__u64 unused[2];
+	struct ldma_monitor_flow flows[LDMA_MONITOR_WAYS];
 	__u32 mtu_bytes;
 	__u32 ip_version;
 	__u8 server[16], client[16]; /* IPv4: the first four bytes, the others 0 */
@@ -83,7 +92,7 @@ struct ldma_monitor_connection {
 	__u64 began_ns;                       /* 0: the place is free */
 	__u64 ended_ns;                       /* 0: it lives */
 	__u64 rnr_naks, naks, retransmissions;
-	__u64 unused[5];
+	__u64 unused_too[4];
 	struct ldma_monitor_times times;
 };
 
@@ -91,7 +100,7 @@ struct ldma_monitor_session {
 	struct ldma_monitor_counts counts;                /* last_ns 0: the place is free */
 	__u64 connections[LDMA_MONITOR_CONNECTIONS / 64]; /* used since user space set them to 0 */
 	__u8 id[16];
-	__u64 unused[5];
+	__u64 unused[4];
 	struct ldma_monitor_times times;
 };
 
@@ -109,26 +118,34 @@ enum ldma_monitor_state {
 	LDMA_MONITOR_ANSWERED, /* kept, so that it is recognised if it comes again */
 };
 
+/* What is kept of a call for replies that do not tell all. */
 struct ldma_monitor_call {
-	__u64 start_ns;
-	__u32 session; /* its index; LDMA_MONITOR_NONE: not known (yet) */
-	__u32 bytes;   /* that a WRITE brings, or those of the read list */
-	__u16 kind;    /* enum ldma_monitor_kind */
+	__u64 id[2]; /* of its SEQUENCE */
+	__u32 bytes; /* that a WRITE brings, or those of the read list */
 	__u16 tag_bytes;
-	__u32 has_id;
-	__u8 id[16]; /* of its SEQUENCE */
-	__u64 unused[3];
+	__u16 has_id;
 };
 
-/* Calls of a connection whose XIDs fall together. Sets, since clients count XIDs up in either byte order or put fields
- * into them; one set takes as many as differ in what is not hashed. */
-#define LDMA_MONITOR_SETS 256 /* of a connection */
-#define LDMA_MONITOR_CALLS 8  /* of a set */
+/* Calls of a connection whose XIDs follow each other. One CPU sees the calls and another the replies, and what costs most
+ * is to bring cache lines from one to the other: so neighbours, and what their replies need of them, are together. */
+#define LDMA_MONITOR_CALLS 8 /* of a row */
 
-struct ldma_monitor_calls {
+struct ldma_monitor_row {
 	__u32 xid[LDMA_MONITOR_CALLS];
 	__u32 state[LDMA_MONITOR_CALLS]; /* enum ldma_monitor_state; atomic */
-	struct ldma_monitor_call call[LDMA_MONITOR_CALLS];
+	__u64 start_ns[LDMA_MONITOR_CALLS];
+	__u32 session[LDMA_MONITOR_CALLS]; /* its index; LDMA_MONITOR_NONE: not known (yet) */
+	__u32 kind[LDMA_MONITOR_CALLS];    /* enum ldma_monitor_kind */
+	struct ldma_monitor_call more[LDMA_MONITOR_CALLS];
+};
+
+/* A call is in one of the rows of a block, since clients count XIDs up in either byte order or put fields into them: so
+ * many may be open whose XIDs differ only in what does not tell the block and the place in a row. */
+#define LDMA_MONITOR_ROWS 8    /* of a block */
+#define LDMA_MONITOR_BLOCKS 32 /* of a connection */
+
+struct ldma_monitor_block {
+	struct ldma_monitor_row rows[LDMA_MONITOR_ROWS];
 };
 
 /* What could not be kept or read, since the start. */
@@ -148,10 +165,11 @@ struct ldma_monitor_place {
 };
 
 /* BPF and user space share these layouts, and each begins with a cache line. */
-_Static_assert(sizeof(struct ldma_monitor_connection) == 192 + 4 * LDMA_MONITOR_STEPS, "shared");
+_Static_assert(sizeof(struct ldma_monitor_connection) == 320 + 4 * LDMA_MONITOR_STEPS, "shared");
 _Static_assert(sizeof(struct ldma_monitor_session) == 128 + 4 * LDMA_MONITOR_STEPS, "shared");
-_Static_assert(sizeof(struct ldma_monitor_call) == 64, "shared");
-_Static_assert(sizeof(struct ldma_monitor_calls) == 64 + 64 * LDMA_MONITOR_CALLS, "shared");
-_Static_assert(4 * LDMA_MONITOR_STEPS % 64 == 0, "aligned");
+_Static_assert(sizeof(struct ldma_monitor_row) == 6 * 64, "shared");
+_Static_assert(LDMA_MONITOR_STEPS % LDMA_MONITOR_LINE == 0 &&
+		       LDMA_MONITOR_STEPS / LDMA_MONITOR_LINE <= 64,
+	       "aligned");
 
 #endif

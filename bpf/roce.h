@@ -31,6 +31,7 @@
 #define ROCE_EXTENSIONS_MAX 4 /* IPv6 extension headers that are followed */
 #endif
 #define ROCE_COPY_BYTES 256
+#define ROCE_COPY_ROOM 64 /* behind it: how exactly Linux 6.1 knows where a header ends */
 
 enum roce_found {
 	ROCE_NONE,
@@ -74,6 +75,18 @@ struct roce_cursor {
 	__u32 copied;
 	__u32 at; /* offset in the packet */
 };
+
+/* bytes if they are from 1 to `most`, else 0: in a way that the verifier of Linux 6.1 follows, which learns nothing from
+ * a value that is not 0. */
+static __always_inline __u32 roce_within(__u32 bytes, __u32 most)
+{
+	__u32 rest = bytes - 1;
+
+	if (rest >= most)
+		return 0;
+	barrier_var(rest);
+	return rest + 1;
+}
 
 /* The next `bytes` bytes, or NULL if they are not all there. */
 static __always_inline void *roce_take(struct roce_cursor *cursor, __u32 bytes)
@@ -254,7 +267,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u8[ROCE_COPY_BYTES]);
+	__type(value, __u8[ROCE_COPY_BYTES + ROCE_COPY_ROOM]);
 } roce_copies SEC(".maps");
 
 /* Walks the copy; a packet that ends within its headers is RoCE if it got as far as naming itself so. */
@@ -273,6 +286,7 @@ static __noinline bool roce_parse_paged_xdp(struct xdp_md *ctx, __u32 length, st
 	__u32 key = 0, bytes = length < ROCE_COPY_BYTES ? length : ROCE_COPY_BYTES;
 	__u8 *copy = bpf_map_lookup_elem(&roce_copies, &key);
 
+	bytes = roce_within(bytes, ROCE_COPY_BYTES);
 	if (!copy || !bytes || !ret || bpf_xdp_load_bytes(ctx, 0, copy, bytes))
 		return false;
 	return roce_walk_copy(copy, bytes, ret);
@@ -283,6 +297,7 @@ static __noinline bool roce_parse_paged_skb(struct __sk_buff *skb, struct roce *
 	__u32 key = 0, bytes = skb->len < ROCE_COPY_BYTES ? skb->len : ROCE_COPY_BYTES;
 	__u8 *copy = bpf_map_lookup_elem(&roce_copies, &key);
 
+	bytes = roce_within(bytes, ROCE_COPY_BYTES);
 	if (!copy || !bytes || !ret || bpf_skb_load_bytes(skb, 0, copy, bytes))
 		return false;
 	return roce_walk_copy(copy, bytes, ret);

@@ -201,6 +201,25 @@ def test_idle_sessions_are_forgotten_and_found_again(bpf: None) -> None:
         assert seen.losses == Losses()
 
 
+def test_a_session_is_not_taken_for_the_one_that_has_its_place_now(bpf: None) -> None:
+    with Monitor([], connections=2, sessions=1, idle_s=0.01) as monitor:
+        talk = Talk(monitor).connect()
+        for xid in (1, 2):  # The second call finds the session where the CPU has kept it.
+            talk.read(xid)
+        monitor.snapshot()
+        time.sleep(0.02)
+        monitor.snapshot()
+        time.sleep(0.03)
+        monitor.snapshot()
+        talk.read(3, 9, session=b"another session!")
+        talk.read(4, 100)
+        seen = monitor.snapshot()
+        assert [(one.id, one.read_bytes) for one in seen.sessions] == [
+            (b"another session!".hex(), 9)
+        ]
+        assert seen.losses == Losses(sessions=1)
+
+
 def test_a_session_with_a_call_under_way_is_not_forgotten(bpf: None) -> None:
     with Monitor([], connections=1, sessions=1, idle_s=0.01) as monitor:
         talk = Talk(monitor).connect()

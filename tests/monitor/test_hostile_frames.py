@@ -271,6 +271,37 @@ def test_the_middle_of_a_train_of_data(monitor: Monitor, talk: Talk, last: str) 
     assert monitor.snapshot().connections[0].retransmissions == 0
 
 
+def write_packet(talk: Talk, size: int) -> bytes:
+    reth = {"va": 0, "rkey": 1, "length": size}
+    return talk.packet(False, "RC_RDMA_WRITE_ONLY", bytes(size), reth=reth)
+
+
+@pytest.mark.parametrize("size", [256, 128])
+def test_a_train_of_whole_writes(monitor: Monitor, size: int) -> None:
+    """Those of 256 bytes fill their packets, and are not looked at one by one."""
+    talk = Talk(monitor)
+    talk.ask(path_mtu=256)
+    talk.accept()
+    packets = [write_packet(talk, size) for _ in range(8)]
+    monitor.feed(*train(packets))
+    monitor.feed(*train(packets[4:]))
+    assert monitor.snapshot().connections[0].retransmissions == 4
+    talk.read(1)
+    assert monitor.snapshot().connections[0].retransmissions == 0
+
+
+def test_a_reply_between_writes_of_its_size(monitor: Monitor, talk: Talk) -> None:
+    """Only what fills a packet can hide nothing of its size."""
+    talk.call(header(1, writes=(4096,)) + call(1, read()))
+    answer = header(1, writes=(4096,)) + reply(1, did_read(4096))
+    size = len(answer) - 16  # a WRITE has an RETH
+    packets = [write_packet(talk, size) for _ in range(4)]
+    packets.append(talk.packet(False, payload=answer))
+    packets += [write_packet(talk, size) for _ in range(4)]
+    monitor.feed(*train(packets))
+    assert monitor.snapshot().connections[0].operations == 1
+
+
 def test_half_a_train_again(monitor: Monitor, talk: Talk) -> None:
     packets = [talk.packet(False, "RC_RDMA_WRITE_MIDDLE", bytes(256)) for _ in range(12)]
     monitor.feed(*train(packets[:8]))

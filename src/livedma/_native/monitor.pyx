@@ -8,6 +8,7 @@ from os import strerror
 
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object obj, object name, object value) except -1
+    void PyObject_GC_UnTrack(object obj)
 
 cdef extern from "monitor_tables.h" nogil:
     enum:
@@ -127,6 +128,7 @@ cdef class _Maker:
         cdef Py_ssize_t i
         for i in range(len(self.names)):
             PyObject_GenericSetAttr(made, self.names[i], values[i])
+        PyObject_GC_UnTrack(made)  # it is in no cycle, and to look for one takes longer than to make it
         return made
 
 
