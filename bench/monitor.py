@@ -1,26 +1,28 @@
 """What the session monitor costs: a load on our server over a veth pair, with it and without.
 
-With: programs on the server's interface, and ten snapshots a second. It is attached and detached
-in turn, each second of one load, so that a noisy moment meets both.
+With: programs on the server's interface, and ten snapshots a second. One load runs all the time;
+the monitor is attached and detached beside it, and what is compared are neighbours of a tenth of a
+second, so that a noisy moment meets both.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import truediv
 from pathlib import Path
 
-from bench.pair import Link, links, serving
+from bench.pair import CROWD, Link, links, loaded, serving
 from bench.report import Line, per_second
+from livedma.lab.driver import Driver
 from livedma.monitor import Monitor
 
-PAIRS = 10  # of seconds, with and without
-CROWD_SECONDS = 3
+PAIRS = 200  # of parts, with and without
+PART_S = 0.1
+CROWD_S = 3
 SNAPSHOTS_PER_S = 10
 
 
@@ -45,7 +47,6 @@ WORKS = (
         0.97,
     ),
 )
-_CROWD = ("--sessions=1000", "--depth=1", "--size=4KiB", "--file-size=64KiB")
 
 
 class _Watch:
@@ -69,10 +70,11 @@ class _Watch:
                     self._monitor.snapshot()
                     self.cpu_s.append(time.thread_time() - before_s)
 
-    def switch(self) -> None:
+    def switch(self, is_attached: bool) -> None:
         with self._lock, self._host.inside():
-            self._is_attached = not self._is_attached
-            self._monitor.attach() if self._is_attached else self._monitor.detach()
+            if is_attached != self._is_attached:
+                self._monitor.attach() if is_attached else self._monitor.detach()
+            self._is_attached = is_attached
 
     def __enter__(self) -> _Watch:
         return self
@@ -83,22 +85,11 @@ class _Watch:
         self._monitor.close()
 
 
-def _load(link: Link, seconds: int, *options: str) -> Iterator[float]:
-    """Operations a second, each second."""
-    argv = ["livedma", "load", link.address, "--json", "--no-verify", f"--seconds={seconds}"]
-    with subprocess.Popen(
-        link.command(0, [*argv, *options]), stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                said = json.loads(line)
-                if "at_s" in said:
-                    yield float(said["operations_per_s"])
-                elif said["errors"]:
-                    raise RuntimeError(f"{options}: {said}")
-        finally:
-            process.kill()
+def _rate(driver: Driver) -> float:
+    """Operations a second, for a while from now on."""
+    driver.ask("interval")
+    time.sleep(PART_S)
+    return float(driver.ask("interval")["operations_per_s"])
 
 
 def lines(directory: Path) -> Iterator[Line]:
@@ -110,23 +101,22 @@ def lines(directory: Path) -> Iterator[Line]:
 
 
 def _compared(link: Link, work: Work) -> Line:
-    rates: list[float] = []
-    with _Watch(link) as watch:
-        for rate in _load(link, 2 * PAIRS + 1, *work.options):
-            rates.append(rate)
-            watch.switch()
-    # The first second has a start in it.
-    without, with_it = rates[1 : 2 * PAIRS : 2], rates[2 : 2 * PAIRS + 1 : 2]
-    ratio = statistics.median(one / other for one, other in zip(with_it, without, strict=True))
-    shown = [per_second(statistics.median(some)) for some in (with_it, without)]
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    with _Watch(link) as watch, loaded(link, 1, *work.options) as driver:
+        for pair in range(PAIRS):
+            # Which of them comes first changes, for what drifts.
+            for is_watched in (pair % 2 == 0, pair % 2 == 1):
+                watch.switch(is_watched)
+                rates[is_watched].append(_rate(driver))
+    ratio = statistics.median(map(truediv, rates[True], rates[False]))
+    shown = [per_second(statistics.median(rates[is_watched])) for is_watched in (True, False)]
     return Line(work.name, shown[0], f"without {shown[1]}", ratio, work.bar)
 
 
 def _snapshots(link: Link) -> Line:
     """Of a thousand sessions that all do something."""
-    with _Watch(link) as watch:
-        for _ in _load(link, CROWD_SECONDS, *_CROWD):
-            pass
+    with _Watch(link) as watch, loaded(link, 1000, *CROWD):
+        time.sleep(CROWD_S)
     # The busiest half: before and after, sessions come and go.
     busy = sorted(watch.cpu_s)[len(watch.cpu_s) // 2 :]
     mean_s = sum(busy) / len(busy)

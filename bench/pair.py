@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from livedma.lab.driver import Driver
 from livedma.lab.hosts import Host, two_hosts
 
 CLIENT_CPU, SERVER_CPU = 0, 1
 LIMIT_S = 60
+LOAD_LIMIT_S = 600
+CROWD = ("--depth=1", "--size=4KiB", "--file-size=64KiB")  #: each of a thousand sessions
 _TCP_LISTEN, _UDP_UNCONNECTED = "0A", "07"
 _HERE = Path(__file__).parent
 
@@ -105,6 +108,19 @@ def serving(
         while not control.exists():
             time.sleep(0.01)
         yield process
+
+
+@contextmanager
+def loaded(link: Link, sessions: int, *options: str) -> Iterator[Driver]:
+    """livedma load at the other end, from when all its sessions run. It must have no error."""
+    argv = ["livedma", "load", link.address, "--json", "--no-verify", "--driven"]
+    argv += [f"--seconds={LOAD_LIMIT_S}", f"--sessions={sessions}", *options]
+    with Driver(link.command(0, argv)) as driver:
+        driver.ask(f"sessions {sessions}")
+        yield driver
+        total = driver.finish()
+        if total["errors"]:
+            raise RuntimeError(f"{argv}: {total}")
 
 
 def cpu_s(pid: int) -> float:

@@ -7,7 +7,6 @@ each second.
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import shutil
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
-from bench.pair import LIMIT_S, Link, cpu_s, links, serving
+from bench.pair import CROWD, LIMIT_S, Link, cpu_s, links, loaded, serving
 from bench.report import Line
 
 SESSIONS = 1000
@@ -63,25 +62,6 @@ def _serving(link: Link, directory: Path) -> Iterator[_Server]:
         options = ("--credits=256", "--store-delay=50ms", "--policy=static", f"--web=fd:{fd}")
         with serving(link, directory / "looked-at", *options, pass_fds=[fd]) as process:
             yield _Server(process.pid, f"http://127.0.0.1:{listener.getsockname()[1]}")
-
-
-@contextmanager
-def _loaded(link: Link, seconds: float) -> Iterator[None]:
-    """From when all sessions have begun."""
-    argv = ["livedma", "load", link.address, "--json", "--no-verify", f"--seconds={seconds:g}"]
-    argv += [f"--sessions={SESSIONS}", "--depth=1", "--size=4KiB", "--file-size=64KiB"]
-    with subprocess.Popen(link.command(0, argv), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if json.loads(line).get("sessions") == SESSIONS:
-                    break
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            yield
-            if process.poll() is not None:
-                raise RuntimeError("the load ended before all had looked at it")
-        finally:
-            process.kill()
 
 
 @dataclass
@@ -217,11 +197,10 @@ def _chromium() -> Iterator[Browser]:
 
 
 def lines(directory: Path) -> Iterator[Line]:
-    seconds = 3 * TURNS * 2 * TURN_S + LIMIT_S
     with (
         links() as (link, _),
         _serving(link, directory) as server,
-        _loaded(link, seconds),
+        loaded(link, SESSIONS, *CROWD),
         _chromium() as browser,
     ):
         page = _PageLook(browser)
