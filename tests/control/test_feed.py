@@ -38,6 +38,18 @@ def busy(control: Control) -> Frame:
     raise AssertionError("no frame with all sessions")
 
 
+def told(feed: Feed, event: int) -> Frame:
+    """The first frame that tells of the event."""
+    end_s, number = time.monotonic() + LIMIT_S, 0
+    while time.monotonic() < end_s:
+        frame = feed.next(number, LIMIT_S)
+        assert frame is not None
+        if frame.last_event >= event:
+            return frame
+        number = frame.number
+    raise AssertionError("no frame tells of the event")
+
+
 def test_a_frame_has_all_that_is_shown(tmp_path: Path) -> None:
     with serving(tmp_path, Options("static", budget_bytes=1024 * MIB)) as control, loaded():
         frame = busy(control)
@@ -63,8 +75,11 @@ def test_what_is_done_by_hand_is_told(tmp_path: Path) -> None:
         before = busy(control)
         (connection,) = before.snapshot.connections
         said = it.by_hand.extend(connection.number, 2 * MIB)
-        after = it.feed.next(before.number + 1, LIMIT_S)
-        events = it.controller.events.after(before.last_event)
+        # BPF takes seconds to load on a busy machine, and says so then.
+        events = [
+            one for one in it.controller.events.after(before.last_event) if one.kind != "source"
+        ]
+        after = told(it.feed, events[-1].number)
         with pytest.raises(LivedmaError, match="no connection 99"):
             it.by_hand.extend(99, MIB)
         with pytest.raises(ValueError, match="positive"):
@@ -73,10 +88,9 @@ def test_what_is_done_by_hand_is_told(tmp_path: Path) -> None:
             it.by_hand.extend(connection.number, 64 * MIB)
         with pytest.raises(LivedmaError, match="static"):
             it.by_hand.set_policy("none")
-    assert said.startswith("mapped 4 MiB -> 6.") and after is not None
-    assert after.windows[0].mapped_bytes >= before.windows[0].mapped_bytes + 2 * MIB
+    assert said.startswith("mapped 4 MiB -> 6.")
     assert [(one.kind, one.text) for one in events] == [("hand", said)]
-    assert after.last_event == events[-1].number
+    assert after.windows[0].mapped_bytes >= before.windows[0].mapped_bytes + 2 * MIB
 
 
 def test_the_history_has_a_column_for_each_figure(tmp_path: Path) -> None:
