@@ -99,6 +99,7 @@ class RSocket:
         self._peer_order = ""
         self._sent = self._limit = self._copied_bytes = 0
         self._open_bytes = self._open_data = self._open_controls = 0
+        self._after_end = 0  # messages
 
     @classmethod
     def connect(cls, device: Device, address: str, port: int, size: Size) -> Self:
@@ -159,8 +160,12 @@ class RSocket:
 
     @property
     def unanswered(self) -> int:
-        """Credits that were under way when the peer ended: it may not have got them."""
-        return self._open_controls
+        """Packets that the peer may not have got, since it had ended.
+
+        Credits that were under way, and ACKs of its own last ones: rsockets give some after they
+        have told that they end, and do not wait for what becomes of them.
+        """
+        return self._open_controls + self._after_end
 
     def close(self) -> None:
         self._connection.close()
@@ -230,6 +235,8 @@ class RSocket:
                 raise ProtocolError(f"a message by {completion.operation}")
             if self.is_connected:
                 self._connection.qp.post_recv(_RECEIVE)
+            else:
+                self._after_end += 1
             self._message(completion.imm >> 29, completion.imm & _VALUE, completion.length)
         elif completion.wr_id >> 29 == Op.DATA:
             self._open_bytes -= completion.wr_id & _VALUE

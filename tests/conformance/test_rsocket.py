@@ -78,6 +78,28 @@ def test_what_was_sent_before_the_end_is_read(ends: Ends) -> None:
         ends[1].send(b"too late")
 
 
+def settle(end: RSocket) -> None:
+    """All that it has told so far has come."""
+    end._wait_until(lambda: not end._open_controls)
+
+
+@pytest.mark.parametrize("credits_after", [0, 2])
+def test_who_gives_credits_after_its_end_may_miss_the_answers(
+    ends: Ends, credits_after: int
+) -> None:
+    for end in ends:
+        settle(end)
+    ends[0]._post_control(Op.CTRL, Control.DISCONNECT)
+    for _ in range(credits_after):
+        ends[0]._post_control(Op.SGL, SMALL.credits)
+    settle(ends[0])
+    with ThreadPoolExecutor(1) as thread:
+        ending = thread.submit(ends[0]._connection.disconnect, timeout=PATIENCE_S)
+        ends[1].wait_shut_down()
+        ending.result(PATIENCE_S)
+    assert ends[1].unanswered == credits_after
+
+
 @pytest.mark.parametrize(
     ("hello", "says"), [(b"\2" * 40, "no rsocket"), (b"\1" + bytes(39), "no place")]
 )
