@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 20
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device compound rpcrdma
-PORT_THREADS := threads hostile pins paging windows # tests/port, for TSan
+PORT_THREADS := threads full hostile pins paging windows # tests/port, for TSan
 STORAGE_THREADS := endpoint load load_move accelerator_read accelerator_threads accelerator_write slots_threads workers # tests/storage, for TSan
 
 build-fuzz/build.ninja:

@@ -32,12 +32,13 @@ struct ldma_port {
 	pthread_mutex_t owner;
 	/* Held while waiting for ownership: who has just given it up queues behind. */
 	pthread_mutex_t next;
-	uint32_t servers;   /* users who serve the port now */
-	uint64_t served_ns; /* when the last of them did */
-	uint64_t busy_ns;   /* atomic: that they, and the thread, had something to do */
-	uint64_t timer_ns;  /* what timer_fd is set to */
-	uint64_t lazy_ns;   /* since when an ACK waits */
-	bool is_tx_blocked; /* the train waits for the socket */
+	uint32_t servers;    /* users who serve the port now */
+	uint64_t served_ns;  /* when the last of them did */
+	uint64_t busy_ns;    /* atomic: that they, and the thread, had something to do */
+	uint64_t timer_ns;   /* what timer_fd is set to */
+	uint64_t lazy_ns;    /* since when an ACK waits */
+	bool is_tx_blocked;  /* the train waits for the socket, */
+	uint32_t next_bytes; /* and behind it, in its slot, a packet that did not fit, or 0 */
 	bool is_stopping, has_listener;
 
 	struct ldma_cq_channel channel;

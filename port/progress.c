@@ -28,51 +28,82 @@ static void tap_sent(struct ldma_port *port, uint32_t first, uint32_t count, uin
 	}
 }
 
-/* An interface without segmentation takes the packets one by one, each with the ID 0. */
-static int send_singly(struct ldma_port *port)
+static bool is_full(int error)
+{
+	return error == -EAGAIN || error == -ENOBUFS;
+}
+
+/* An interface without segmentation takes the packets one by one, each with the ID 0. False if the socket is full. */
+static bool send_singly(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
-	int error = 0;
 
-	for (uint32_t i = 0; i < train->count && error != -EAGAIN; i++) {
+	for (; train->sent < train->count; train->sent++) {
 		uint64_t time_ns = ldma_port_tap_time(port);
+		int error;
 
-		ldma_train_set_id(train, i, 0);
-		error = ldma_socket_send(&port->socket, &train->to, train->tos, &train->iov[i], 1,
-					 0);
-		if (!error)
-			tap_sent(port, i, 1, time_ns);
-		else if (error != -EAGAIN)
+		ldma_train_set_id(train, train->sent, 0);
+		error = ldma_socket_send(&port->socket, &train->to, train->tos,
+					 &train->iov[train->sent], 1, 0);
+		if (is_full(error))
+			return false;
+		if (error)
 			port->counters.send_errors++;
+		else
+			tap_sent(port, train->sent, 1, time_ns);
 	}
-	return error;
+	return true;
+}
+
+/* As send_singly. */
+static bool send_whole(struct ldma_port *port)
+{
+	struct ldma_train *train = &port->train;
+	uint64_t time_ns = ldma_port_tap_time(port);
+	int error = ldma_socket_send(&port->socket, &train->to, train->tos, train->iov,
+				     train->count, train->segment);
+
+	if (is_full(error))
+		return false;
+	if (error == -EIO && train->count > 1) {
+		port->socket.has_gso = false;
+		return send_singly(port);
+	}
+	if (error)
+		port->counters.send_errors += train->count;
+	else
+		tap_sent(port, 0, train->count, time_ns);
+	return true;
 }
 
 /* False if the socket is full: the train stays. */
 static bool send_train(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
-	uint64_t time_ns = ldma_port_tap_time(port);
-	int error = 0;
 
 	if (!train->count)
 		return true;
-	if (train->count == 1 || port->socket.has_gso) {
-		error = ldma_socket_send(&port->socket, &train->to, train->tos, train->iov,
-					 train->count, train->segment);
-		if (!error)
-			tap_sent(port, 0, train->count, time_ns);
-		if (error == -EIO && train->count > 1)
-			port->socket.has_gso = false;
-	}
-	if (!port->socket.has_gso && train->count > 1)
-		error = send_singly(port);
-	port->is_tx_blocked = error == -EAGAIN || error == -ENOBUFS;
+	port->is_tx_blocked =
+		!(train->count == 1 || port->socket.has_gso ? send_whole(port) : send_singly(port));
 	if (port->is_tx_blocked)
 		return false;
-	if (error)
-		port->counters.send_errors += train->count;
 	port->counters.sent_trains++;
+	return true;
+}
+
+/* Whether what waited for the socket is on its way, but for the packet that begins the next train. */
+static bool resume(struct ldma_port *port)
+{
+	struct ldma_train *train = &port->train;
+	uint32_t length = port->next_bytes;
+
+	if (port->is_tx_blocked && !send_train(port))
+		return false;
+	port->next_bytes = 0;
+	if (length)
+		ldma_train_restart(train, length, port->socket.local.scope);
+	else
+		ldma_train_clear(train);
 	return true;
 }
 
@@ -81,30 +112,29 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 	struct ldma_train *train = &port->train;
 	uint32_t scope = port->socket.local.scope, sent = 0;
 
-	if (port->is_tx_blocked && !send_train(port))
+	if (!resume(port))
 		return false;
-	ldma_train_clear(train);
 	while (sent < TX_PACKETS) {
 		uint32_t length;
 
+		if (ldma_train_is_full(train)) {
+			if (!send_train(port))
+				return true;
+			ldma_train_clear(train);
+		}
 		port->device->ip_id = (uint16_t)train->count;
 		length = (uint32_t)ldma_device_transmit(port->device, ldma_train_slot(train),
 							now_ns, NULL);
 		if (!length)
 			break;
 		sent++;
-		if (!ldma_train_add(train, length, scope)) {
-			if (!send_train(port)) {
-				port->counters.send_errors++; /* this one; the train waits */
-				return true;
-			}
-			ldma_train_restart(train, length, scope);
+		if (ldma_train_add(train, length, scope))
+			continue;
+		if (!send_train(port)) {
+			port->next_bytes = length;
+			return true;
 		}
-		if (ldma_train_is_full(train)) {
-			if (!send_train(port))
-				return true;
-			ldma_train_clear(train);
-		}
+		ldma_train_restart(train, length, scope);
 	}
 	send_train(port);
 	return sent > 0;

@@ -7,6 +7,7 @@
 
 struct ldma_train {
 	uint32_t count, bytes;
+	uint32_t sent; /* of them, where they go one by one */
 	uint16_t segment;
 	uint8_t tos;
 	bool is_closed; /* a short packet was the last */
@@ -24,7 +25,7 @@ static inline uint8_t *ldma_train_slot(struct ldma_train *train)
 
 static inline void ldma_train_clear(struct ldma_train *train)
 {
-	train->count = train->bytes = 0;
+	train->count = train->bytes = train->sent = 0;
 	train->is_closed = false;
 }
 
