@@ -4,49 +4,26 @@ from __future__ import annotations
 
 import gzip
 import re
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from livedma.lab import image
+from livedma.lab import image, packages
 
-_PACKAGE = re.compile(r"linux-image-6\.1\.0-(\d+)-cloud-amd64")
+_KERNEL = re.compile(r"6\.1\.0-(\d+)-cloud-amd64")
 _LOADER = Path(__file__).with_name("load_programs.c")
-_LIMIT_S = 300
 _REGULAR = 0o100755
-
-
-def _output(*argv: str, cwd: Path | None = None) -> str:
-    run = subprocess.run(
-        argv, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S
-    )
-    assert run.returncode == 0, f"{argv}: {run.stderr[-500:]}"
-    return run.stdout
-
-
-def _package() -> str | None:
-    names = _output("apt-cache", "pkgnames", "linux-image-6.1.0-").split()
-    found = [match for match in map(_PACKAGE.fullmatch, names) if match]
-    return max(found, key=lambda match: int(match[1]))[0] if found else None
 
 
 def kernel() -> Path:
     """Fetched once, and kept where guests' images are."""
-    package = _package()
-    if package is None:
-        _output("apt-get", "-q", "update")
-        package = _package()
-    assert package is not None, "apt knows no kernel of Debian 12"
-    found = image.cache_directory() / package
+    found = image.cache_directory() / "linux-6.1-cloud"
     if not found.exists():
         found.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=found.parent) as name:
-            work = Path(name)
-            options = ("-q", "-o", "APT::Sandbox::User=root")
-            _output("apt-get", *options, "download", package, cwd=work)
-            _output("dpkg-deb", "-x", str(next(work.glob("*.deb"))), name)
-            next(work.glob("boot/vmlinuz-*")).rename(found)
+            version = packages.fetch_kernel(_KERNEL, Path(name))
+            assert version.startswith("6.1."), version
+            Path(name, "boot", f"vmlinuz-{version}").rename(found)
     return found
 
 
@@ -66,13 +43,13 @@ def load(objects: list[Path], directory: Path) -> dict[str, str]:
     """What the guest's verifier says of each: "loaded", or why not."""
     loader, initrd = directory / "init", directory / "initrd.gz"
     libraries = ("-lbpf", "-lelf", "-lz")
-    _output("gcc", "-static", "-O2", "-o", str(loader), str(_LOADER), *libraries)
+    packages.output("gcc", "-static", "-O2", "-o", loader, _LOADER, *libraries)
     files = {path.name: path.read_bytes() for path in (loader, *objects)}
     initrd.write_bytes(gzip.compress(_archive(files), 1))
     machine = ("-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512", "-nographic")
-    said = _output(
+    said = packages.output(
         *("qemu-system-x86_64", *machine, "-no-reboot", "-nic", "none"),
-        *("-kernel", str(kernel()), "-initrd", str(initrd)),
+        *("-kernel", kernel(), "-initrd", initrd),
         *("-append", "console=ttyS0 quiet panic=-1"),
     )
     return dict(re.findall(r"program (\S+)\.bpf\.o: (.*?)\s*$", said, re.MULTILINE))

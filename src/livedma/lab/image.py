@@ -1,7 +1,7 @@
 """The guests' kernel and root file system: built once from Debian's packages, then cached.
 
 The cache is $LIVEDMA_CACHE or ~/.cache/livedma. An image lies in guest-<hash>, where the hash is
-that of the recipe: this file and what it puts into the guest. Needs root.
+that of the recipe: this file, packages.py and what is put into the guest. Needs root.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livedma.errors import LabError, PrivilegeError
+from livedma.lab import packages
 
 __all__ = ["Image", "build", "cache_directory", "cached", "tool"]
 
@@ -62,7 +63,7 @@ _ALONE = (
 )
 _UNUSED_S = 14 * 86400  # an image of another recipe goes when nobody has asked for it for so long
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
-_NEWEST_KERNEL = re.compile(r"linux-image-(6\.12\.(\d+)\+deb12-amd64)")
+_KERNEL = re.compile(r"6\.12\.(\d+)\+deb12-amd64")
 
 # The image stays read-only and is shared by all guests. What a guest writes goes to its memory, so
 # that a snapshot of the memory is the whole guest. NFS exports of an overlay need the two options.
@@ -111,7 +112,8 @@ def cache_directory() -> Path:
 
 def recipe_hash() -> str:
     digest = hashlib.sha256()
-    for path in (Path(__file__), *sorted(p for p in _GUEST_FILES.iterdir() if p.is_file())):
+    recipe = (Path(__file__), Path(packages.__file__))
+    for path in (*recipe, *sorted(p for p in _GUEST_FILES.iterdir() if p.is_file())):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -190,28 +192,6 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def _output(*argv: str | Path, cwd: Path | None = None) -> str:
-    """Runs a program; LabError with the end of what it said if it fails."""
-    try:
-        done = subprocess.run(
-            [str(arg) for arg in argv],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_LIMIT_S,
-            env=os.environ | {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"},
-        )
-    except subprocess.TimeoutExpired:
-        raise LabError(f"{argv[0]} took longer than {_BUILD_LIMIT_S} s") from None
-    except FileNotFoundError:
-        raise LabError(f"{argv[0]} is missing: guests are built on Debian") from None
-    if done.returncode:
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-        raise LabError(f"{Path(argv[0]).name} failed with status {done.returncode}: {said}")
-    return done.stdout
-
-
 class _Build:
     """One build, in an empty directory that becomes the image."""
 
@@ -244,31 +224,17 @@ class _Build:
         self._say(f"{sentence} ({time.monotonic() - self._start_s:.0f} s)")
 
     def _fetch_kernel(self) -> tuple[str, Path]:
-        """Debian's newest 6.12, or else the kernel of its release; unpacked, not installed."""
-        package = _kernel_package()
-        if package is None:
-            _output("apt-get", "-q", "update")
-            package = _kernel_package()
-        if package is None:
-            raise LabError("apt knows no kernel: check /etc/apt/sources.list.d and apt-get update")
+        """Debian's newest 6.12, or else the kernel of its release."""
         tree = self._work / "kernel"
         tree.mkdir()
-        options = ("-q", "-o", "APT::Sandbox::User=root")
-        try:
-            _output("apt-get", *options, "download", package, cwd=tree)
-        except LabError:  # the lists may be older than the archive
-            _output("apt-get", "-q", "update")
-            package = _kernel_package() or package
-            _output("apt-get", *options, "download", package, cwd=tree)
-        _output("dpkg-deb", "-x", next(tree.glob("*.deb")), tree)
-        return package.removeprefix("linux-image-"), tree
+        return packages.fetch_kernel(_KERNEL, tree), tree
 
     def _bootstrap(self) -> None:
         options = ["--variant=minbase", "--mode=root", "--format=directory", "--quiet"]
         options += ['--aptopt=Apt::Install-Recommends "false"', f"--include={','.join(PACKAGES)}"]
         options += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
         # In namespaces of its own: if it is killed, its children and its mounts go, too.
-        _output(*_ALONE, tool("mmdebstrap"), *options, SUITE, self._root, *_sources())
+        packages.output(*_ALONE, tool("mmdebstrap"), *options, SUITE, self._root, *_sources())
 
     def _add_modules(self, version: str, tree: Path) -> None:
         source = next(p for p in tree.glob(f"**/modules/{version}") if p.is_dir())
@@ -283,7 +249,7 @@ class _Build:
         ]
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda path: _unpack(path, target / path.relative_to(source)), wanted))
-        _output(tool("depmod"), "-b", self._root, version)
+        packages.output(tool("depmod"), "-b", self._root, version)
 
     def _make_initrd(self, version: str) -> None:
         initrd = self._work / "initrd"
@@ -295,7 +261,7 @@ class _Build:
             (initrd / "bin" / applet).symlink_to("busybox")
         loads: dict[str, None] = {}  # in the order of loading, each once
         for module in EARLY_MODULES:
-            needed = _output(
+            needed = packages.output(
                 *(tool("modprobe"), "-d", self._root, "-S", version, "--show-depends", module)
             )
             loads |= dict.fromkeys(re.findall(r"^insmod (\S+)", needed, re.MULTILINE))
@@ -322,17 +288,7 @@ class _Build:
             file.truncate(ROOT_BYTES)
         # It is never written to: no journal, no checksums to verify in emulation.
         features = ("-O", "^has_journal,^metadata_csum,^64bit", "-m", "0")
-        _output(tool("mkfs.ext4"), "-q", "-F", *features, "-d", self._root, disk)
-
-
-def _kernel_package() -> str | None:
-    names = _output("apt-cache", "pkgnames", "linux-image-").split()
-    found = [match for match in map(_NEWEST_KERNEL.fullmatch, names) if match]
-    if found:
-        return max(found, key=lambda match: int(match[2]))[0]
-    depends = _output("apt-cache", "depends", "linux-image-amd64") if names else ""
-    match = re.search(r"Depends: (linux-image-\S+)", depends)
-    return match[1] if match else None
+        packages.output(tool("mkfs.ext4"), "-q", "-F", *features, "-d", self._root, disk)
 
 
 def _sources() -> list[str]:
