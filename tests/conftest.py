@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +46,17 @@ def bpf() -> None:
         CaptureSession(rx=True, tx=False).close()
     except OSError as error:
         needs(False, f"BPF programs cannot be loaded: {error}")
+
+
+@pytest.fixture(scope="session")
+def tracefs() -> None:
+    """Needs the kernel's tracepoints. It stays mounted: others may use it by then."""
+    needs(os.geteuid() == 0, "tracepoints need root")
+    place = Path("/sys/kernel/tracing")
+    if not (place / "events").is_dir():
+        argv = ["mount", "-t", "tracefs", "none", str(place)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        needs(done.returncode == 0, f"tracefs cannot be mounted: {done.stderr.strip()}")
 
 
 @pytest.fixture(scope="session")

@@ -336,7 +336,7 @@ def test_watching_ends_with_the_process() -> None:
 
 
 @pytest.mark.slow
-def test_watching_sees_compaction(bpf: None) -> None:
+def test_watching_sees_compaction(bpf: None, tracefs: None) -> None:
     argv = ["livedma", "mem", "--watch", "0.2", "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None

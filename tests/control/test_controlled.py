@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.live import LIMIT_S, MIB, loaded, mapped, serve, serving, told, wait_for
@@ -14,6 +15,11 @@ from livedma.nfs.load import Plan
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
+def kept(control: Control) -> list[dict[str, Any]]:
+    """Checks of what had helped. On a slow machine others may come before."""
+    return [one for one in told(control, "check") if one["line"].endswith(": keep")]
+
+
 def test_memory_is_mapped_while_everything_goes_on(tmp_path: Path) -> None:
     with serving(tmp_path, Options()) as control:
         with loaded() as results:
@@ -23,7 +29,7 @@ def test_memory_is_mapped_while_everything_goes_on(tmp_path: Path) -> None:
             (connection,) = snapshot["connections"]
             inside = connection["inside"]
             assert inside["credits"] > inside["buffers"] > 100
-            wait_for(lambda: told(control, "check"))
+            wait_for(lambda: kept(control))
         (result,) = results
         assert not result.refused
         events = control.ask("decisions")["events"]
@@ -33,22 +39,19 @@ def test_memory_is_mapped_while_everything_goes_on(tmp_path: Path) -> None:
         assert story[:3] == ["plan", "done", "check"]
         assert "degraded" in [one["kind"] for one in events[:begin]]
         assert "DMA memory" in [one["data"]["limit"] for one in told(control, "why")]
-        assert any(one["line"].endswith(": keep") for one in told(control, "check"))
         wait_for(lambda: not control.ask("snapshot")["connections"])
 
 
 def test_static_only_tells(tmp_path: Path) -> None:
-    with serving(tmp_path, Options(policy="static")) as control:
-        with loaded():
-            wait_for(lambda: told(control, "why"))
-            assert control.ask("why")["lines"]
-            session = control.ask("snapshot")["sessions"][0]["id"]
-            assert control.ask("why", session=session[:20])["session"] == session
-            assert mapped(control) <= 4 * MIB
-            assert control.ask("policy") == {"policy": "static", "dry_run": False}
-            assert control.ask("policy", name="extend")["policy"] == "extend"
-            wait_for(lambda: told(control, "check"))
-        assert not told(control, "undo")
+    with serving(tmp_path, Options(policy="static")) as control, loaded():
+        wait_for(lambda: told(control, "why"))
+        assert control.ask("why")["lines"]
+        session = control.ask("snapshot")["sessions"][0]["id"]
+        assert control.ask("why", session=session[:20])["session"] == session
+        assert mapped(control) <= 4 * MIB
+        assert control.ask("policy") == {"policy": "static", "dry_run": False}
+        assert control.ask("policy", name="extend")["policy"] == "extend"
+        wait_for(lambda: kept(control))
 
 
 def test_sessions_use_the_slots_that_they_get(tmp_path: Path) -> None:

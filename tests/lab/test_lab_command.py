@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from livedma.errors import LabError
 from livedma.lab import image
 from livedma.lab.guest import LABS, Lab, remove, running
 from wiretap import livedma
@@ -148,4 +149,13 @@ def test_a_broken_snapshot_is_replaced(
             assert said[-1] == "starting the guests from their snapshot"
     finally:
         shutil.rmtree(snapshot, ignore_errors=True)
+    wait_gone(name)
+
+
+def test_a_kernel_that_dies_is_quoted(guests: Lab, name: str) -> None:
+    with Lab(name) as fresh:
+        for command in ("echo c > /proc/sysrq-trigger", "true"):
+            with pytest.raises(LabError, match=r"said: Kernel panic .* sysrq triggered crash"):
+                fresh.a.run(command)
+        assert fresh.b.run("hostname", check=True).stdout == "b\n"
     wait_gone(name)

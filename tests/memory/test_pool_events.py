@@ -144,7 +144,7 @@ print(live().number)
 
 
 @pytest.fixture
-def bpftrace() -> None:
+def bpftrace(tracefs: None) -> None:
     needs(os.geteuid() == 0, "bpftrace needs root")
     needs(shutil.which("bpftrace"), "bpftrace is not installed")
     argv = ["timeout", str(LIMIT_S), "bpftrace", "-e", "BEGIN { exit(); }"]

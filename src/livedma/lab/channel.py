@@ -10,6 +10,7 @@ import base64
 import contextlib
 import fcntl
 import json
+import re
 import secrets
 import signal
 import socket
@@ -25,10 +26,21 @@ __all__ = ["PORTS", "Command", "port_path"]
 PORTS = 6  #: how many commands can run in a guest at once
 _FREE_PORT_LIMIT_S = 60.0
 _PIECE_BYTES = 8192  # of input in one message: a line that the agent reads at once
+_DEATH = re.compile(r"(?:BUG: |Oops: |general protection|Kernel panic|RIP: ).*")
 
 
 def port_path(directory: Path, guest: str, number: int) -> Path:
     return directory / f"{guest}.port{number}"
+
+
+def _last_words(directory: Path, guest: str) -> str:
+    """What a guest's kernel that has died said of it, as the end of a sentence, or nothing."""
+    try:
+        console = (directory / f"{guest}.console").read_text(errors="replace")
+    except OSError:
+        return ""
+    words = [line.strip() for line in _DEATH.findall(console)[:3]]
+    return f"; its kernel said: {' / '.join(words)}" if words else ""
 
 
 def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
@@ -52,7 +64,8 @@ def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
             except OSError:
                 connection.close()
                 lock.close()
-                raise LabError(f"guest {guest} is not running: livedma lab up") from None
+                said = _last_words(directory, guest)
+                raise LabError(f"guest {guest} is not running: livedma lab up{said}") from None
             return connection, lock
         time.sleep(0.1)
     raise LabError(f"guest {guest} runs {PORTS} commands already: wait for one to end")
@@ -76,6 +89,7 @@ class Command:
         takes_input: bool = False,
     ) -> None:
         self.guest, self.command = guest, command
+        self._directory = directory
         self.status: int | None = None
         self.output, self.errors = b"", b""  #: what it wrote so far
         self._pending = b""
@@ -102,7 +116,8 @@ class Command:
         try:
             self._socket.sendall(json.dumps({"id": self._id, **message}).encode() + b"\n")
         except OSError as error:
-            raise LabError(f"guest {self.guest} does not listen: {error}") from None
+            said = _last_words(self._directory, self.guest)
+            raise LabError(f"guest {self.guest} does not listen: {error}{said}") from None
 
     def write(self, data: bytes) -> None:
         for start in range(0, len(data), _PIECE_BYTES):
@@ -139,7 +154,8 @@ class Command:
             except OSError:
                 data = b""
             if not data:
-                raise LabError(f"guest {self.guest} ended while it ran: {self.command}")
+                said = _last_words(self._directory, self.guest)
+                raise LabError(f"guest {self.guest} ended while it ran: {self.command}{said}")
             self._pending += data
         return b"", b""
 

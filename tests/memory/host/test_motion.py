@@ -33,7 +33,7 @@ def sparse() -> Iterator[mmap.mmap]:
 
 
 @pytest.mark.slow
-def test_real_compaction_is_counted(bpf: None, sparse: mmap.mmap) -> None:
+def test_real_compaction_is_counted(bpf: None, tracefs: None, sparse: mmap.mmap) -> None:
     with MotionCounter() as counter:
         assert counter.trouble == ""
         total = []
@@ -74,9 +74,8 @@ print(counter.trouble, motion.source, motion.attempts, sep="; ")
         ("/sys/kernel/tracing", "none /sys/kernel/tracing; vmstat; 0\n"),
     ],
 )
-def test_a_kernel_with_fewer_tracepoints(hidden: str, said: str, bpf: None) -> None:
+def test_a_kernel_with_fewer_tracepoints(hidden: str, said: str, bpf: None, tracefs: None) -> None:
     """An empty file system over their directory, in a mount namespace, is as if there were none."""
-    needs(Path("/sys/kernel/tracing/events").is_dir(), "tracefs is not mounted")
     cover = 'mount -t tmpfs none "$0" && exec "$@"'
     argv = ["unshare", "-m", "sh", "-c", cover, hidden, sys.executable, "-c", WITHOUT]
     done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
