@@ -12,6 +12,7 @@ from livedma.lab import image, packages
 
 _KERNEL = re.compile(r"6\.1\.0-(\d+)-cloud-amd64")
 _LOADER = Path(__file__).with_name("load_programs.c")
+_LIMIT_S = 300
 _REGULAR = 0o100755
 
 
@@ -51,5 +52,6 @@ def load(objects: list[Path], directory: Path) -> dict[str, str]:
         *("qemu-system-x86_64", *machine, "-no-reboot", "-nic", "none"),
         *("-kernel", kernel(), "-initrd", initrd),
         *("-append", "console=ttyS0 quiet panic=-1"),
+        limit_s=_LIMIT_S,
     )
     return dict(re.findall(r"program (\S+)\.bpf\.o: (.*?)\s*$", said, re.MULTILINE))

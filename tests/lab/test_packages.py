@@ -66,8 +66,10 @@ def test_no_kernel_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         packages.fetch_kernel(LIKE, tmp_path)
 
 
-def test_a_program_that_fails_or_is_missing() -> None:
+def test_a_program_that_fails_is_missing_or_takes_too_long() -> None:
     with pytest.raises(LabError, match=r"^sh failed with status 3: two / three / four$"):
         packages.output("sh", "-c", "printf 'one\\ntwo\\nthree\\nfour\\n' >&2; exit 3")
     with pytest.raises(LabError, match="guests are built on Debian"):
         packages.output("no-such-program")
+    with pytest.raises(LabError, match=r"^sleep took longer than 0\.1 s$"):
+        packages.output("sleep", "60", limit_s=0.1)

@@ -14,7 +14,7 @@ __all__ = ["fetch_kernel", "output"]
 _LIMIT_S = 900
 
 
-def output(*argv: str | Path, cwd: Path | None = None) -> str:
+def output(*argv: str | Path, cwd: Path | None = None, limit_s: float = _LIMIT_S) -> str:
     """What a program says; LabError with the end of it if it fails."""
     try:
         done = subprocess.run(
@@ -23,11 +23,11 @@ def output(*argv: str | Path, cwd: Path | None = None) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_LIMIT_S,
+            timeout=limit_s,
             env=os.environ | {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"},
         )
     except subprocess.TimeoutExpired:
-        raise LabError(f"{argv[0]} took longer than {_LIMIT_S} s") from None
+        raise LabError(f"{argv[0]} took longer than {limit_s:g} s") from None
     except FileNotFoundError:
         raise LabError(f"{argv[0]} is missing: guests are built on Debian") from None
     if done.returncode:
