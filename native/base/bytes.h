@@ -1,4 +1,6 @@
-/* Big-endian fields of a byte string. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads and writes the big-endian fields of a byte string (and, as ...32le, little-endian ones). Fields need not be
+ * aligned. */
 #ifndef LDMA_BYTES_H
 #define LDMA_BYTES_H
 

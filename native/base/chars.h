@@ -1,4 +1,6 @@
-/* Appending to a line: each function returns where the next character goes. The caller has room. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Functions that append to a line. Each returns where the next character goes; the caller makes sure that there is
+ * room. */
 #ifndef LDMA_CHARS_H
 #define LDMA_CHARS_H
 
@@ -30,7 +32,7 @@ static inline char *put_decimal(char *p, uint64_t value)
 	return put_bytes(p, digits + i, sizeof(digits) - (size_t)i);
 }
 
-/* At least `width` digits, more where the value needs them. */
+/* Writes at least `width` digits, more where the value needs them. */
 static inline char *put_hex(char *p, uint64_t value, int width)
 {
 	while (width < 16 && value >> (4 * width))
@@ -40,7 +42,7 @@ static inline char *put_hex(char *p, uint64_t value, int width)
 	return p;
 }
 
-/* Fills with blanks up to `width` characters from start. */
+/* Appends blanks up to `width` characters from start. */
 static inline char *pad_to(char *p, const char *start, size_t width)
 {
 	while ((size_t)(p - start) < width)

@@ -1,4 +1,5 @@
-/* A hash of a few bytes that this server made itself: spread well, not hard to guess. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A hash of a few bytes that this server made itself: it spreads well, but is not hard to guess. */
 #ifndef LDMA_HASH_H
 #define LDMA_HASH_H
 

@@ -1,9 +1,14 @@
-/* Log-linear histograms of times: eight buckets to each power of two, so a value is known within an eighth of itself. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A log-linear histogram of times: eight buckets to each power of two, so a value is known within an eighth of itself.
+ * Its owner keeps any lock. */
 #ifndef LDMA_HISTOGRAM_H
 #define LDMA_HISTOGRAM_H
 
 #include <stdint.h>
 
+#include "base/log_linear.h"
+
+#define LDMA_HISTOGRAM_BITS 3
 #define LDMA_HISTOGRAM_BUCKETS 496 /* all of 64 bits */
 
 struct ldma_histogram {
@@ -13,18 +18,13 @@ struct ldma_histogram {
 
 static inline uint32_t ldma_histogram_bucket(uint64_t ns)
 {
-	uint32_t shift;
-
-	if (ns < 8)
-		return (uint32_t)ns;
-	shift = 60 - (uint32_t)__builtin_clzll(ns);
-	return (shift + 1) * 8 + (uint32_t)(ns >> shift & 7);
+	return ldma_log_linear_bucket(ns, LDMA_HISTOGRAM_BITS);
 }
 
-/* The least value that counts there. */
+/* Returns the least value that counts in the bucket. */
 static inline uint64_t ldma_histogram_least_ns(uint32_t bucket)
 {
-	return bucket < 8 ? bucket : (UINT64_C(8) + bucket % 8) << (bucket / 8 - 1);
+	return ldma_log_linear_least(bucket, LDMA_HISTOGRAM_BITS);
 }
 
 static inline void ldma_histogram_add(struct ldma_histogram *histogram, uint64_t ns)

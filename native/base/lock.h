@@ -1,5 +1,7 @@
-/* A lock around a few instructions: one word, free to take and to give back where nobody competes (a third of what a
- * mutex costs). Who finds it taken looks again for a moment, then lets others run: its owner may wait for this very processor. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A lock around a few instructions: one word, cheap to take and to release when no other thread competes (a third of
+ * what a mutex costs). A thread that finds it taken looks again for a moment, then sleeps in short steps: the holder
+ * may wait for this very processor. A lock of zeros is free. */
 #ifndef LDMA_LOCK_H
 #define LDMA_LOCK_H
 
@@ -27,7 +29,7 @@ static inline void ldma_lock_wait(const struct ldma_lock *lock)
 		if (looks < 100)
 			ldma_pause();
 		else
-			nanosleep(&moment, NULL); /* not sched_yield: that lets equals run only */
+			nanosleep(&moment, NULL); /* sched_yield lets only equals run */
 	}
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The monotonic clock. */
 #ifndef LDMA_MONOTONIC_H
 #define LDMA_MONOTONIC_H

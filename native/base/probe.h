@@ -1,5 +1,7 @@
-/* USDT probes of the provider livedma, for bpftrace and perf. Each has a semaphore, which the kernel raises while somebody
- * listens: until then a probe is one comparison, and its arguments are not computed. LDMA_NO_PROBES leaves them out. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* USDT probes of the provider livedma, for bpftrace and perf. Each has a semaphore, which the kernel raises while a
+ * tool listens: until then a probe is one comparison, and its arguments are not computed. LDMA_NO_PROBES leaves them
+ * out. */
 #ifndef LDMA_PROBE_H
 #define LDMA_PROBE_H
 
@@ -17,7 +19,7 @@
 #define SDT_USE_VARIADIC
 #include <sys/sdt.h>
 
-/* Once, in the file that has the probe. */
+/* Defines a probe's semaphore: once, in the file that has the probe. */
 #define LDMA_PROBE_DEFINE(name)                                                                    \
 	__extension__ unsigned short livedma_##name##_semaphore                                    \
 		__attribute__((section(".probes"), visibility("hidden")))

@@ -1,14 +1,14 @@
-#include "times.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/times.h"
 
 static uint64_t at_most(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-/* The value in the middle of a bucket. */
 static uint64_t middle_ns(uint32_t bucket)
 {
-	return (ldma_times_least_ns(bucket) + ldma_times_least_ns(bucket + 1)) / 2;
+	return ldma_log_linear_middle_ns(bucket, LDMA_TIMES_BITS, LDMA_TIMES_SHIFT);
 }
 
 struct ldma_times_summary ldma_times_since(const struct ldma_times *before,
@@ -16,7 +16,7 @@ struct ldma_times_summary ldma_times_since(const struct ldma_times *before,
 {
 	uint64_t count = now->count - before->count, seen = 0;
 	uint32_t last = 0;
-	/* The rank of a quantile: of 100 values, the 50th and the 99th. */
+	/* The ranks of the quantiles: of 100 values, the 50th and the 99th. */
 	uint64_t middle = (count + 1) / 2, late = (count * 99 + 99) / 100;
 	struct ldma_times_summary ret = {.count = count, .sum_ns = now->sum_ns - before->sum_ns};
 

@@ -1,17 +1,20 @@
-/* Times of what happens often, for those who ask what happened between two looks: a log-linear histogram with 16 steps to
- * each power of two, so that a value is known within 1/32 of itself, from 16 ns on; times from 34 s on share the last
- * bucket. It only grows, and never wraps, so each who looks keeps what it saw last and needs nothing from the others; who
- * wants all of it needs nothing but the last look. The lock is its owner's. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A log-linear histogram of times, for readers that want to know what happened between two of their looks. It has 16
+ * steps to each power of two, so that a value is known within 1/32 of itself, from 16 ns on; times from 34 s on share
+ * the last bucket. It only grows, and never wraps: each reader keeps the copy that it saw last and is independent of
+ * others, and the newest copy holds all times. Its owner keeps any lock. */
 #ifndef LDMA_TIMES_H
 #define LDMA_TIMES_H
 
 #include <stdint.h>
 
-#define LDMA_TIMES_STEPS 16
-#define LDMA_TIMES_SHIFT 4 /* 16 ns */
-#define LDMA_TIMES_BUCKETS (28 * LDMA_TIMES_STEPS)
+#include "base/log_linear.h"
 
-/* Powers of two, at which buckets begin: for those who want fewer of them, none of which may be split. */
+#define LDMA_TIMES_BITS 4
+#define LDMA_TIMES_SHIFT 4 /* 16 ns */
+#define LDMA_TIMES_BUCKETS (28 << LDMA_TIMES_BITS)
+
+/* Powers of two at which buckets begin, for readers that want fewer buckets: none is split between two bounds. */
 #define LDMA_TIMES_BOUNDS 21
 #define LDMA_TIMES_BOUND_NS(i) (UINT64_C(8192) << (i)) /* 8.2 us to 8.6 s */
 
@@ -27,24 +30,15 @@ struct ldma_times_summary {
 static inline uint32_t ldma_times_bucket(uint64_t ns)
 {
 	uint64_t units = ns >> LDMA_TIMES_SHIFT;
-	uint32_t shift;
 
-	if (units < LDMA_TIMES_STEPS)
-		return (uint32_t)units;
-	if (units >> 31)
-		return LDMA_TIMES_BUCKETS - 1;
-	shift = 59 - (uint32_t)__builtin_clzll(units);
-	return (shift + 1) * LDMA_TIMES_STEPS + (uint32_t)(units >> shift) % LDMA_TIMES_STEPS;
+	return units >> 31 ? LDMA_TIMES_BUCKETS - 1
+			   : ldma_log_linear_bucket(units, LDMA_TIMES_BITS);
 }
 
-/* The least value that counts there. */
+/* Returns the least value that counts in the bucket. */
 static inline uint64_t ldma_times_least_ns(uint32_t bucket)
 {
-	uint64_t step = bucket % LDMA_TIMES_STEPS;
-
-	if (bucket < LDMA_TIMES_STEPS)
-		return step << LDMA_TIMES_SHIFT;
-	return (LDMA_TIMES_STEPS + step) << (bucket / LDMA_TIMES_STEPS - 1 + LDMA_TIMES_SHIFT);
+	return ldma_log_linear_least(bucket, LDMA_TIMES_BITS) << LDMA_TIMES_SHIFT;
 }
 
 static inline void ldma_times_add(struct ldma_times *times, uint64_t ns)
@@ -56,12 +50,12 @@ static inline void ldma_times_add(struct ldma_times *times, uint64_t ns)
 	times->buckets[ldma_times_bucket(ns)]++;
 }
 
-/* What was added since `before` was taken of the same. Quantiles are the middles of their buckets. The longest is exact if
- * it is the longest of all, else known as well as the others. */
+/* Returns what was added to `now` since `before`, an earlier copy of it. Quantiles are the middles of their buckets.
+ * The longest time is exact if it is the longest of all, else as exact as the others. */
 struct ldma_times_summary ldma_times_since(const struct ldma_times *before,
 					   const struct ldma_times *now);
 
-/* How many took less than each bound. */
+/* Counts for each bound the times below it. */
 void ldma_times_below(const struct ldma_times *times, uint64_t ret[LDMA_TIMES_BOUNDS]);
 
 #endif

@@ -1,4 +1,5 @@
-/* Ways to wake a thread. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Ways to wake a thread: an eventfd that it polls, or a word on which it sleeps (futex). */
 #ifndef LDMA_WAKE_H
 #define LDMA_WAKE_H
 
@@ -15,7 +16,7 @@ static inline struct timespec ldma_timespec(uint64_t ns)
 				 .tv_nsec = (long)(ns % 1000000000)};
 }
 
-/* Of an eventfd: makes it readable. */
+/* Makes an eventfd readable. */
 static inline void ldma_signal(int fd)
 {
 	uint64_t one = 1;
@@ -24,7 +25,7 @@ static inline void ldma_signal(int fd)
 		;
 }
 
-/* Of an eventfd or timerfd: makes it unreadable. */
+/* Makes an eventfd or timerfd unreadable. */
 static inline void ldma_unsignal(int fd)
 {
 	uint64_t value;
@@ -38,7 +39,7 @@ static inline void ldma_futex_wake_all(uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Sleeps while the word has the value. 0, or -EINTR. */
+/* Sleeps while the word has the value. Returns 0 (woken, changed or timed out) or -EINTR. */
 static inline int ldma_futex_wait(uint32_t *word, uint32_t value, uint64_t timeout_ns)
 {
 	struct timespec timeout = ldma_timespec(timeout_ns);

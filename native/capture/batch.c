@@ -1,4 +1,5 @@
-#include "batch.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/batch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,12 @@
-#include "capfile.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/capfile.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bytes.h"
-#include "capfile_format.h"
+#include "base/bytes.h"
+#include "capture/capfile_format.h"
 
 void ldma_capfile_init(struct ldma_capfile *file)
 {
@@ -94,7 +95,7 @@ struct ldma_capfile_interface *ldma_capfile_add_interface(struct ldma_capfile *f
 	return interface;
 }
 
-void ldma_capfile_set_lengths(struct ldma_capfile *file, struct ldma_frame *frame,
+void ldma_capfile_set_lengths(struct ldma_capfile *file, struct ldma_capfile_frame *frame,
 			      uint32_t captured, uint32_t length, uint32_t there)
 {
 	file->contradictions += captured > length || captured > there;
@@ -151,8 +152,8 @@ static enum ldma_capfile_step recognise(struct ldma_capfile *file, const struct 
 }
 
 enum ldma_capfile_step ldma_capfile_next(struct ldma_capfile *file, const uint8_t *bytes,
-					 size_t available, bool at_end, struct ldma_frame *ret,
-					 size_t *consumed)
+					 size_t available, bool at_end,
+					 struct ldma_capfile_frame *ret, size_t *consumed)
 {
 	const struct ldma_offer offer = {bytes, available, at_end};
 	enum ldma_capfile_step step;
@@ -174,8 +175,8 @@ enum ldma_capfile_step ldma_capfile_next(struct ldma_capfile *file, const uint8_
 	return step;
 }
 
-/* The common case, a little-endian pcap file, without a call per record. Takes whole and consistent records only and
- * leaves every other to ldma_capfile_next. Returns what it consumed. */
+/* Reads the common case, a little-endian pcap file, without a call per record. It takes only whole and consistent
+ * records and leaves every other to ldma_capfile_next. Returns what it consumed. */
 static size_t fill_plain(struct ldma_capfile *file, struct ldma_batch *batch, const uint8_t *bytes,
 			 size_t available)
 {
@@ -208,7 +209,7 @@ enum ldma_capfile_step ldma_capfile_fill(struct ldma_capfile *file, struct ldma_
 					 size_t *consumed)
 {
 	enum ldma_capfile_step step;
-	struct ldma_frame frame;
+	struct ldma_capfile_frame frame;
 	size_t pos = 0, used;
 
 	do {

@@ -1,5 +1,6 @@
-#include "bytes.h"
-#include "capfile_format.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/bytes.h"
+#include "capture/capfile_format.h"
 
 #define HEADER_BYTES 24
 #define RECORD_BYTES 16
@@ -57,7 +58,7 @@ enum ldma_capfile_step ldma_pcap_header(struct ldma_capfile *file, const struct 
 }
 
 enum ldma_capfile_step ldma_pcap_next(struct ldma_capfile *file, const struct ldma_offer *offer,
-				      struct ldma_frame *ret, size_t *consumed)
+				      struct ldma_capfile_frame *ret, size_t *consumed)
 {
 	const uint8_t *p = offer->bytes;
 	uint32_t captured;

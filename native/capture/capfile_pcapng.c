@@ -1,5 +1,6 @@
-#include "bytes.h"
-#include "capfile_format.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/bytes.h"
+#include "capture/capfile_format.h"
 
 /* Block and option types of draft-ietf-opsawg-pcapng. */
 #define BLOCK_SECTION 0x0a0d0d0a
@@ -21,9 +22,9 @@
 #define ISB_OSDROP 7
 
 #define FRONT_BYTES 8     /* type and length in front of a block's body */
-#define OVERHEAD_BYTES 12 /* and the length again behind it */
+#define OVERHEAD_BYTES 12 /* and the length again after the body */
 
-/* A block that is there whole. */
+/* A block of which all bytes are there. */
 struct block {
 	const uint8_t *body;
 	uint32_t type;
@@ -129,7 +130,7 @@ static enum ldma_capfile_step take_interface(struct ldma_capfile *file, const st
 			interface->offset_s = (int64_t)file64(file, option.value);
 		}
 	}
-	/* Without all of its options there is no telling what its packets' times mean. */
+	/* Without all of its options the meaning of its packets' times is not known. */
 	if (broken)
 		return ldma_capfile_fail(file,
 					 "interface %u has an option that leads out of its "
@@ -166,7 +167,7 @@ static enum ldma_capfile_step take_statistics(struct ldma_capfile *file, const s
 			said = true;
 		}
 	}
-	if (said) /* counted from the start of the capture: the last block has it all */
+	if (said) /* counts are from the start of the capture: the last block has them all */
 		interface->dropped = dropped;
 	return LDMA_CAPFILE_SKIP;
 }
@@ -193,7 +194,8 @@ static enum ldma_capfile_step no_interface(struct ldma_capfile *file, uint32_t i
 }
 
 static void take_packet_options(struct ldma_capfile *file, struct ldma_capfile_interface *interface,
-				const struct block *block, uint32_t pos, struct ldma_frame *ret)
+				const struct block *block, uint32_t pos,
+				struct ldma_capfile_frame *ret)
 {
 	struct option option;
 	bool broken;
@@ -215,7 +217,7 @@ static void take_packet_options(struct ldma_capfile *file, struct ldma_capfile_i
 
 /* The enhanced packet block and its obsolete ancestor differ in their first word. */
 static enum ldma_capfile_step take_packet(struct ldma_capfile *file, const struct block *block,
-					  struct ldma_frame *ret)
+					  struct ldma_capfile_frame *ret)
 {
 	const uint8_t *p = block->body;
 	bool old = block->type == BLOCK_PACKET;
@@ -246,7 +248,7 @@ static enum ldma_capfile_step take_packet(struct ldma_capfile *file, const struc
 }
 
 static enum ldma_capfile_step take_simple(struct ldma_capfile *file, const struct block *block,
-					  struct ldma_frame *ret)
+					  struct ldma_capfile_frame *ret)
 {
 	struct ldma_capfile_interface *interface = find_interface(file, 0);
 	uint32_t length = file32(file, block->body), there = block->length - 4;
@@ -256,7 +258,7 @@ static enum ldma_capfile_step take_simple(struct ldma_capfile *file, const struc
 	if (there > LDMA_CAPFILE_FRAME_MAX)
 		return ldma_capfile_too_large(file, there);
 	ret->bytes = block->body + 4;
-	ret->time_ns = 0; /* it has none */
+	ret->time_ns = 0; /* this block has no time */
 	ret->link = interface->link;
 	ret->interface = file->section_first;
 	ret->direction = LDMA_DIRECTION_UNKNOWN;
@@ -269,7 +271,7 @@ static enum ldma_capfile_step take_simple(struct ldma_capfile *file, const struc
 	return LDMA_CAPFILE_FRAME;
 }
 
-/* The smallest total length of the blocks that are looked into; 0: others. */
+/* Returns the smallest total length of a block that is read; 0: this type is not read. */
 static uint32_t smallest(uint32_t type)
 {
 	switch (type) {
@@ -294,7 +296,7 @@ static enum ldma_capfile_step check_back(struct ldma_capfile *file, uint32_t fro
 				 front, back, (unsigned long long)file->offset);
 }
 
-/* Passes over a block of no interest in whatever pieces it comes, so that its length does not matter. */
+/* Skips a block that is not read, in whatever pieces it comes, so that its length does not matter. */
 static enum ldma_capfile_step pass_over(struct ldma_capfile *file, const struct ldma_offer *offer,
 					size_t *consumed)
 {
@@ -319,7 +321,7 @@ static bool is_packet(uint32_t type)
 	return type == BLOCK_ENHANCED || type == BLOCK_PACKET || type == BLOCK_SIMPLE;
 }
 
-/* A section header says its own byte order; every later block follows it. */
+/* Sets the byte order, which a section header says and every later block follows. */
 static enum ldma_capfile_step set_order(struct ldma_capfile *file, const struct ldma_offer *offer)
 {
 	if (offer->available < 12)
@@ -333,7 +335,7 @@ static enum ldma_capfile_step set_order(struct ldma_capfile *file, const struct 
 }
 
 static enum ldma_capfile_step take(struct ldma_capfile *file, const struct block *block,
-				   struct ldma_frame *ret)
+				   struct ldma_capfile_frame *ret)
 {
 	switch (block->type) {
 	case BLOCK_SECTION:
@@ -349,7 +351,7 @@ static enum ldma_capfile_step take(struct ldma_capfile *file, const struct block
 }
 
 enum ldma_capfile_step ldma_pcapng_next(struct ldma_capfile *file, const struct ldma_offer *offer,
-					struct ldma_frame *ret, size_t *consumed)
+					struct ldma_capfile_frame *ret, size_t *consumed)
 {
 	enum ldma_capfile_step step;
 	uint32_t total, least;

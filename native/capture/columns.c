@@ -1,4 +1,5 @@
-#include "columns.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/columns.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 enum {
 #define GROUP(name, present) GROUP_##name,
-#include "columns.def"
+#include "capture/columns.def"
 };
 
 const struct ldma_column_info ldma_column_infos[LDMA_COLUMN_COUNT] = {
@@ -16,7 +17,7 @@ const struct ldma_column_info ldma_column_infos[LDMA_COLUMN_COUNT] = {
 	[LDMA_COLUMN_##name_] = {#name_, #arrow_, sizeof(ctype), GROUP_##group != GROUP_always},
 #define FLAG(name_, group, value)                                                                  \
 	[LDMA_COLUMN_##name_] = {#name_, "bool", 0, GROUP_##group != GROUP_always},
-#include "columns.def"
+#include "capture/columns.def"
 };
 
 static size_t bitmap_bytes(uint32_t rows)
@@ -74,7 +75,7 @@ void ldma_columns_reset(struct ldma_columns *columns)
 	memset(columns->address_slots, 0, sizeof(columns->address_slots));
 }
 
-/* Sets bits row … row + n - 1 to the low n <= 64 bits of `bits`; those behind them are cleared. */
+/* Sets bits row … row + n - 1 to the low n <= 64 bits of `bits`, and clears those after them. */
 static void put_bits(uint8_t *bitmap, uint32_t row, uint64_t bits)
 {
 	uint8_t *p = bitmap + row / 8;
@@ -97,7 +98,7 @@ static int32_t address_index(struct ldma_columns *columns, const uint8_t *bytes,
 	memcpy(&high, bytes + 8, 8);
 	hash = (low ^ (high + ip_version) * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
 	for (slot = (uint32_t)(hash >> 51);; slot = (slot + 1) % (2 * LDMA_ADDRESSES_MAX)) {
-		struct ldma_address *address;
+		struct ldma_column_address *address;
 		uint32_t index = columns->address_slots[slot];
 
 		if (!index)
@@ -165,23 +166,23 @@ static uint32_t append_errors(struct ldma_columns *columns, const struct ldma_pa
 	return n;
 }
 
-/* One block of at most 64 packets into every plain column. */
+/* Appends one block of at most 64 packets to every plain column. */
 static void append_block(struct ldma_columns *columns, const struct ldma_packet *packets,
 			 uint32_t n)
 {
 	uint32_t row = columns->rows;
 #define GROUP(name, present) uint64_t has_##name = 0;
 #define FLAG(name, group, value) uint64_t flag_##name = 0;
-#include "columns.def"
+#include "capture/columns.def"
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct ldma_packet *p = &packets[i];
 #define GROUP(name, present) has_##name |= (uint64_t)!!(present) << i;
 #define FLAG(name, group, value) flag_##name |= (uint64_t)!!(value) << i;
-#include "columns.def"
+#include "capture/columns.def"
 	}
 
-	/* A group that none of the block's packets has is common: then the values stay as they are, under nulls. */
+	/* Often no packet of the block has a group: then its values stay as they are, under nulls. */
 #define COLUMN(name, arrow, ctype, group, value)                                                   \
 	if (columns->validity[LDMA_COLUMN_##name])                                                 \
 		put_bits(columns->validity[LDMA_COLUMN_##name], row, has_##group);                 \
@@ -195,7 +196,7 @@ static void append_block(struct ldma_columns *columns, const struct ldma_packet 
 #define FLAG(name, group, value)                                                                   \
 	put_bits(columns->validity[LDMA_COLUMN_##name], row, has_##group);                         \
 	put_bits(columns->values[LDMA_COLUMN_##name], row, flag_##name);
-#include "columns.def"
+#include "capture/columns.def"
 }
 
 uint32_t ldma_columns_append(struct ldma_columns *columns, const struct ldma_batch *batch,

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "flow_table.h"
+#include "capture/flow_table.h"
 
 #define CM_CLASS 7
 #define CM_REQ 0x10
@@ -21,7 +22,7 @@ static void join(struct ldma_flow_table *table, int32_t a, int32_t b, bool is_by
 	y->mtu = x->mtu;
 }
 
-/* The halves of a connection that the connection manager set up, once both are there. */
+/* Joins the halves of a connection that the connection manager set up, once both are there. */
 static void join_cm(struct ldma_flow_table *table, const struct cm_pair *cm)
 {
 	struct ldma_flow_key there = {.dest_qp = cm->passive_qp, .ip_version = cm->ip_version};
@@ -50,7 +51,7 @@ void flow_join_managed(struct ldma_flow_table *table, uint32_t qp)
 			join_cm(table, &table->cm[i]);
 }
 
-/* REQ, REP and DREQ (IBA 12.6.5, 12.6.8, 12.6.10) as far as they name QPs. */
+/* Takes from REQ, REP and DREQ (IBA 12.6.5, 12.6.8, 12.6.10) the QPs that they name. */
 void flow_manage(struct ldma_flow_table *table, const struct ldma_packet *packet)
 {
 	const uint8_t *mad = packet->frame + packet->payload_offset, *p = mad + MAD_BYTES;
@@ -146,7 +147,7 @@ void flow_join_by_psn(struct ldma_flow_table *table, int32_t index,
 		      ldma_aeth_kind(response->syndrome) == LDMA_AETH_NAK;
 	bool is_inside = !(ldma_opcodes[response->opcode].role & LDMA_ROLE_FIRST);
 
-	/* A NAK names a packet that may be missing here, and was provoked by one that follows it. A response in the
+	/* A NAK names a packet that may be missing here, and was provoked by a packet after it. A response in the
 	 * middle of a READ belongs to a request before it. */
 	for (uint32_t i = 0; i <= (is_nak || is_inside ? JOIN_REACH : 0); i++) {
 		join_by_psn(table, index,

@@ -1,4 +1,5 @@
-#include "flow_track.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/flow_track.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static struct ldma_flow_track *track_of(struct ldma_flow *flow, uint32_t psn)
 	return flow->track;
 }
 
-/* How many responses a READ of `bytes` has (IBA 9.7.4.2); 0 if the MTU is not known and matters. */
+/* Returns how many responses a READ of `bytes` has (IBA 9.7.4.2); 0 if the MTU is not known and matters. */
 static uint32_t response_count(uint32_t bytes, uint32_t mtu)
 {
 	if (bytes <= 256)
@@ -47,7 +48,7 @@ static uint32_t response_count(uint32_t bytes, uint32_t mtu)
 	return mtu ? (bytes - 1) / mtu + 1 : 0;
 }
 
-/* Missing PSNs [psn, psn + n) belong to one request. */
+/* Takes note that the missing PSNs [psn, psn + n) belong to one request. */
 static void absorb(struct ldma_flow *flow, uint32_t psn, uint32_t n)
 {
 	for (uint32_t i = 0; i < n && i < TRACK_RING; i++) {
@@ -116,7 +117,7 @@ static void remember_read(struct ldma_flow_track *track, uint32_t psn, uint32_t 
 				    .is_again = is_again};
 }
 
-/* Whether psn is that of a response behind the first one of a READ. */
+/* Returns whether psn is that of a response of a READ after its first one. */
 static bool is_inside_read(const struct ldma_flow_track *track, uint32_t psn)
 {
 	for (uint32_t i = track->read_count; i-- > 0;) {
@@ -128,7 +129,8 @@ static bool is_inside_read(const struct ldma_flow_track *track, uint32_t psn)
 	return false;
 }
 
-/* PSNs [from, to) were skipped: sent, most likely, and lost on the way to the capture, or missed by it. */
+/* Marks the skipped PSNs [from, to) as missing: most likely they were sent, and lost on the way to the capture or
+ * missed by it. */
 static void mark_missing(struct ldma_flow *flow, uint32_t from, uint32_t to, uint8_t bits)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -146,8 +148,8 @@ static void mark_missing(struct ldma_flow *flow, uint32_t from, uint32_t to, uin
 	}
 }
 
-/* A repetition leaves out the requests up to psn. An acknowledgement allows that for what arrived, nothing else does.
- * If it comes back to one that is answered with data, that was lost. */
+/* Takes note that a repetition leaves out the requests up to psn. Only an acknowledgement of what arrived allows that.
+ * A skipped request that is answered with data was lost if the requester comes back to it. */
 static void skip(struct ldma_flow *flow, uint32_t psn)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -164,8 +166,8 @@ static void skip(struct ldma_flow *flow, uint32_t psn)
 	mark_missing(flow, from, psn, REQUEST_MISSING);
 }
 
-/* A missing PSN turns up: so it had been lost, together with the others of the same request. Returns whether this is
- * the first time that it is seen. */
+/* Takes a missing PSN that is captured now: it had been lost, together with the others of the same request. Returns
+ * whether this is the first time that it is seen. */
 static bool fill(struct ldma_flow *flow, uint32_t psn, uint32_t count, uint8_t operation)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -180,7 +182,7 @@ static bool fill(struct ldma_flow *flow, uint32_t psn, uint32_t count, uint8_t o
 	return is_new;
 }
 
-/* The requester went back to psn. If nothing in the capture asked for that, something was lost. */
+/* Takes the requester's step back to psn. If nothing in the capture asked for that, something was lost. */
 static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, uint8_t operation,
 		      uint32_t count)
 {
@@ -200,7 +202,7 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 	if (flow->crossed != crossed) {
 		track->is_back_unclear = false;
 	} else if (!lost && is_unasked && operation == LDMA_OP_READ && is_inside_read(track, psn)) {
-		/* The rest of a READ: its responses so far arrived, the next one did not get to the capture. */
+		/* The rest of a READ: its responses so far arrived, the next did not reach the capture. */
 		lost = 1;
 		flow->lost[LDMA_OP_READ_RESPONSE]++;
 		track->is_back_unclear = false;
@@ -235,7 +237,7 @@ static void step_back(struct ldma_flow *flow, const struct ldma_packet *packet, 
 	track_clear(track->response, track->answered, psn, track->answered,
 		    RESPONSE_SENT | RESPONSE_ACKS | RESPONSE_MISSING);
 	track_pass_begin(track, psn);
-	/* Karn: what is sent twice is not measured. */
+	/* Karn's rule: what is sent twice is not measured. */
 	while (track->rtt_count &&
 	       psn_diff(track->rtts[(track->rtt_first + track->rtt_count - 1u) % TRACK_RTTS].psn,
 			psn) >= 0)

@@ -1,4 +1,5 @@
-#include "flow_track.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/flow_track.h"
 
 #include <stdlib.h>
 
@@ -25,8 +26,8 @@ uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data
 	uint8_t *at = track_response_at(track, psn);
 	uint32_t acks = 0, missing = 0, data = 0;
 
-	/* Any acknowledgement of psn or what follows would have spared it, unless it waits for data. Missing data
-	 * were lost on the way to the capture. */
+	/* Any acknowledgement of psn or of what follows would have made the repetition needless, unless the request
+	 * waits for data. Missing data was lost on the way to the capture. */
 	if (psn_diff(track->answered, psn) > TRACK_RING)
 		data = is_data;
 	else if (is_data && at && *at & RESPONSE_SENT)
@@ -39,7 +40,8 @@ uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data
 			acks += *at & RESPONSE_ACKS;
 		missing += !!(*at & RESPONSE_MISSING);
 	}
-	/* Whoever sees a later response knows that this one is lost; whoever sees none has to wait long enough. */
+	/* A requester that sees a later response knows that this one is lost; without one it has to wait long
+	 * enough. */
 	if ((acks || (data && psn_diff(track->response_psn, psn) <= 0)) && !missing &&
 	    now_ns < track->response_ns + 2 * track->rtt_mean_ns) {
 		flow->crossed++;
@@ -141,7 +143,7 @@ static void answer(struct ldma_flow_track *track, uint32_t psn)
 		track->response[track->answered % TRACK_RING] = 0;
 }
 
-/* Requests below psn are answered; those that are answered with data only if that is what came. */
+/* Marks requests below psn as answered; those that wait for data only if data came. */
 static void clear_sent(struct ldma_flow_track *track, uint32_t psn, bool is_data)
 {
 	uint32_t p = track->sent_low, low = psn;
@@ -163,7 +165,7 @@ static void clear_sent(struct ldma_flow_track *track, uint32_t psn, bool is_data
 	track->sent_low = low;
 }
 
-/* The responder has everything below psn. What is missing there in the capture arrived all the same. */
+/* Takes note that the responder has everything below psn. What is missing there in the capture arrived all the same. */
 static void acknowledge(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns, bool is_data)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -193,8 +195,8 @@ static void acknowledge(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns, b
 	}
 }
 
-/* The responder went from one PSN to another: data for [from, to) should have been in between. A request that was
- * repeated and got no answer at all was lost itself. */
+/* Takes note that the responder went from one PSN to another: data for [from, to) should have been in between. A
+ * request that was repeated and got no answer at all was itself lost. */
 static void mark_unanswered(struct ldma_flow_track *track, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = track->read_count; i-- > 0;) {
@@ -221,7 +223,7 @@ static void mark_unanswered(struct ldma_flow_track *track, uint32_t from, uint32
 	}
 }
 
-/* Finds the run of requests that this response belongs to; older ones are over then. */
+/* Finds the run of requests that this response belongs to, and ends older runs. */
 static bool find_pass(struct ldma_flow_track *track, uint32_t psn, bool is_data)
 {
 	uint32_t position;
@@ -231,7 +233,7 @@ static bool find_pass(struct ldma_flow_track *track, uint32_t psn, bool is_data)
 
 		if (psn_diff(psn, pass.position) < 0 || psn_diff(psn, pass.end) >= 0)
 			continue;
-		/* A later run that has it next is the better guess. */
+		/* A later run whose next PSN it is is the better guess. */
 		for (int j = i + 1; is_data && psn != pass.position && j < track->pass_count; j++)
 			if (track->passes[j].position == psn)
 				i = j;
@@ -247,7 +249,7 @@ static bool find_pass(struct ldma_flow_track *track, uint32_t psn, bool is_data)
 	return false;
 }
 
-/* Data: a READ response or the answer to an atomic operation. */
+/* Takes data: a READ response or the answer to an atomic operation. */
 static void data(struct ldma_flow *flow, struct ldma_flow *from, const struct ldma_packet *packet)
 {
 	struct ldma_flow_track *track = flow->track;
@@ -270,18 +272,18 @@ static void data(struct ldma_flow *flow, struct ldma_flow *from, const struct ld
 	}
 }
 
-/* An acknowledgement tells what became of a request that was repeated unasked. */
+/* Finds out from an acknowledgement what became of a request that was repeated unasked. */
 static void clear_up(struct ldma_flow *flow, uint32_t psn, uint64_t now_ns)
 {
 	struct ldma_flow_track *track = flow->track;
 
 	if (psn_diff(psn, track->back_high) < 0 &&
 	    now_ns < track->back_ns + track->rtt_least_ns / 2) {
-		/* Too early for an answer to the repetition. */
+		/* It is too early for an answer to the repetition. */
 		flow->crossed++;
 		flow->timeouts--;
 	} else if (psn_diff(psn, track->next) >= 0) {
-		/* It has what was not yet sent again. */
+		/* It acknowledges what was not yet sent again. */
 		flow->lost[LDMA_OP_ACK]++;
 	} else {
 		return;
@@ -312,7 +314,7 @@ static void acknowledgement(struct ldma_flow *flow, uint32_t psn, uint64_t now_n
 		(*at)++;
 }
 
-/* The responder asks to start over at psn (IBA 9.7.5.1.2, 9.7.5.2.8) or gives up on it. */
+/* Takes a NAK: the responder asks to start over at its PSN (IBA 9.7.5.1.2, 9.7.5.2.8), or ends the connection. */
 static void refusal(struct ldma_flow *flow, const struct ldma_packet *packet,
 		    enum ldma_aeth_kind kind)
 {
@@ -372,7 +374,7 @@ bool track_response(struct ldma_flow *flow, struct ldma_flow *from,
 	ahead = psn_diff(packet->psn, track->high);
 	if (ahead < -TRACK_FAR && psn_diff(packet->psn, track->acked) < -TRACK_FAR)
 		return false;
-	/* Responses of a READ of unknown length run ahead of what is known to be asked for. */
+	/* Responses to a READ of unknown length run ahead of what is known to be asked for. */
 	if (ahead >= 0 && !(track->open_bytes && info->operation == LDMA_OP_READ_RESPONSE))
 		return false;
 	track->response_psn = packet->psn;

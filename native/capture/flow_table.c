@@ -1,9 +1,10 @@
-#include "flow.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/flow.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "flow_table.h"
+#include "capture/flow_table.h"
 
 #define MISFITS_MAX 4
 #define COPY_NS 8192
@@ -113,7 +114,7 @@ static void follow_response(struct ldma_flow_table *table, int32_t index,
 			table->fits[index]++;
 	} else if (!flow->joined_by_cm && ++table->misfits[index] >= MISFITS_MAX &&
 		   table->fits[index] <= MISFITS_MAX) {
-		/* A coincidence, after all. */
+		/* The PSNs agreed by coincidence. */
 		table->misfits[index] = table->fits[index] = 0;
 		table->flows[flow->peer]->peer = -1;
 		flow->peer = -1;
@@ -153,7 +154,7 @@ static void follow(struct ldma_flow_table *table, int32_t index, const struct ld
 	}
 }
 
-/* Whether the packet is the last one of its half once more, captured elsewhere. Remembers it if not. */
+/* Returns whether the packet is the last one of its half once more, captured elsewhere. Remembers it if not. */
 static bool is_copy(struct ldma_flow_table *table, struct ldma_flow *flow,
 		    const struct ldma_packet *packet)
 {
@@ -214,7 +215,7 @@ void ldma_flow_table_packet(struct ldma_flow_table *table, const struct ldma_pac
 	index = table->last;
 	if (index < 0 || !key_equal(&table->flows[index]->key, &key)) {
 		index = flow_find(table, &key, &bucket);
-		/* What a corrupt packet says about its QP opens no half. */
+		/* A corrupt packet opens no half: its QP may be wrong. */
 		if (index < 0 && !is_bad)
 			index = add(table, &key, bucket);
 		if (index < 0) {

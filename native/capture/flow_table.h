@@ -1,15 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Private to flow_*.c: the table of halves, and how two of them are joined. */
 #ifndef LDMA_FLOW_TABLE_H
 #define LDMA_FLOW_TABLE_H
 
-#include "bytes.h"
-#include "flow_track.h"
+#include "base/bytes.h"
+#include "capture/flow_track.h"
 
 #define BUCKETS (2 * LDMA_FLOW_MAX) /* a power of two, never full */
 #define SIGHTS 16384                /* recent PSNs of halves that are not joined */
 #define CM_PENDING 1024
 
-/* Where requests with this PSN between these hosts were seen: at most two halves, else the PSN tells nothing. */
+/* The halves in which requests with this PSN between these hosts were seen: at most two, else the PSN tells nothing. */
 struct sight {
 	uint64_t hosts;
 	uint32_t psn;
@@ -27,7 +28,7 @@ struct cm_pair {
 struct ldma_flow_table {
 	struct ldma_flow *flows[LDMA_FLOW_MAX];
 	uint32_t count;
-	int32_t last; /* the half of the last packet: the next one is often of the same */
+	int32_t last; /* the half of the last packet: the next packet is often of the same half */
 	int32_t buckets[BUCKETS];
 	struct sight sights[SIGHTS];
 	struct cm_pair cm[CM_PENDING];
@@ -50,20 +51,20 @@ static inline uint64_t hash_hosts(const uint8_t src[16], const uint8_t dst[16])
 	return hash;
 }
 
-/* The index of a half or -1; then *bucket is where it would go. */
+/* Returns the index of a half, or -1; then *bucket is where it would go. */
 int32_t flow_find(const struct ldma_flow_table *table, const struct ldma_flow_key *key,
 		  uint32_t *bucket);
 
-/* Takes a management datagram: REQ, REP and DREQ name QPs. */
+/* Takes a management datagram: those of REQ, REP and DREQ name QPs. */
 void flow_manage(struct ldma_flow_table *table, const struct ldma_packet *packet);
 
-/* A half towards this QP has been added: joins it if the connection manager named it before. */
+/* Joins a half towards this QP, which has been added, if the connection manager named it before. */
 void flow_join_managed(struct ldma_flow_table *table, uint32_t qp);
 
 /* Remembers that a half that is not joined sent a request with this PSN. */
 void flow_sight(struct ldma_flow_table *table, int32_t index, uint32_t psn);
 
-/* Joins a half to the one whose request this response answers, if only one comes into question. */
+/* Joins a half to the half whose request this response answers, if only one is possible. */
 void flow_join_by_psn(struct ldma_flow_table *table, int32_t index,
 		      const struct ldma_packet *response);
 

@@ -1,21 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Private to flow_*.c: one direction's requests and the responses to them, followed by PSN. */
 #ifndef LDMA_FLOW_TRACK_H
 #define LDMA_FLOW_TRACK_H
 
-#include "flow.h"
+#include "capture/flow.h"
 
 #define TRACK_RING 1024 /* PSNs remembered below the highest one */
 #define TRACK_READS 64
 #define TRACK_PASSES 4
 #define TRACK_RTTS 64
-#define TRACK_FAR 65536 /* a PSN further away than this belongs to another connection */
+#define TRACK_FAR 65536 /* a PSN further away than this is of another connection */
 
 /* Bits of a request's PSN; the low four are the operation. */
 enum {
-	REQUEST_SENT = 0x80,       /* sent, and what became of it is not known yet */
-	REQUEST_MISSING = 0x40,    /* sent, as far as one can tell, but not captured */
+	REQUEST_SENT = 0x80,       /* sent; its fate is not known yet */
+	REQUEST_MISSING = 0x40,    /* most likely sent, but not captured */
 	REQUEST_NEVER_SEEN = 0x20, /* no transmission was captured; without MISSING: it was lost */
-	REQUEST_UNANSWERED = 0x10, /* repeated, and the responder passed it over */
+	REQUEST_UNANSWERED = 0x10, /* repeated, and the responder skipped it */
 	REQUEST_OPERATION = 0x0f
 };
 
@@ -47,20 +48,20 @@ struct track_rtt {
 
 struct ldma_flow_track {
 	uint32_t first;     /* PSN of the first request in the capture */
-	uint32_t high;      /* PSN behind the highest one sent */
-	uint32_t next;      /* PSN behind the last one sent */
-	uint32_t acked;     /* PSN behind the highest one known to have been received */
+	uint32_t high;      /* PSN after the highest one sent */
+	uint32_t next;      /* PSN after the last one sent */
+	uint32_t acked;     /* PSN after the highest one known to have been received */
 	uint32_t sent_low;  /* nothing below is REQUEST_SENT */
-	uint32_t answered;  /* PSN behind the highest one that a response carried */
-	uint32_t back;      /* where the last unasked step back went */
-	uint32_t back_high; /* what had been sent by then */
-	uint32_t attempts;  /* how often in a row */
+	uint32_t answered;  /* PSN after the highest one that a response carried */
+	uint32_t back;      /* PSN to which the last unasked step back went */
+	uint32_t back_high; /* `high` at that time */
+	uint32_t attempts;  /* unasked steps back in a row */
 	uint32_t open_psn;  /* a READ whose number of responses is not known, and its length */
 	uint32_t open_bytes;
-	uint32_t nak_psn;                   /* restart that was asked for */
+	uint32_t nak_psn;                   /* PSN of the restart that was asked for */
 	uint64_t last_ns;                   /* last request or new acknowledgement */
-	uint64_t wait_ns;                   /* before the last unasked step back */
-	uint64_t back_ns;                   /* when that was */
+	uint64_t wait_ns;                   /* the wait before the last unasked step back */
+	uint64_t back_ns;                   /* the time of that step */
 	uint64_t response_ns;               /* last response */
 	uint64_t rtt_mean_ns, rtt_least_ns; /* 0 without a sample; the mean follows the last ones */
 	uint32_t response_psn;              /* last response */
@@ -77,7 +78,7 @@ struct ldma_flow_track {
 	uint8_t response[TRACK_RING];           /* PSNs [answered - TRACK_RING, answered) */
 };
 
-/* a - b in the circle of 24-bit PSNs. */
+/* Returns a - b in the circle of 24-bit PSNs. */
 static inline int32_t psn_diff(uint32_t a, uint32_t b)
 {
 	return (int32_t)((a - b) << 8) >> 8;
@@ -88,26 +89,26 @@ static inline uint32_t psn_add(uint32_t psn, uint32_t n)
 	return (psn + n) & 0xffffff;
 }
 
-/* A request packet of the half. Returns false without memory. */
+/* Takes a request packet of the half. Returns false without memory. */
 bool track_request(struct ldma_flow *flow, const struct ldma_packet *packet);
 
-/* A READ was issued before the MTU was known: what follows (the MTU, a request with psn) tells how many PSNs it
- * took. */
+/* Closes a READ that was sent before the MTU was known: what follows (the MTU, a request with psn) tells how many PSNs
+ * it took. */
 void track_open_read(struct ldma_flow *flow, uint32_t psn);
 
-/* A response to a request of `flow`, in the half `from`. Returns whether its PSN fits. */
+/* Takes a response to a request of `flow`, in the half `from`. Returns whether its PSN fits. */
 bool track_response(struct ldma_flow *flow, struct ldma_flow *from,
 		    const struct ldma_packet *packet);
 
-/* UC: PSNs say what is missing, nothing is sent again. Returns false without memory. */
+/* Takes a packet of UC, where PSNs say what is missing and nothing is sent again. Returns false without memory. */
 bool track_unreliable(struct ldma_flow *flow, const struct ldma_packet *packet);
 
-/* Sets what the capture leaves open; now_ns is the time of the last packet of the capture. */
+/* Settles what the capture leaves open; now_ns is the time of the last packet of the capture. */
 void track_settle(struct ldma_flow *flow, uint64_t now_ns);
 
-/* Shared by the two sides of a track: the requester's steps, and the responder's answers. */
+/* The two sides of a track share what follows: the requester's steps, and the responder's answers. */
 
-/* The byte of a PSN, or NULL if it lies outside of what is remembered. */
+/* Returns the byte of a PSN, or NULL if it lies outside of what is remembered. */
 static inline uint8_t *track_request_at(struct ldma_flow_track *track, uint32_t psn)
 {
 	int32_t below = psn_diff(track->high, psn);
@@ -122,7 +123,7 @@ static inline uint8_t *track_response_at(struct ldma_flow_track *track, uint32_t
 	return below > 0 && below <= TRACK_RING ? &track->response[psn % TRACK_RING] : NULL;
 }
 
-/* Whether requests of this kind are answered with data, not with a plain acknowledgement. */
+/* Returns whether requests of this kind are answered with data, not with a plain acknowledgement. */
 static inline bool track_is_data(uint8_t operation)
 {
 	return operation == LDMA_OP_READ || operation == LDMA_OP_COMPARE_SWAP ||
@@ -132,11 +133,12 @@ static inline bool track_is_data(uint8_t operation)
 /* Clears bits of the PSNs [from, to) of either ring, as far as they are remembered. */
 void track_clear(uint8_t ring[TRACK_RING], uint32_t top, uint32_t from, uint32_t to, uint8_t bits);
 
-/* The responder starts over: at psn, or (asked) it will not answer anything from psn on. */
+/* The first: the responder starts over at psn. The second: it asked to start over at psn, and will not answer anything
+ * from psn on. */
 void track_pass_begin(struct ldma_flow_track *track, uint32_t psn);
 void track_pass_cut(struct ldma_flow_track *track, uint32_t psn);
 
-/* The requester went back to psn unasked: counts the responses that this proves lost. */
+/* Counts the responses that are proven lost because the requester went back to psn unasked. Returns how many. */
 uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data, uint64_t now_ns);
 
 #endif

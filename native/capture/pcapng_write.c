@@ -1,10 +1,11 @@
-#include "pcapng_write.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "capture/pcapng_write.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "packet.h"
+#include "base/bytes.h"
+#include "wire/packet.h"
 
 #define TEXT_MAX 255
 
@@ -72,7 +73,7 @@ static struct writer start(uint8_t *buf, size_t size, uint32_t type)
 	struct writer writer = {buf, size, 0, true};
 
 	write32(&writer, type);
-	write32(&writer, 0); /* the length, known at the end */
+	write32(&writer, 0); /* the length, which is known at the end */
 	return writer;
 }
 
@@ -123,7 +124,7 @@ size_t ldma_pcapng_packet(uint8_t *buf, size_t size, const struct ldma_pcapng_pa
 	bool has_direction = packet->direction != LDMA_DIRECTION_UNKNOWN;
 	uint8_t *p = buf + 28;
 
-	/* Written out: this is the one block that comes millions of times. */
+	/* Written without the writer: only this block comes millions of times. */
 	total = 32 + (has_direction ? 12 : 0);
 	if (packet->captured > UINT32_MAX - LDMA_PCAPNG_PACKET_OVERHEAD || size < total ||
 	    padded > size - total)

@@ -1,4 +1,6 @@
-/* Builds the blocks of a pcapng file (draft-ietf-opsawg-pcapng), little-endian, with nanosecond times.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Builds the blocks of a pcapng file (draft-ietf-opsawg-pcapng), little-endian, with nanosecond times; the caller
+ * writes them. No state is kept.
  *
  * Each function writes one block to buf and returns its length, or 0 if size bytes are too few (buf is then
  * unspecified). A file is one section header, its interfaces, packets, and at the end statistics per interface. */
@@ -8,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a packet block takes besides its frame, padding and direction included. */
+/* The most bytes of a packet block besides its frame, padding and direction included. */
 #define LDMA_PCAPNG_PACKET_OVERHEAD 48
 
 /* Texts may be NULL or empty (left out) and are cut to 255 bytes. */
@@ -32,7 +34,7 @@ struct ldma_pcapng_statistics {
 	uint64_t time_ns;           /* of the counts */
 	uint64_t start_ns, end_ns;  /* of the capture; 0: left out */
 	uint64_t received, dropped; /* by the interface */
-	uint64_t dropped_later;     /* for want of buffers, behind the interface */
+	uint64_t dropped_later;     /* after the interface, for want of buffers */
 };
 
 size_t ldma_pcapng_statistics(uint8_t *buf, size_t size,

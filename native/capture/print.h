@@ -1,4 +1,6 @@
-/* Packets as lines of JSON and of text. One line per packet, newline included, not terminated. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Prints packets as lines of JSON or of text: one line per packet, with its newline and no terminating NUL. The
+ * caller's buffer has room for LDMA_LINE_MAX characters and what is inside. No state is kept. */
 #ifndef LDMA_PRINT_H
 #define LDMA_PRINT_H
 
@@ -6,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "packet.h"
+#include "wire/packet.h"
 
 /* What was found inside a packet, ready to print: members of a JSON object ("\"cm\":{…}"), or a phrase of text. */
 struct ldma_inside {
@@ -28,10 +30,12 @@ size_t ldma_print_json(const struct ldma_packet *packet, uint64_t n,
 size_t ldma_print_text(const struct ldma_packet *packet, const struct ldma_text_style *style,
 		       const struct ldma_inside *inside, char *buf);
 
-/* An address as text: ip_version 4 or 6. Needs 46 characters; returns how many it used; not terminated. */
+/* Writes an address as text, without a terminating NUL. ip_version is 4 or 6. buf has room for 46 characters; returns
+ * how many it used. */
 size_t ldma_print_address(const uint8_t *address, uint8_t ip_version, char *buf);
 
-/* "RC WRITE FIRST" for RC_RDMA_WRITE_FIRST; "+IMM" and "+INV" for immediate and invalidate. At most 40 characters. */
+/* Writes "RC WRITE FIRST" for RC_RDMA_WRITE_FIRST, with "+IMM" and "+INV" for immediate and invalidate. At most 40
+ * characters; returns how many. */
 size_t ldma_print_opcode(uint8_t opcode, char *buf);
 
 #endif

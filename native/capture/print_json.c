@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <arpa/inet.h>
 
-#include "chars.h"
-#include "print.h"
+#include "base/chars.h"
+#include "capture/print.h"
 
 #define FIELD(p, name, value) put_decimal(PUT(p, ",\"" name "\":"), (value))
 #define FLAG(p, name, value)                                                                       \

@@ -1,5 +1,6 @@
-#include "chars.h"
-#include "print.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/chars.h"
+#include "capture/print.h"
 
 #define RESET "\033[0m"
 #define DIM "\033[2m"

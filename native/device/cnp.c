@@ -1,6 +1,7 @@
-#include "cnp.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/cnp.h"
 
-#include "device.h"
+#include "device/device.h"
 
 #define BECN 0x40
 #define ECN_BITS 3
@@ -14,7 +15,7 @@ static void reduce(struct ldma_qp *qp)
 void ldma_cnp_mark(struct ldma_qp *qp, const struct ldma_packet *packet, uint64_t now_ns)
 {
 	LDMA_COUNT(qp, np_ecn_marked_roce_packets);
-	/* Responses come as fast as they are asked for: that is our window's doing. */
+	/* READ responses come as fast as this side's own window asks for them. */
 	if (ldma_opcodes[packet->opcode].operation == LDMA_OP_READ_RESPONSE)
 		reduce(qp);
 	if (now_ns < qp->cnp.after_ns)

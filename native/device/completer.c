@@ -1,9 +1,10 @@
-#include "completer.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/completer.h"
 
-#include "device.h"
-#include "requester.h"
+#include "device/device.h"
+#include "device/requester.h"
 
-/* What is before una was acknowledged: counters, waits and the timer start anew (IBA 9.9.2). */
+/* PSNs from before up to una were acknowledged: counters, waits and the timer start anew (IBA 9.9.2). */
 static void note_progress(struct ldma_qp *qp, uint64_t before, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
@@ -18,7 +19,7 @@ static void note_progress(struct ldma_qp *qp, uint64_t before, uint64_t now_ns)
 	ldma_requester_restart_timer(qp, now_ns);
 }
 
-/* Acknowledges the PSNs before end, but no READ or atomic: those need their responses. */
+/* Acknowledges the PSNs before end, up to the first READ or atomic: those need their responses. */
 static void acknowledge(struct ldma_qp *qp, uint64_t end, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
@@ -37,8 +38,8 @@ static void acknowledge(struct ldma_qp *qp, uint64_t end, uint64_t now_ns)
 		note_progress(qp, before, now_ns);
 }
 
-/* Goes back to the oldest unacknowledged packet, once: what is still under way from before says nothing new, and
- * whether the repetition is lost, too, is for the timer to find out. */
+/* Goes back to the oldest unacknowledged packet, once until una moves: packets that are still under way from before say
+ * nothing new, and if the repetition is lost, too, the timer finds out. */
 static void go_back(struct ldma_qp *qp, uint64_t now_ns)
 {
 	struct ldma_requester *req = &qp->req;
@@ -59,12 +60,13 @@ static void go_back(struct ldma_qp *qp, uint64_t now_ns)
 	ldma_requester_restart_timer(qp, now_ns);
 }
 
-/* The page that a response should go to went after the request was sent: it is asked for again when there is one. */
+/* The page for a response has gone since the request was sent: asks for the page, and requests the response again once
+ * the page is there. */
 static void give_up_response(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint32_t offset,
 			     uint64_t now_ns)
 {
 	ldma_requester_rewind(qp);
-	qp->req.has_rewound = true; /* the responses behind it are not lost, they come in vain */
+	qp->req.has_rewound = true; /* responses behind it are not lost, but cannot be used */
 	ldma_requester_restart_timer(qp, now_ns);
 	ldma_requester_wait_for_page(qp, wqe, offset, now_ns);
 }
@@ -132,7 +134,7 @@ static void take_acknowledge(struct ldma_qp *qp, const struct ldma_packet *packe
 		take_nak(qp, packet->syndrome, has_news, now_ns);
 }
 
-/* Whether the response is what the head of the queue waits for at this PSN. */
+/* Returns whether the request at the head of the queue waits for this response at this PSN. */
 static bool is_expected(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
 			const struct ldma_packet *packet, const struct ldma_opcode_info *info,
 			uint64_t psn)
@@ -148,7 +150,7 @@ static bool is_expected(const struct ldma_qp *qp, const struct ldma_send_wqe *wq
 		return false;
 	if (info->operation == LDMA_OP_ATOMIC_ACK)
 		return wqe->opcode != LDMA_WR_RDMA_READ;
-	/* In the middle a repetition may begin with FIRST, and rxe's does not. */
+	/* A repetition that begins in the middle may begin with FIRST; rxe's does not. */
 	if (is_first && !(info->role & LDMA_ROLE_FIRST))
 		return false;
 	return wqe->opcode == LDMA_WR_RDMA_READ && is_last == !!(info->role & LDMA_ROLE_LAST) &&
@@ -205,7 +207,7 @@ void ldma_completer_receive(struct ldma_qp *qp, const struct ldma_packet *packet
 	uint32_t ahead = (packet->psn - (uint32_t)req->una) & LDMA_PSN_MASK;
 	const struct ldma_send_wqe *head;
 
-	if (ahead >= req->sent_end - req->una) { /* a ghost: answers nothing that is open */
+	if (ahead >= req->sent_end - req->una) { /* a ghost: no open request has this PSN */
 		LDMA_COUNT(qp, dropped_response);
 		return;
 	}
@@ -216,6 +218,6 @@ void ldma_completer_receive(struct ldma_qp *qp, const struct ldma_packet *packet
 	if (qp->state == LDMA_QP_ERR || req->head == req->tail)
 		return;
 	head = ldma_qp_wqe(qp, req->head);
-	if (head->status != LDMA_WC_SUCCESS) /* failed here before, and now is its turn */
+	if (head->status != LDMA_WC_SUCCESS) /* it failed earlier, and those before it are done */
 		ldma_qp_fail_send(qp, (enum ldma_wc_status)head->status);
 }

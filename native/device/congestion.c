@@ -1,4 +1,5 @@
-#include "congestion.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/congestion.h"
 
 #define START_MIN 8
 

@@ -1,4 +1,5 @@
-#include "cq.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/cq.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -86,7 +87,7 @@ uint32_t ldma_cq_poll(struct ldma_cq *cq, struct ldma_wc *ret, uint32_t count)
 
 void ldma_cq_arm(struct ldma_cq *cq, enum ldma_cq_arm what)
 {
-	/* Arming for any completion includes the solicited ones; the wider wish stays. */
+	/* Arming for any completion includes solicited ones: the queue stays armed for the wider kind. */
 	if (what > cq->armed)
 		cq->armed = (uint8_t)what;
 }

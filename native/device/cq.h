@@ -1,6 +1,9 @@
-/* Completion queues: a ring of work completions, and the arming of its event.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A completion queue is a ring of work completions with an event that can be armed. Queue pairs of a device push to it;
+ * the consumer polls it, or arms it and waits for the event.
  *
- * Whoever owns the device produces; one other thread at a time may poll meanwhile. All else is the owner's. */
+ * The thread that owns the device pushes. One other thread at a time may poll meanwhile. Only the owner of the device
+ * may call anything else. */
 #ifndef LDMA_CQ_H
 #define LDMA_CQ_H
 
@@ -28,7 +31,7 @@ enum ldma_wc_status {
 #undef X
 };
 
-/* What completed, as in ibv_wc_opcode. */
+/* The operation that completed, numbered as in ibv_wc_opcode. */
 enum ldma_wc_opcode {
 	LDMA_WC_SEND = 0,
 	LDMA_WC_RDMA_WRITE = 1,
@@ -39,7 +42,7 @@ enum ldma_wc_opcode {
 	LDMA_WC_RECV_RDMA_WITH_IMM = 129,
 };
 
-/* As in ibv_wc_flags. */
+/* Numbers as in ibv_wc_flags. */
 enum ldma_wc_flag { LDMA_WC_GRH = 1, LDMA_WC_WITH_IMM = 2, LDMA_WC_WITH_INV = 8 };
 
 struct ldma_wc {
@@ -55,11 +58,11 @@ enum ldma_cq_arm { LDMA_CQ_NOT_ARMED, LDMA_CQ_ARMED_SOLICITED, LDMA_CQ_ARMED_ANY
 
 struct ldma_cq;
 
-/* Where queues report the events that they were armed for: a list, oldest first. */
+/* The list in which queues report the events that they were armed for, oldest first. */
 struct ldma_cq_channel {
 	struct ldma_cq *first, *last;
 	struct ldma_cq
-		*raised; /* those with an event since ldma_cq_channel_raised last took them */
+		*raised; /* queues with an event since ldma_cq_channel_raised last took them */
 };
 
 struct ldma_cq {
@@ -68,25 +71,26 @@ struct ldma_cq {
 	uint32_t users;     /* queue pairs that complete here */
 	uint32_t lost;      /* completions that found the ring full */
 	uint8_t armed;      /* enum ldma_cq_arm */
-	bool event_pending; /* an armed queue got what it was armed for */
+	bool event_pending; /* the completion came for which the queue was armed */
 	struct ldma_cq_channel *channel;
 	struct ldma_cq *next_event, *next_raised;
 	bool is_raised;
-	uint32_t events;   /* so far: who sleeps does so on this word */
-	uint32_t sleepers; /* the port's */
+	uint32_t events;   /* events so far; waiting threads sleep on this word */
+	uint32_t sleepers; /* belongs to the port */
 };
 
-/* capacity is rounded up to a power of two; channel may be NULL. Returns NULL without memory. */
+/* Returns a new queue, which the caller destroys, or NULL without memory. capacity is rounded up to a power of two;
+ * channel may be NULL and must outlive the queue. */
 struct ldma_cq *ldma_cq_create(uint32_t capacity, struct ldma_cq_channel *channel);
 
-/* 0, or -EBUSY while queue pairs use it. NULL is accepted. */
+/* Returns 0, or -EBUSY while queue pairs use the queue. NULL is accepted. */
 int ldma_cq_destroy(struct ldma_cq *cq);
 
-/* Adds a completion. On a full ring it is lost and counted: a queue must be as large as all that may complete to it
- * (an overrun is an error of the queue; lost shows it). */
+/* Adds a completion. A full ring loses it and counts it in lost: that is an overrun, an error of the queue. The caller
+ * must create a queue large enough for all that may complete to it. */
 void ldma_cq_push(struct ldma_cq *cq, const struct ldma_wc *wc);
 
-/* Takes up to count completions in their order. Returns how many. */
+/* Takes up to count completions in their order into ret. Returns how many it took. */
 uint32_t ldma_cq_poll(struct ldma_cq *cq, struct ldma_wc *ret, uint32_t count);
 
 static inline bool ldma_cq_is_empty(const struct ldma_cq *cq)
@@ -98,13 +102,13 @@ static inline bool ldma_cq_is_empty(const struct ldma_cq *cq)
 /* Asks for one event at the next completion, or the next that is solicited or failed (IBA 11.4.2.2). */
 void ldma_cq_arm(struct ldma_cq *cq, enum ldma_cq_arm what);
 
-/* Whether the event came since the queue was armed; once. */
+/* Takes the queue's event. Returns false if none came since the queue was armed or the event was taken already. */
 bool ldma_cq_take_event(struct ldma_cq *cq);
 
-/* Takes a queue that had an event since it was last taken here; its event stays. NULL if there is none. */
+/* Returns a queue that had an event since it was last returned here, or NULL. The queue's event stays. */
 struct ldma_cq *ldma_cq_channel_raised(struct ldma_cq_channel *channel);
 
-/* Takes the event of the queue that had its first. NULL if there is none. */
+/* Takes the oldest event. Returns its queue, or NULL if there is none. */
 struct ldma_cq *ldma_cq_channel_next(struct ldma_cq_channel *channel);
 
 #endif

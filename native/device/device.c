@@ -1,15 +1,16 @@
-#include "device.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/device.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "completer.h"
-#include "requester.h"
-#include "responder.h"
+#include "device/completer.h"
+#include "device/requester.h"
+#include "device/responder.h"
 
 #define FIRST_QP 16                 /* the numbers below have meanings of their own */
-#define LAST_QP (LDMA_PSN_MASK - 1) /* all ones is multicast's */
+#define LAST_QP (LDMA_PSN_MASK - 1) /* all ones means multicast */
 #define EVENTS_MIN 64
 #define ECN_CE 3 /* RFC 3168 */
 
@@ -83,7 +84,7 @@ static struct ldma_qp **place_of(struct ldma_device *device, uint32_t number)
 	return number == LDMA_GSI_QP ? &device->gsi : &device->qps[number & device->qp_mask];
 }
 
-/* A free number, or 0. */
+/* Returns a free number, or 0. */
 static uint32_t choose_number(struct ldma_device *device, uint8_t type)
 {
 	if (type == LDMA_QP_GSI)
@@ -157,7 +158,7 @@ void ldma_device_schedule(struct ldma_qp *qp)
 	device->ready_last = qp;
 }
 
-/* Its ACK waits for ldma_device_flush_acks. */
+/* Lets the queue pair's ACK wait for ldma_device_flush_acks. */
 static void defer(struct ldma_qp *qp)
 {
 	if (qp->is_lazy)
@@ -215,7 +216,7 @@ struct ldma_qp *ldma_device_find_qp(const struct ldma_device *device, uint32_t n
 	return number == LDMA_GSI_QP ? device->gsi : NULL;
 }
 
-/* IBA 9.6.1: the packet is of the queue pair's transport, from its peer and for its partition. */
+/* IBA 9.6.1: the packet has the queue pair's transport, comes from its peer and is for its partition. */
 static bool is_from_peer(const struct ldma_qp *qp, const struct ldma_packet *packet,
 			 const struct ldma_opcode_info *info)
 {
@@ -231,7 +232,7 @@ static bool is_from_peer(const struct ldma_qp *qp, const struct ldma_packet *pac
 
 	if ((info->transport != transports[qp->type] && !is_cnp) || packet->version != 2)
 		return false;
-	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* equal, and one of both is a full member */
+	if ((packet->pkey ^ qp->attr.pkey) & 0x7fff) /* must be equal, one being a full member */
 		return false;
 	if (!((packet->pkey | qp->attr.pkey) & 0x8000))
 		return false;
@@ -251,7 +252,7 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		device->counters.dropped_icrc++;
 		return;
 	}
-	/* A WRITE whose lengths contradict each other is for the responder to refuse. */
+	/* The responder refuses a WRITE whose lengths contradict each other. */
 	if ((packet->error && packet->error != LDMA_PACKET_WRITE_LENGTH) ||
 	    !(packet->seen & LDMA_SEEN_PAYLOAD)) {
 		device->counters.dropped_malformed++;
@@ -288,7 +289,7 @@ void ldma_device_receive(struct ldma_device *device, const struct ldma_packet *p
 		ldma_device_schedule(qp);
 }
 
-/* One packet of the queue pair. Responses and requests alternate: neither direction may starve the other. */
+/* Writes one packet of the queue pair. Responses and requests alternate: neither direction may starve the other. */
 static size_t transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns)
 {
 	size_t length = 0;

@@ -1,4 +1,5 @@
-#include "event.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/event.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-#include "in_use.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/in_use.h"
 
 struct range {
 	uint32_t key;

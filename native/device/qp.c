@@ -1,12 +1,13 @@
-#include "qp.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/qp.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-#include "paging.h"
-#include "requester.h"
+#include "device/device.h"
+#include "device/requester.h"
+#include "memory/paging.h"
 
 void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait who, uint64_t now_ns)
 {
@@ -103,8 +104,8 @@ void ldma_qp_raise(struct ldma_qp *qp, enum ldma_event_type type, const void *ob
 		LDMA_COUNT(qp, dropped_event);
 }
 
-/* A completion queue that has lost one is of no more use: who completes to it goes to ERR (IBA 11.6.3.1), as soon as the
- * queue pair has its turn. */
+/* A completion queue that has lost a completion can no longer be trusted: a queue pair that completes to it goes to ERR
+ * (IBA 11.6.3.1) at its next turn. */
 static void push(struct ldma_qp *qp, struct ldma_cq *cq, const struct ldma_wc *wc)
 {
 	bool was_sound = !cq->lost;
@@ -188,7 +189,7 @@ static void flush_receives(struct ldma_qp *qp)
 
 		if (qp->resp.has_recv)
 			ldma_qp_complete_recv(qp, &wc);
-		/* A shared queue's Receives belong to the others, too (IBA 10.2.9). */
+		/* A shared queue's Receives also belong to other queue pairs (IBA 10.2.9). */
 		if (qp->rq == &qp->own_rq)
 			qp->resp.has_recv = ldma_rq_take(qp->rq, &qp->resp.recv);
 	} while (qp->resp.has_recv);

@@ -1,17 +1,21 @@
-/* Queue pairs: types, states, attributes, and the rings of work requests. All calls on one device and what belongs to
- * it are made by one thread at a time. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A queue pair is one endpoint of a device: its type, state and attributes, the rings of its work requests, and the
+ * state of its three roles: requester and completer (struct ldma_requester) and responder. ldma_device_create_qp makes
+ * one; ldma_qp_modify takes it through its states. The caller posts work with ldma_qp_post_send and ldma_qp_post_recv;
+ * it completes in the completion queues that were given at the creation. One thread at a time may call a device and
+ * what belongs to it. */
 #ifndef LDMA_QP_H
 #define LDMA_QP_H
 
 #include <stddef.h>
 
-#include "cnp.h"
-#include "congestion.h"
-#include "cq.h"
-#include "event.h"
-#include "packet.h"
-#include "sgl.h"
-#include "timer.h"
+#include "device/cnp.h"
+#include "device/congestion.h"
+#include "device/cq.h"
+#include "device/event.h"
+#include "device/timer.h"
+#include "memory/sgl.h"
+#include "wire/packet.h"
 
 #define LDMA_PSN_MASK 0xffffffu
 #define LDMA_PSN_HALF 0x800000u
@@ -58,7 +62,7 @@ enum ldma_send_flag {
 	LDMA_SEND_INLINE = 8,
 };
 
-/* The way to a peer. Addresses as in struct ldma_packet: IPv4 in the first four bytes, the rest 0. */
+/* The path to a peer. Addresses are as in struct ldma_packet: IPv4 in the first four bytes, the rest 0. */
 struct ldma_path {
 	uint8_t ip_version; /* 4 or 6 */
 	uint8_t tos, ttl;
@@ -76,7 +80,7 @@ struct ldma_send_wr {
 	uint64_t remote_va;
 	uint32_t rkey;
 	uint64_t compare, swap_add;
-	const struct ldma_path *path; /* UD and GSI only, as the next two */
+	const struct ldma_path *path; /* this and the next two: UD and GSI only */
 	uint32_t remote_qp, remote_qkey;
 };
 
@@ -86,10 +90,10 @@ struct ldma_recv_wr {
 	uint32_t sge_count;
 };
 
-/* A send request in its ring. PSNs count on from the first without wrapping: only the wire has 24 bits. */
+/* A send request in its ring. PSNs here do not wrap: only the wire has 24 bits. */
 struct ldma_send_wqe {
 	uint64_t wr_id, remote_va, compare, swap_add;
-	uint64_t first_psn, end_psn; /* end: of the next request */
+	uint64_t first_psn, end_psn; /* end_psn: the first PSN of the next request */
 	uint32_t length, rkey, imm, remote_qp, remote_qkey;
 	uint8_t opcode, flags, sge_count, status;
 	struct ldma_sge
@@ -102,13 +106,13 @@ struct ldma_recv_wqe {
 	struct ldma_sge sge[LDMA_MAX_SGE];
 };
 
-/* Receives of one queue pair, or shared by many (SRQ). */
+/* A ring of Receives, of one queue pair or shared by many (SRQ). */
 struct ldma_rq {
 	uint8_t *ring;
 	size_t stride;
 	uint32_t mask, head, tail, max_sge, users;
 	struct ldma_pd *pd;
-	uint32_t limit; /* an event when fewer are left; 0: none */
+	uint32_t limit; /* when fewer are left there is an event; 0: none */
 };
 
 /* What the responder keeps to answer a READ or atomic again (IBA 9.7.5.1.4). */
@@ -119,29 +123,29 @@ struct ldma_resource {
 	uint64_t original;  /* of an atomic */
 	uint8_t operation;  /* enum ldma_operation; LDMA_OP_UNKNOWN: never used */
 	bool was_answered;  /* all responses went out once */
-	bool is_pending;    /* has responses to send: */
-	uint32_t psn, sent; /* first one, how many of them are out */
+	bool is_pending;    /* has responses to send */
+	uint32_t psn, sent; /* the first response to send, how many have been sent */
 	uint64_t from_va;
 	uint32_t from_length;
 };
 
 struct ldma_counters {
 #define COUNTER(name) uint64_t name;
-#include "counters.def"
+#include "device/counters.def"
 };
 
 struct ldma_requester {
 	uint8_t *ring;
 	size_t stride;
-	uint32_t mask, head, cursor, tail; /* cursor: whose packet is next */
+	uint32_t mask, head, cursor, tail; /* cursor: the request whose packet is next */
 	uint32_t max_sge, max_inline;
 	uint64_t una, next, sent_end,
-		post; /* oldest unacknowledged, next, beyond all that went, of the next post */
+		post; /* PSNs: oldest unacknowledged; next; after all sent; of the next post */
 	uint32_t rd_outstanding; /* READ and atomic requests that end behind una and before next */
 	uint8_t retry_left, rnr_left;
-	bool is_rnr_waiting, has_rewound; /* the latter: since una last moved */
+	bool is_rnr_waiting, has_rewound; /* has_rewound: since una last moved */
 	bool is_drain_told;
-	uint64_t asked; /* behind the last PSN whose arrival will be told by an ACK or a response */
+	uint64_t asked; /* after the last PSN for which the peer owes an ACK or a response */
 	struct ldma_congestion congestion;
 };
 
@@ -151,14 +155,14 @@ struct ldma_responder {
 	bool has_nak_sent, has_recv, is_established;
 	bool is_ack_pending, is_ack_lazy;
 	uint8_t ack_syndrome;
-	uint32_t ack_psn, lazy_acks; /* the latter: in a row */
+	uint32_t ack_psn, lazy_acks; /* lazy_acks: in a row */
 	uint64_t write_va;
 	uint32_t write_rkey, write_left, write_length;
 	uint32_t recv_offset;
 	struct ldma_recv_wqe recv; /* taken for the message in progress */
 	struct ldma_resource resources[LDMA_MAX_RD_ATOMIC];
 	uint32_t newest,
-		pending; /* resources: the next to be used, how many have responses to send */
+		pending; /* newest: the next resource to use; pending: how many have responses to send */
 };
 
 /* Numbers as in ibv_qp_attr_mask. */
@@ -179,10 +183,10 @@ enum ldma_attr {
 	LDMA_ATTR_DEST_QP = 1 << 20,
 };
 
-/* What a transition always takes from it:
+/* Attributes of a queue pair. Each transition always takes these:
  * INIT: access, qkey (UD; GSI has its own), pkey. RTR: mtu and, except for UD and GSI, path, dest_qp, rq_psn,
  * max_dest_rd_atomic, min_rnr_timer. RTS from RTR: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic.
- * What it takes if optional says so is in qp_state.c, and as in ibv_modify_qp(3). */
+ * It takes others if optional names them: which, is in qp_state.c, as in ibv_modify_qp(3). */
 struct ldma_qp_attr {
 	uint32_t optional; /* mask of enum ldma_attr */
 	uint32_t access, qkey;
@@ -206,7 +210,7 @@ struct ldma_qp_init {
 	uint32_t max_send, max_recv, max_send_sge, max_recv_sge, max_inline;
 };
 
-/* Who waits for a page of a paged region. */
+/* What waits for a page of a paged region. */
 enum ldma_page_wait {
 	LDMA_WAIT_REQUESTS = 1,
 	LDMA_WAIT_RESPONSES = 2,
@@ -219,10 +223,10 @@ struct ldma_qp {
 	uint32_t number;
 	uint8_t type, state;
 	bool signals_all, is_ready, is_lazy, prefers_requests;
-	bool has_overrun; /* a completion of it was lost: goes to ERR at its next turn */
+	bool has_overrun; /* one of its completions was lost: goes to ERR at its next turn */
 	struct ldma_qp *next_ready, *next_lazy;
 	struct ldma_timer timer;
-	struct ldma_timer page_timer; /* when those look again who wait for a page: */
+	struct ldma_timer page_timer; /* when to try again what waits for a page */
 	uint8_t page_waits;           /* mask of enum ldma_page_wait */
 	struct ldma_pd *pd;
 	struct ldma_cq *send_cq, *recv_cq;
@@ -234,38 +238,40 @@ struct ldma_qp {
 	struct ldma_counters counters;
 };
 
-/* 0, or -ENOMEM or -EINVAL (sge or depth of 0 or beyond the limits). */
+/* Returns 0, -ENOMEM, or -EINVAL (no protection domain, or max_sge or depth beyond the limits). */
 int ldma_rq_init(struct ldma_rq *rq, struct ldma_pd *pd, uint32_t depth, uint32_t max_sge);
 void ldma_rq_destroy(struct ldma_rq *rq);
 
-/* 0; -ENOMEM: the ring is full; -EINVAL: too many pieces. The bytes are looked at when they are needed. */
+/* Returns 0, -ENOMEM (the ring is full) or -EINVAL (too many pieces). The memory is checked only when it is used. */
 int ldma_rq_post(struct ldma_rq *rq, const struct ldma_recv_wr *wr);
 
 /* Asks for one event when fewer than limit Receives are left after one was taken; 0: none. */
 void ldma_rq_set_limit(struct ldma_rq *rq, uint32_t limit);
 
-/* Takes the oldest Receive. False if there is none. */
+/* Takes the oldest Receive. Returns false if there is none. */
 bool ldma_rq_take(struct ldma_rq *rq, struct ldma_recv_wqe *ret);
 
-/* A queue pair in RESET; 0, -EINVAL or -ENOMEM. number is the caller's to choose. */
+/* Makes a queue pair in RESET. Returns 0, -EINVAL or -ENOMEM. The caller chooses the number. */
 int ldma_qp_init(struct ldma_qp *qp, struct ldma_device *device, uint32_t number,
 		 const struct ldma_qp_init *init);
 void ldma_qp_destroy(struct ldma_qp *qp);
 
-/* Moves to another state, or changes attributes in this one (IBA 10.3.1); attr may be NULL where nothing is taken from
- * it. 0, or with nothing changed -EINVAL: no such transition, an attribute that it does not take or one out of range;
- * -EBUSY: max_dest_rd_atomic while responses are waiting. Going to ERR flushes; going to RESET forgets. */
+/* Moves to another state, or changes attributes in this one (IBA 10.3.1). attr may be NULL where nothing is taken from
+ * it. Returns 0, or with nothing changed -EINVAL (there is no such transition, it does not take an attribute, or one is
+ * out of range) or -EBUSY (max_dest_rd_atomic while responses wait). A move to ERR flushes all work requests; a move to
+ * RESET drops them without completions. */
 int ldma_qp_modify(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_qp_attr *attr);
 
-/* 0; -EINVAL: not in this state, for this type or beyond its limits; -ENOMEM: the ring is full.
- * In SQE and ERR a request completes as flushed at once (IBA 10.3.1.6, 10.3.1.7). */
+/* Post a work request; what it points to (not the memory that it names) is copied. Return 0, -EINVAL (not allowed in
+ * this state or for this type, or beyond its limits) or -ENOMEM (the ring is full).
+ * In SQE and ERR a send request, in ERR a Receive, completes as flushed at once (IBA 10.3.1.6, 10.3.1.7). */
 int ldma_qp_post_send(struct ldma_qp *qp, const struct ldma_send_wr *wr);
 int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr);
 
-/* In SQD: whether every request that had begun has completed (IBA 10.3.1.5), of which there is an event, too. */
+/* Returns whether, in SQD, every request that had begun has completed (IBA 10.3.1.5). SQ_DRAINED tells it, too. */
 bool ldma_qp_is_drained(const struct ldma_qp *qp);
 
-/* The roles' own: */
+/* What follows is for the roles (requester, completer, responder) and the device only. */
 
 static inline struct ldma_send_wqe *ldma_qp_wqe(const struct ldma_qp *qp, uint32_t index)
 {
@@ -282,7 +288,7 @@ static inline bool ldma_qp_is_datagram(const struct ldma_qp *qp)
 	return qp->type == LDMA_QP_UD || qp->type == LDMA_QP_GSI;
 }
 
-/* Where a datagram goes. Only those have it: rings of connected queue pairs are that much smaller. */
+/* Returns the path of a datagram. Only datagrams have one: the rings of connected queue pairs are that much smaller. */
 static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint32_t index)
 {
 	return (struct ldma_path *)((uint8_t *)ldma_qp_wqe(qp, index) + qp->req.stride -
@@ -293,15 +299,15 @@ static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint3
 #define LDMA_COUNT_BY(qp, name, n) ((qp)->counters.name += (n), (qp)->device->counters.name += (n))
 #define LDMA_COUNT(qp, name) LDMA_COUNT_BY(qp, name, 1)
 
-/* A page is absent that was asked for: nothing of that kind goes until it has been looked at again, shortly. And nobody
- * waits any more. */
+/* The first: a page is absent and was asked for; nothing of the kind `who` is sent until page_timer lets it try again.
+ * The second ends such waits; `who` is a mask. */
 void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait who, uint64_t now_ns);
 void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t who);
 
 /* Completes the send request at the head and retires it; an entry is made if it failed or asked for one. */
 void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status);
 
-/* Takes the oldest Receive, its own or a shared one, for a message. False if there is none. */
+/* Takes the oldest Receive, its own or a shared one, for a message. Returns false if there is none. */
 bool ldma_qp_take_recv(struct ldma_qp *qp, struct ldma_recv_wqe *ret);
 
 /* Completes the Receive of the message in progress. */
@@ -311,19 +317,19 @@ void ldma_qp_complete_recv(struct ldma_qp *qp, struct ldma_wc *wc);
  * (IBA 10.3.1.6). */
 void ldma_qp_fail_send(struct ldma_qp *qp, enum ldma_wc_status status);
 
-/* To ERR: flushes sends and the queue pair's own Receives in their order (IBA 10.3.1.7). */
+/* Moves to ERR: flushes sends and the queue pair's own Receives in their order (IBA 10.3.1.7). */
 void ldma_qp_enter_error(struct ldma_qp *qp);
 
 /* Queues an event about the object: the queue pair, or a queue that it uses. */
 void ldma_qp_raise(struct ldma_qp *qp, enum ldma_event_type type, const void *object);
 
-/* Raises the event of a drained queue pair when it is one, once. */
+/* Raises SQ_DRAINED if the queue pair is drained and has not told it yet. */
 void ldma_qp_tell_drained(struct ldma_qp *qp);
 
-/* To ERR, since a completion was lost. */
+/* Moves to ERR because a completion was lost. */
 void ldma_qp_end_overrun(struct ldma_qp *qp);
 
-/* Fills what all packets of the queue pair have in common. */
+/* Fills the fields that all packets of the queue pair have in common. */
 void ldma_qp_start_packet(const struct ldma_qp *qp, const struct ldma_path *path, uint8_t opcode,
 			  uint32_t psn, struct ldma_packet *ret);
 

@@ -1,10 +1,11 @@
-/* States of a queue pair: which transitions there are, and what each takes (IBA 10.3.1, 11.2.5.2). */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* States of a queue pair: the transitions, and the attributes that each takes (IBA 10.3.1, 11.2.5.2). */
 #include <errno.h>
 #include <string.h>
 
-#include "device.h"
+#include "device/device.h"
 
-/* Attributes of a transition: those it needs, and those it also takes if asked to. */
+/* Masks of enum ldma_attr: what a transition needs, and what it also takes if asked to. */
 struct needs {
 	uint32_t required, optional;
 };
@@ -82,7 +83,7 @@ static bool is_valid(const struct ldma_qp *qp, const struct ldma_qp_attr *attr, 
 	    ((taken & LDMA_ATTR_RNR_RETRY) && attr->rnr_retry > 7) ||
 	    ((taken & RNR_TIMER) && attr->min_rnr_timer > 31))
 		return false;
-	/* READs that were posted have to go, one at a time at least. */
+	/* READs that were posted must be able to go, at least one at a time. */
 	if ((taken & RD_ATOMIC) && (attr->max_rd_atomic > LDMA_MAX_RD_ATOMIC ||
 				    (!attr->max_rd_atomic && qp->req.head != qp->req.tail)))
 		return false;
@@ -156,7 +157,7 @@ static int move(struct ldma_qp *qp, enum ldma_qp_state state, const struct ldma_
 	return 0;
 }
 
-/* Puts the queues back to what they were when the queue pair was made (IBA 10.3.1.1). */
+/* Puts the queues back into the state in which the queue pair was made (IBA 10.3.1.1). */
 static void reset(struct ldma_qp *qp)
 {
 	struct ldma_requester *req = &qp->req;

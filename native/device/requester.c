@@ -1,10 +1,11 @@
-#include "requester.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/requester.h"
 
-#include "device.h"
+#include "device/device.h"
 
-#define ACK_INTERVAL 16 /* packets of a long message between requests for an ACK, at most */
+#define ACK_INTERVAL 16 /* the most packets of a long message between two requests for an ACK */
 
-/* Positions behind the transport's base code, indexed by is_last + 2 * is_first. */
+/* The opcode without its transport, indexed by is_last + 2 * is_first. */
 enum { MIDDLE, LAST, FIRST, ONLY };
 static const uint8_t opcodes[][4] = {
 	[LDMA_WR_SEND] = {0x01, 0x02, 0x00, 0x04},
@@ -45,16 +46,18 @@ static bool may_send(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe)
 	/* A fence waits for the READs and atomics before it (IBA 10.8.3.3). */
 	if ((wqe->flags & LDMA_SEND_FENCE) && req->rd_outstanding && req->next == wqe->first_psn)
 		return false;
-	/* Responses are in flight from their request on; one request may be more than the window. */
+	/* Responses count as in flight from their request on; a single request may exceed the window. */
 	if (ldma_wqe_needs_response(wqe))
 		return req->rd_outstanding < qp->attr.max_rd_atomic &&
 		       (req->next == req->una ||
 			ldma_response_end(qp, wqe, req->next) - req->una <= window);
-	/* A full window moves when an answer comes: one that has shrunk may be full of what nobody will answer. */
+	/* A full window moves when an answer comes. One that has shrunk may be full of packets that asked for none:
+	 * then one more may go. */
 	return req->next - req->una < window || req->asked <= req->una;
 }
 
-/* At a message's end, and before half of the window is in flight without: the other half goes while the ACK comes. */
+/* Asks at a message's end, and as soon as half of the window is in flight without: the other half goes while the ACK
+ * comes. */
 static bool asks_for_ack(const struct ldma_qp *qp, uint64_t end, bool is_last)
 {
 	uint64_t unasked = end - qp->req.asked;
@@ -63,7 +66,7 @@ static bool asks_for_ack(const struct ldma_qp *qp, uint64_t end, bool is_last)
 	       (is_last || unasked >= ACK_INTERVAL || unasked * 2 >= qp->req.congestion.packets);
 }
 
-/* Puts the packet's part of the message where the encoder expects it. */
+/* Sets *ret to the packet's part of the message; copies it to its place in buf unless it is inline data. */
 static enum ldma_iova_result gather(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
 				    const struct ldma_packet *packet, uint32_t offset,
 				    uint32_t length, uint8_t *buf, const uint8_t **ret)
@@ -79,7 +82,7 @@ static enum ldma_iova_result gather(const struct ldma_qp *qp, const struct ldma_
 			       payload);
 }
 
-/* The packet cannot go, at least not now. */
+/* Handles a packet that cannot go: it waits for a page, or its request has failed. */
 static void hold(struct ldma_qp *qp, struct ldma_send_wqe *wqe, enum ldma_iova_result result,
 		 uint32_t offset, uint64_t now_ns)
 {
@@ -87,7 +90,7 @@ static void hold(struct ldma_qp *qp, struct ldma_send_wqe *wqe, enum ldma_iova_r
 		ldma_requester_wait_for_page(qp, wqe, offset, now_ns);
 		return;
 	}
-	/* Requests complete in order: those before it first (IBA 10.8.3). */
+	/* Requests complete in order: those before it complete first (IBA 10.8.3). */
 	wqe->status = LDMA_WC_LOC_PROT_ERR;
 	if (qp->req.cursor == qp->req.head)
 		ldma_qp_fail_send(qp, LDMA_WC_LOC_PROT_ERR);
@@ -104,7 +107,7 @@ void ldma_requester_wait_for_page(struct ldma_qp *qp, const struct ldma_send_wqe
 	ldma_qp_wait_for_page(qp, LDMA_WAIT_REQUESTS, now_ns);
 }
 
-/* end: of the packet's PSNs. */
+/* end: the PSN after the packet's last. */
 static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_t end,
 			 bool is_last, struct ldma_packet *packet)
 {
@@ -129,7 +132,7 @@ static void fill_headers(const struct ldma_qp *qp, const struct ldma_send_wqe *w
 	}
 }
 
-/* The packet is out: PSNs up to end, cursor, timer. */
+/* Takes note that the packet with the PSNs up to end is out: moves next and the cursor, starts the timer. */
 static void advance(struct ldma_qp *qp, const struct ldma_send_wqe *wqe, uint64_t end,
 		    uint64_t now_ns)
 {
@@ -181,7 +184,7 @@ size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns
 		length = wqe->length - offset < qp->attr.mtu ? wqe->length - offset : qp->attr.mtu;
 		result = gather(qp, wqe, &packet, offset, length, buf, &payload);
 		packet.ack_req = asks_for_ack(qp, end, is_last);
-	} else { /* there has to be room for the responses when they come */
+	} else { /* the responses' memory has to be there when they come */
 		result = ldma_sgl_look(&qp->device->iova, qp->pd, wqe->sge, wqe->sge_count, offset,
 				       packet.dma_length);
 	}
@@ -206,8 +209,8 @@ void ldma_requester_rewind(struct ldma_qp *qp)
 	ldma_device_schedule(qp);
 }
 
-/* A peer that is silent for long is more likely to be busy than to have lost all of it: later timeouts are longer, up
- * to the fourfold that IBA 9.7.6.1.3 allows. */
+/* A peer that is silent for long is more likely to be busy than to have lost every packet: later timeouts are longer,
+ * up to the fourfold that IBA 9.7.6.1.3 allows. */
 static uint32_t backoff(const struct ldma_qp *qp)
 {
 	uint32_t used = (uint32_t)qp->attr.retry_count - qp->req.retry_left;

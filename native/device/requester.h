@@ -1,19 +1,20 @@
-/* The requester: turns posted send requests into packets, and sends them again from the oldest unacknowledged one
- * (go-back-N) when the completer or the timer says so. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The requester turns posted send requests into packets. When the completer or the timer says so, it sends them again
+ * from the oldest unacknowledged one on (go-back-N). The device and the completer call it. */
 #ifndef LDMA_REQUESTER_H
 #define LDMA_REQUESTER_H
 
-#include "device.h"
+#include "device/device.h"
 
-/* Writes the next request packet to buf (LDMA_PACKET_MAX bytes). 0 if none may go now: nothing posted, window or
- * responder resources used up, a fence, an RNR wait, an absent page, or a failed request that others must complete
- * before. */
+/* Writes the next request packet to buf (LDMA_PACKET_MAX bytes) and returns its length. Returns 0 if none may be sent
+ * now: nothing is posted, the window or the responder's resources are used up, or it waits for a fence, for the end of
+ * an RNR wait, for an absent page, or for earlier requests to complete before a failed one. */
 size_t ldma_requester_transmit(struct ldma_qp *qp, uint8_t *buf, uint64_t now_ns);
 
 /* Continues from the oldest unacknowledged PSN. */
 void ldma_requester_rewind(struct ldma_qp *qp);
 
-/* The request's bytes from offset on meet an absent page: asks for it, and waits. */
+/* Asks for the absent pages of the request's bytes from offset on, and makes requests wait for them. */
 void ldma_requester_wait_for_page(struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
 				  uint32_t offset, uint64_t now_ns);
 
@@ -28,9 +29,9 @@ static inline bool ldma_wqe_needs_response(const struct ldma_send_wqe *wqe)
 	return wqe->opcode >= LDMA_WR_RDMA_READ && wqe->opcode <= LDMA_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* Behind the last response of the READ or atomic request that asks for psn. A long READ is several requests. Where they
- * are cut depends on its first PSN alone: so what is asked for again after a go-back lies within one earlier request,
- * and no other repetition has to be answered (IBA 9.7.5.1.4). */
+/* Returns the PSN after the last response of the READ or atomic request that asks for psn. A long READ is several
+ * requests. Where they are cut depends on its first PSN alone, so what is asked for again after a go-back lies within
+ * one earlier request; the responder need not answer any other repetition (IBA 9.7.5.1.4). */
 static inline uint64_t ldma_response_end(const struct ldma_qp *qp, const struct ldma_send_wqe *wqe,
 					 uint64_t psn)
 {

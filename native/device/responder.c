@@ -1,24 +1,25 @@
-#include "responder.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/responder.h"
 
-#include "device.h"
-#include "responder_request.h"
+#include "device/device.h"
+#include "device/responder_request.h"
 
-#define LAZY_ACKS 8 /* messages received before one ACK of them all has to go */
+#define LAZY_ACKS 8 /* after so many messages one ACK of them all has to go */
 
-static bool is_atomic(const struct request *r)
+static bool is_atomic(const struct peer_request *r)
 {
 	return r->info->operation == LDMA_OP_COMPARE_SWAP ||
 	       r->info->operation == LDMA_OP_FETCH_ADD;
 }
 
-/* A Receive that was begun is kept for the next message. */
+/* A Receive that was begun stays for the next message. */
 static void abandon_message(struct ldma_qp *qp)
 {
 	qp->resp.operation = LDMA_OP_UNKNOWN;
 	qp->resp.recv_offset = 0;
 }
 
-static enum step check_psn(struct request *r)
+static enum step check_psn(struct peer_request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	uint32_t ahead = (r->packet->psn - resp->epsn) & LDMA_PSN_MASK;
@@ -26,7 +27,7 @@ static enum step check_psn(struct request *r)
 	if (ldma_qp_is_datagram(r->qp))
 		return CHECK_OPCODE;
 	if (r->qp->type == LDMA_QP_UC) {
-		if (ahead) { /* lost: the rest of that message is of no use (IBA 9.8.2) */
+		if (ahead) { /* a loss: the rest of that message is dropped (IBA 9.8.2) */
 			abandon_message(r->qp);
 			LDMA_COUNT(r->qp, out_of_sequence);
 			resp->epsn = r->packet->psn;
@@ -43,7 +44,7 @@ static enum step check_psn(struct request *r)
 		return DONE;
 	}
 	LDMA_COUNT(r->qp, out_of_sequence);
-	if (!resp->has_nak_sent) { /* one NAK, then silence until the expected one comes (IBA 9.7.4.1) */
+	if (!resp->has_nak_sent) { /* one NAK until the expected packet comes (IBA 9.7.4.1) */
 		resp->has_nak_sent = true;
 		LDMA_COUNT(r->qp, out_of_seq_request);
 		ldma_responder_acknowledge(r->qp, resp->epsn, LDMA_SYNDROME_NAK_SEQUENCE);
@@ -52,7 +53,7 @@ static enum step check_psn(struct request *r)
 }
 
 /* IBA 9.7.4.1.2: operations and their parts in the right order, and enabled. */
-static enum step check_opcode(struct request *r)
+static enum step check_opcode(struct peer_request *r)
 {
 	struct ldma_qp *qp = r->qp;
 	uint32_t needed = 0;
@@ -82,7 +83,7 @@ static enum step check_opcode(struct request *r)
 }
 
 /* IBA 9.7.4.1.6: first and middle packets are full, a last one is not empty, a WRITE is as long as it said. */
-static enum step check_length(struct request *r)
+static enum step check_length(struct peer_request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	uint32_t mtu = r->qp->attr.mtu, length = r->packet->payload_length;
@@ -105,7 +106,7 @@ static enum step check_length(struct request *r)
 }
 
 /* IBA 9.7.4.1.5: the whole range is checked before the first byte moves; one of no bytes is not checked. */
-static enum step check_rights(struct request *r)
+static enum step check_rights(struct peer_request *r)
 {
 	static const uint32_t rights[LDMA_OP_COUNT] = {
 		[LDMA_OP_WRITE] = LDMA_ACCESS_REMOTE_WRITE,
@@ -129,7 +130,7 @@ static enum step check_rights(struct request *r)
 	return TAKE_RECEIVE;
 }
 
-static enum step take_receive(struct request *r)
+static enum step take_receive(struct peer_request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	bool is_needed =
@@ -141,7 +142,7 @@ static enum step take_receive(struct request *r)
 	return !is_needed || resp->has_recv ? EXECUTE : NOT_READY;
 }
 
-static void complete_receive(struct request *r)
+static void complete_receive(struct peer_request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	bool is_send = r->info->operation == LDMA_OP_SEND;
@@ -169,9 +170,10 @@ static void complete_receive(struct request *r)
 	ldma_qp_complete_recv(r->qp, &wc);
 }
 
-/* The ACK at a message's end can wait a little for what is more urgent, unless one before it is urgent itself or many
- * have waited. Who received the message is likely to answer it; of a WRITE only the peer knows, and waits. */
-static void acknowledge(struct request *r, bool has_received)
+/* The ACK at a message's end can wait for more urgent packets, unless an earlier ACK is urgent or LAZY_ACKS have
+ * waited. The receiver of a message is likely to answer it. Only the peer knows of a WRITE, and it waits for the
+ * ACK. */
+static void acknowledge(struct peer_request *r, bool has_received)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	bool is_urgent = resp->is_ack_pending && !resp->is_ack_lazy;
@@ -183,7 +185,7 @@ static void acknowledge(struct request *r, bool has_received)
 		r->qp->device->is_ack_awaited = true;
 }
 
-static enum step complete(struct request *r)
+static enum step complete(struct peer_request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	bool has_received = false;
@@ -195,7 +197,7 @@ static enum step complete(struct request *r)
 		if (has_received)
 			complete_receive(r);
 		if (r->qp->has_overrun && r->qp->type == LDMA_QP_RC)
-			return REFUSE_OPERATION; /* nobody will hear of the message */
+			return REFUSE_OPERATION; /* the message's completion was lost */
 		resp->operation = LDMA_OP_UNKNOWN;
 		resp->msn = (resp->msn + 1) & LDMA_PSN_MASK;
 	}
@@ -204,8 +206,8 @@ static enum step complete(struct request *r)
 	return DONE;
 }
 
-/* UC and UD have no answers: the message is forgotten, the connection goes on (IBA 9.9.3, class D). */
-static enum step drop(struct request *r)
+/* UC and UD have no answers: the message is dropped, the connection goes on (IBA 9.9.3, class D). */
+static enum step drop(struct peer_request *r)
 {
 	abandon_message(r->qp);
 	r->qp->resp.epsn = (r->packet->psn + 1) & LDMA_PSN_MASK;
@@ -213,7 +215,7 @@ static enum step drop(struct request *r)
 	return DONE;
 }
 
-static enum step refuse(struct request *r, uint8_t syndrome)
+static enum step refuse(struct peer_request *r, uint8_t syndrome)
 {
 	if (r->qp->type != LDMA_QP_RC)
 		return DROP;
@@ -221,37 +223,37 @@ static enum step refuse(struct request *r, uint8_t syndrome)
 	return DONE;
 }
 
-static enum step refuse_invalid(struct request *r)
+static enum step refuse_invalid(struct peer_request *r)
 {
 	LDMA_COUNT(r->qp, remote_invalid_req_err);
 	return refuse(r, LDMA_SYNDROME_NAK_INVALID);
 }
 
-static enum step refuse_access(struct request *r)
+static enum step refuse_access(struct peer_request *r)
 {
 	LDMA_COUNT(r->qp, remote_access_err);
 	return refuse(r, LDMA_SYNDROME_NAK_ACCESS);
 }
 
-static enum step refuse_operation(struct request *r)
+static enum step refuse_operation(struct peer_request *r)
 {
 	LDMA_COUNT(r->qp, remote_op_err);
 	return refuse(r, LDMA_SYNDROME_NAK_OPERATION);
 }
 
-static enum step not_ready(struct request *r)
+static enum step not_ready(struct peer_request *r)
 {
 	if (r->qp->type != LDMA_QP_RC)
 		return DROP;
 	LDMA_COUNT(r->qp, send_rnr_err);
-	r->qp->resp.has_nak_sent = true; /* what follows is out of sequence, and known to be */
+	r->qp->resp.has_nak_sent = true; /* no NAK for what follows out of sequence */
 	ldma_responder_acknowledge(r->qp, r->packet->psn,
 				   LDMA_SYNDROME_RNR | r->qp->attr.min_rnr_timer);
 	return DONE;
 }
 
-/* The peer comes back when the page has been filled, as it would for a Receive. */
-static enum step page_absent(struct request *r)
+/* The peer tries again when the page has been filled, as it would for a missing Receive. */
+static enum step page_absent(struct peer_request *r)
 {
 	if (r->qp->type == LDMA_QP_RC)
 		LDMA_COUNT(r->qp, page_naks);
@@ -262,7 +264,7 @@ static enum step page_absent(struct request *r)
 
 void ldma_responder_receive(struct ldma_qp *qp, const struct ldma_packet *packet)
 {
-	static enum step (*const steps[])(struct request *) = {
+	static enum step (*const steps[])(struct peer_request *) = {
 		[CHECK_PSN] = check_psn,
 		[CHECK_OPCODE] = check_opcode,
 		[CHECK_LENGTH] = check_length,
@@ -277,7 +279,7 @@ void ldma_responder_receive(struct ldma_qp *qp, const struct ldma_packet *packet
 		[PAGE_ABSENT] = page_absent,
 		[DROP] = drop,
 	};
-	struct request r = {
+	struct peer_request r = {
 		.qp = qp,
 		.packet = packet,
 		.info = &ldma_opcodes[packet->opcode],

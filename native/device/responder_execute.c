@@ -1,12 +1,13 @@
-/* What the responder does with a request that passed its checks. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The responder executes a request that passed its checks. */
 #include <string.h>
 
-#include "device.h"
-#include "responder.h"
-#include "responder_request.h"
+#include "device/device.h"
+#include "device/responder.h"
+#include "device/responder_request.h"
 
-/* The Receive cannot take the message: it completes with an error, and so does the connection. */
-static enum step fail_receive(struct request *r, enum ldma_wc_status status, enum step refusal)
+/* The Receive cannot take the message: it completes with an error, and the queue pair goes to ERR. */
+static enum step fail_receive(struct peer_request *r, enum ldma_wc_status status, enum step refusal)
 {
 	struct ldma_wc wc = {.status = (uint8_t)status, .opcode = LDMA_WC_RECV};
 
@@ -17,8 +18,8 @@ static enum step fail_receive(struct request *r, enum ldma_wc_status status, enu
 	return DONE;
 }
 
-/* The next bytes of the message go into its Receive. */
-static enum ldma_iova_result scatter(struct request *r, uint32_t length, const uint8_t *data)
+/* Copies the next bytes of the message into its Receive. */
+static enum ldma_iova_result scatter(struct peer_request *r, uint32_t length, const uint8_t *data)
 {
 	const struct ldma_recv_wqe *recv = &r->qp->resp.recv;
 
@@ -26,8 +27,8 @@ static enum ldma_iova_result scatter(struct request *r, uint32_t length, const u
 				r->qp->resp.recv_offset, length, data);
 }
 
-/* Asks for pages of the Receive that are absent: how long the message will be is not known before its last packet. */
-static enum step give_up_send(struct request *r, enum ldma_iova_result result)
+/* Asks for absent pages of the Receive, to its end: the message's length is not known before its last packet. */
+static enum step give_up_send(struct peer_request *r, enum ldma_iova_result result)
 {
 	const struct ldma_responder *resp = &r->qp->resp;
 	uint32_t length = resp->recv.length - resp->recv_offset;
@@ -41,7 +42,7 @@ static enum step give_up_send(struct request *r, enum ldma_iova_result result)
 	return PAGE_ABSENT;
 }
 
-static enum step execute_send(struct request *r)
+static enum step execute_send(struct peer_request *r)
 {
 	struct ldma_responder *resp = &r->qp->resp;
 	uint32_t length = r->packet->payload_length;
@@ -74,7 +75,7 @@ static enum step execute_send(struct request *r)
 	return COMPLETE;
 }
 
-static enum step execute_write(struct request *r)
+static enum step execute_write(struct peer_request *r)
 {
 	struct ldma_iova *iova = &r->qp->device->iova;
 	struct ldma_responder *resp = &r->qp->resp;
@@ -102,14 +103,14 @@ static enum step execute_write(struct request *r)
 	return COMPLETE;
 }
 
-static enum step execute_read(struct request *r)
+static enum step execute_read(struct peer_request *r)
 {
 	const struct ldma_packet *packet = r->packet;
 	uint32_t mtu = r->qp->attr.mtu, first = packet->dma_length < mtu ? packet->dma_length : mtu;
 	const struct ldma_iova *iova = &r->qp->device->iova;
 	enum ldma_iova_result result = LDMA_IOVA_OK;
 
-	/* What the first response needs has to be there; the others wait for theirs, if need be. */
+	/* The first response's pages have to be there; the other responses wait for theirs if need be. */
 	if (first)
 		result = ldma_iova_look(iova, r->qp->pd, packet->rkey, packet->va, first,
 					LDMA_ACCESS_REMOTE_READ);
@@ -128,14 +129,14 @@ static enum step execute_read(struct request *r)
 
 static uint64_t change(uint64_t old, const void *context)
 {
-	const struct request *r = context;
+	const struct peer_request *r = context;
 
 	if (r->info->operation == LDMA_OP_FETCH_ADD)
 		return old + r->packet->swap_add;
 	return old == r->packet->compare ? r->packet->swap_add : old;
 }
 
-static enum step execute_atomic(struct request *r)
+static enum step execute_atomic(struct peer_request *r)
 {
 	struct ldma_iova *iova = &r->qp->device->iova;
 	uint64_t original;
@@ -157,7 +158,7 @@ static enum step execute_atomic(struct request *r)
 	return COMPLETE;
 }
 
-enum step ldma_responder_execute(struct request *r)
+enum step ldma_responder_execute(struct peer_request *r)
 {
 	switch (r->info->operation) {
 	case LDMA_OP_SEND:

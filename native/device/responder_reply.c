@@ -1,6 +1,7 @@
-/* What the responder answers: ACKs, and responses to READs and atomics, also a second time. */
-#include "device.h"
-#include "responder.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The responder's answers: ACKs, and responses to READs and atomics, also when they are asked for again. */
+#include "device/device.h"
+#include "device/responder.h"
 
 void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome)
 {
@@ -14,7 +15,7 @@ void ldma_responder_acknowledge(struct ldma_qp *qp, uint32_t psn, uint8_t syndro
 
 void ldma_responder_refuse(struct ldma_qp *qp, uint32_t psn, uint8_t syndrome)
 {
-	/* Otherwise a completion tells of it (IBA 11.6.3.2). */
+	/* For other syndromes a completion tells of it (IBA 11.6.3.2). */
 	if (syndrome == LDMA_SYNDROME_NAK_INVALID)
 		ldma_qp_raise(qp, LDMA_EVENT_QP_REQ_ERR, qp);
 	else if (syndrome == LDMA_SYNDROME_NAK_ACCESS)
@@ -39,7 +40,8 @@ bool ldma_responder_has_room(const struct ldma_qp *qp)
 {
 	const struct ldma_resource *resource = &qp->resp.resources[qp->resp.newest];
 
-	/* More at a time than agreed (IBA 9.7.4.1). A second answer does not count: who asks for more has had the first. */
+	/* A peer may not have more open than was agreed (IBA 9.7.4.1). A pending repetition does not count: a peer that
+	 * sends a new request has had the first answer. */
 	return qp->attr.max_dest_rd_atomic && (!resource->is_pending || resource->was_answered);
 }
 
@@ -66,7 +68,7 @@ struct ldma_resource *ldma_responder_reserve(struct ldma_qp *qp, const struct ld
 	return resource;
 }
 
-/* The newest request of that kind that took the PSN. */
+/* Returns the newest request with that operation and PSN, or NULL. */
 static struct ldma_resource *find(struct ldma_qp *qp, uint32_t psn, uint8_t operation)
 {
 	uint32_t size = qp->attr.max_dest_rd_atomic;
@@ -82,8 +84,8 @@ static struct ldma_resource *find(struct ldma_qp *qp, uint32_t psn, uint8_t oper
 	return NULL;
 }
 
-/* Up to where a repeated SEND or WRITE can be acknowledged: not beyond a READ or atomic that follows it, whose response
- * the requester may lack and will ask for. */
+/* Returns up to which PSN a repeated SEND or WRITE can be acknowledged: not beyond a READ or atomic that follows it, as
+ * the requester may lack its response and will ask for it. */
 static uint32_t acknowledged(const struct ldma_qp *qp, uint32_t psn)
 {
 	uint32_t reach = (qp->resp.epsn - 1 - psn) & LDMA_PSN_MASK;
@@ -124,7 +126,7 @@ void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 	case LDMA_OP_SEND:
 	case LDMA_OP_WRITE:
 		psn = acknowledged(qp, packet->psn);
-		/* A waiting NAK says as much and more; so does an ACK of a later PSN. */
+		/* A NAK that waits, or an ACK of a later PSN, already says this. */
 		if (resp->is_ack_pending &&
 		    (resp->ack_syndrome != LDMA_SYNDROME_ACK ||
 		     ((resp->ack_psn - psn) & LDMA_PSN_MASK) < LDMA_PSN_HALF))
@@ -143,8 +145,8 @@ void ldma_responder_repeat(struct ldma_qp *qp, const struct ldma_packet *packet,
 	}
 }
 
-/* A response acknowledges all before it (IBA 9.7.5.1.2): an ACK that waits for an earlier PSN would only come behind
- * what it says, out of order. */
+/* A response acknowledges all PSNs before it (IBA 9.7.5.1.2): an ACK of an earlier PSN that waits would only follow it
+ * out of order. */
 static void drop_implied_acknowledge(struct ldma_qp *qp, uint32_t psn)
 {
 	struct ldma_responder *resp = &qp->resp;

@@ -1,4 +1,5 @@
-#include "timer.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/timer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ void ldma_timer_remove(struct ldma_timers *timers, struct ldma_timer *timer)
 	sift_down(timers, last, last->position);
 }
 
-/* The timer at the top, once its place in the heap is its deadline. */
+/* Returns the timer at the top once key and deadline agree, or NULL if none runs; corrects the places on the way. */
 static struct ldma_timer *settle(struct ldma_timers *timers)
 {
 	while (timers->count) {
@@ -97,7 +98,7 @@ struct ldma_timer *ldma_timers_pop(struct ldma_timers *timers, uint64_t now_ns)
 {
 	struct ldma_timer *timer;
 
-	/* Most calls find nothing due; places are never later than deadlines. */
+	/* Most calls find nothing due; keys are never later than deadlines. */
 	if (!timers->count || timers->heap[1]->key_ns > now_ns)
 		return NULL;
 	timer = settle(timers);

@@ -1,4 +1,7 @@
-/* Deadlines of queue pairs: a heap that tolerates deadlines which move later, as those of busy connections always do. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Timers of queue pairs, in a heap ordered by time. A deadline that moves later, as those of busy connections always
+ * do, costs nothing: the heap corrects the timer's place when it comes to the top. The caller owns each struct
+ * ldma_timer; the heap holds pointers to at most `capacity` of them. */
 #ifndef LDMA_TIMER_H
 #define LDMA_TIMER_H
 
@@ -9,7 +12,7 @@
 
 struct ldma_timer {
 	uint64_t deadline_ns; /* LDMA_NEVER: not running */
-	uint64_t key_ns;      /* where it is in the heap; never later than the deadline */
+	uint64_t key_ns;      /* its time in the heap's order; never later than the deadline */
 	uint32_t position;    /* in the heap, from 1; 0: not in it */
 	void (*expire)(struct ldma_timer *timer);
 };
@@ -25,13 +28,13 @@ void ldma_timers_destroy(struct ldma_timers *timers);
 /* Starts, moves or (LDMA_NEVER) stops a timer. Moving it later costs nothing. */
 void ldma_timer_set(struct ldma_timers *timers, struct ldma_timer *timer, uint64_t deadline_ns);
 
-/* Takes the timer out: it may be freed. */
+/* Removes the timer from the heap; the caller may then free it. */
 void ldma_timer_remove(struct ldma_timers *timers, struct ldma_timer *timer);
 
-/* The first timer that is due at now_ns, stopped; NULL if there is none. */
+/* Stops and returns the first timer that is due at now_ns, or NULL if there is none. */
 struct ldma_timer *ldma_timers_pop(struct ldma_timers *timers, uint64_t now_ns);
 
-/* When the next timer is due, or LDMA_NEVER. */
+/* Returns when the next timer is due, or LDMA_NEVER. */
 uint64_t ldma_timers_next(struct ldma_timers *timers);
 
 #endif

@@ -1,10 +1,11 @@
-/* Work queues: posting to the rings that qp.h describes. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Work queues: posts work requests to the rings that qp.h describes, and takes Receives from them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-#include "qp.h"
+#include "device/device.h"
+#include "device/qp.h"
 
 static size_t recv_bytes(uint32_t sge_count)
 {
@@ -77,7 +78,7 @@ bool ldma_qp_take_recv(struct ldma_qp *qp, struct ldma_recv_wqe *ret)
 	struct ldma_rq *rq = qp->rq;
 	bool has_taken = ldma_rq_take(rq, ret);
 
-	/* Once, until it is set anew (IBA 10.2.9.2). */
+	/* The event comes once until the limit is set anew (IBA 10.2.9.2). */
 	if (rq->tail - rq->head < rq->limit) {
 		rq->limit = 0;
 		ldma_qp_raise(qp, LDMA_EVENT_SRQ_LIMIT_REACHED, rq);
@@ -97,7 +98,7 @@ int ldma_qp_post_recv(struct ldma_qp *qp, const struct ldma_recv_wr *wr)
 	return error;
 }
 
-/* Which transports carry an operation (IBA 9.4). */
+/* Returns whether the queue pair's transport carries the operation (IBA 9.4). */
 static bool is_supported(const struct ldma_qp *qp, uint8_t opcode)
 {
 	switch (opcode) {

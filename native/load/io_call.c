@@ -1,11 +1,12 @@
-#include "io_call.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "load/io_call.h"
 
 #include <errno.h>
 
-#include "reader.h"
+#include "rpc/reader.h"
 
 enum { CALL, REPLY };
-enum { RPC_VERSION = 2, NFS_PROGRAM = 100003, NFS_VERSION = 4, COMPOUND = 1, MINOR = 1 };
+enum { RPC_VERSION = 2, MINOR = 1 };
 enum { UNSTABLE = 0, FILE_SYNC = 2 };
 enum { DENIED_BASE = 1000, VERIFIER_MOST = 400, TAG_MOST = 1024, OPERATIONS = 3 };
 
@@ -42,27 +43,27 @@ int ldma_io_template_init(struct ldma_io_template *ret, const struct ldma_io_tar
 	word(&out, 0);
 	word(&out, CALL);
 	word(&out, RPC_VERSION);
-	word(&out, NFS_PROGRAM);
-	word(&out, NFS_VERSION);
-	word(&out, COMPOUND);
+	word(&out, LDMA_NFS_PROGRAM);
+	word(&out, LDMA_NFS_VERSION);
+	word(&out, LDMA_NFS_COMPOUND);
 	bytes(&out, target->credential, target->credential_length);
 	word(&out, 0); /* no tag */
 	word(&out, MINOR);
 	word(&out, OPERATIONS);
 
-	word(&out, LDMA_NFS_SEQUENCE);
+	word(&out, LDMA_NFS_OP_SEQUENCE);
 	bytes(&out, target->session, sizeof(target->session));
 	ret->sequence_at = place(&out);
 	out.at += 12;  /* sequence, slot, highest slot */
 	word(&out, 0); /* need not be cached */
 
-	word(&out, LDMA_NFS_PUTFH);
+	word(&out, LDMA_NFS_OP_PUTFH);
 	word(&out, target->handle_length);
 	bytes(&out, target->handle, target->handle_length);
 	while (place(&out) % 4)
 		*out.at++ = 0;
 
-	word(&out, is_write ? LDMA_NFS_WRITE : LDMA_NFS_READ);
+	word(&out, is_write ? LDMA_NFS_OP_WRITE : LDMA_NFS_OP_READ);
 	bytes(&out, target->stateid, sizeof(target->stateid));
 	ret->offset_at = place(&out);
 	out.at += 8;
@@ -74,7 +75,7 @@ int ldma_io_template_init(struct ldma_io_template *ret, const struct ldma_io_tar
 	return 0;
 }
 
-/* Up to the results of an RPC that was executed. */
+/* Parses a reply up to the results of an RPC that was executed. */
 static enum ldma_io_verdict parse_rpc(struct ldma_reader *reader, struct ldma_io_reply *ret)
 {
 	ldma_reader_word(reader); /* the XID has led here */
@@ -91,7 +92,7 @@ static enum ldma_io_verdict parse_rpc(struct ldma_reader *reader, struct ldma_io
 	return ret->status ? LDMA_IO_REFUSED : LDMA_IO_DONE;
 }
 
-/* The next result has to be this operation's. True if it is a success. */
+/* Parses the next result, which has to be this operation's. Returns true if it is a success. */
 static bool parse_status(struct ldma_reader *reader, struct ldma_io_reply *ret, uint32_t operation)
 {
 	ldma_reader_expect(reader, operation);
@@ -109,7 +110,7 @@ static void parse_sequence(struct ldma_reader *reader, const uint8_t session[16]
 		reader->is_bad = true;
 	ldma_reader_expect(reader, io->sequence);
 	ldma_reader_expect(reader, io->slot);
-	ldma_reader_word(reader); /* what it would take now */
+	ldma_reader_word(reader); /* sr_highest_slotid */
 	ret->target = ldma_reader_word(reader);
 	ldma_reader_word(reader); /* flags */
 	ret->has_sequence = !reader->is_bad;
@@ -138,16 +139,16 @@ static void parse_write(struct ldma_reader *reader, const struct ldma_io *io,
 	ldma_reader_hyper(reader); /* the verifier */
 }
 
-/* As many results as there were operations until one failed, whose status is that of the COMPOUND. */
+/* Parses the results: one for each operation until one failed, whose status is that of the COMPOUND. */
 static void parse_results(struct ldma_reader *reader, uint32_t count, uint32_t placed,
 			  const uint8_t session[16], const struct ldma_io *io, bool is_write,
 			  struct ldma_io_reply *ret)
 {
-	static const uint32_t operations[] = {LDMA_NFS_SEQUENCE, LDMA_NFS_PUTFH, 0};
+	static const uint32_t operations[] = {LDMA_NFS_OP_SEQUENCE, LDMA_NFS_OP_PUTFH, 0};
 	uint32_t status = ret->status;
 
 	for (uint32_t i = 0; i < count && !reader->is_bad; i++) {
-		uint32_t last = is_write ? LDMA_NFS_WRITE : LDMA_NFS_READ;
+		uint32_t last = is_write ? LDMA_NFS_OP_WRITE : LDMA_NFS_OP_READ;
 		bool is_ok = parse_status(reader, ret, operations[i] ? operations[i] : last);
 
 		if (!is_ok && i + 1 != count)

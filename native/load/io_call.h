@@ -1,36 +1,21 @@
-/* The calls of the load: COMPOUNDs of SEQUENCE, PUTFH and READ or WRITE (RFC 8881), made from a template by changing a few
- * words, and their replies, which have to be exactly what was asked for. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The calls of the load: COMPOUNDs of SEQUENCE, PUTFH and READ or WRITE (RFC 8881). A session's template holds the
+ * whole message; each call changes a few words of it. The parser accepts only replies that are exactly what was asked
+ * for. */
 #ifndef LDMA_IO_CALL_H
 #define LDMA_IO_CALL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
+#include "wire/nfs.h"
 
 #define LDMA_HANDLE_MOST 128     /* NFS4_FHSIZE */
 #define LDMA_CREDENTIAL_MOST 416 /* a flavour and 400 bytes, and a verifier of none */
 #define LDMA_IO_CALL_MOST (24 + LDMA_CREDENTIAL_MOST + 12 + 36 + 8 + LDMA_HANDLE_MOST + 36)
 
-/* Statuses of NFS that are looked at here. */
-enum ldma_nfs_status {
-	LDMA_NFS_OK = 0,
-	LDMA_NFS_DELAY = 10008,
-	LDMA_NFS_GRACE = 10013,
-	LDMA_NFS_BADSLOT = 10053,
-	LDMA_NFS_SEQ_MISORDERED = 10063,
-	LDMA_NFS_RETRY_UNCACHED_REP = 10068,
-	LDMA_NFS_SEQ_FALSE_RETRY = 10076,
-};
-
-enum ldma_nfs_op {
-	LDMA_NFS_PUTFH = 22,
-	LDMA_NFS_READ = 25,
-	LDMA_NFS_WRITE = 38,
-	LDMA_NFS_SEQUENCE = 53,
-};
-
-/* The file, and the session through which it is used. credential: XDR of the call's credential and verifier. */
+/* A file, and the session by which it is used. credential: XDR of the call's credential and verifier. */
 struct ldma_io_target {
 	uint8_t session[16], stateid[16];
 	uint8_t handle[LDMA_HANDLE_MOST];
@@ -38,7 +23,7 @@ struct ldma_io_target {
 	uint32_t handle_length, credential_length;
 };
 
-/* length: of all but the data of a WRITE, which belongs behind it. */
+/* A call. length: of all but the data of a WRITE, which follows it. */
 struct ldma_io_template {
 	uint8_t message[LDMA_IO_CALL_MOST];
 	uint32_t length, sequence_at, offset_at, count_at;
@@ -50,7 +35,7 @@ struct ldma_io {
 	uint32_t count;
 };
 
-/* 0, or -EINVAL: something is too long, or no XDR. */
+/* Makes the template. Returns 0, or -EINVAL: a part is too long, or is no XDR. */
 int ldma_io_template_init(struct ldma_io_template *ret, const struct ldma_io_target *target,
 			  bool is_write);
 
@@ -66,22 +51,22 @@ static inline void ldma_io_patch(struct ldma_io_template *call, const struct ldm
 }
 
 enum ldma_io_verdict {
-	LDMA_IO_DONE,      /* count bytes; of a READ that are not placed, at data */
+	LDMA_IO_DONE,      /* count bytes; those of a READ that are not placed are at data */
 	LDMA_IO_FAILED,    /* operation failed with status */
 	LDMA_IO_REFUSED,   /* by RPC: status is its accept_stat, or 1000 + its reject_stat */
-	LDMA_IO_MALFORMED, /* no reply to this call */
+	LDMA_IO_MALFORMED, /* not a reply to this call */
 };
 
 struct ldma_io_reply {
 	uint32_t status, operation;
-	bool has_sequence; /* the slot's sequence was used, and target is what the server says */
+	bool has_sequence; /* the slot's sequence was used, and target is valid */
 	uint32_t target;   /* sr_target_highest_slotid */
 	uint32_t count;
 	bool is_end; /* of the file */
 	const uint8_t *data;
 };
 
-/* A reply, from its XID on. placed: bytes of its data that came by a chunk. */
+/* Parses a reply, from its XID on. placed: bytes of its data that came by a chunk. */
 enum ldma_io_verdict ldma_io_parse(const uint8_t *message, uint32_t length, uint32_t placed,
 				   const uint8_t session[16], const struct ldma_io *io,
 				   bool is_write, struct ldma_io_reply *ret);

@@ -1,16 +1,7 @@
-#include "latency.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "load/latency.h"
 
 #include <math.h>
-
-uint64_t ldma_latency_most_ns(uint32_t bucket)
-{
-	uint32_t shift = bucket / LDMA_LATENCY_STEPS;
-	uint64_t step = LDMA_LATENCY_STEPS + bucket % LDMA_LATENCY_STEPS;
-
-	if (!shift)
-		return bucket;
-	return ((step + 1) << (shift - 1)) - 1;
-}
 
 uint64_t ldma_latency_quantile_ns(const struct ldma_latency *latency, double part)
 {
@@ -19,7 +10,7 @@ uint64_t ldma_latency_quantile_ns(const struct ldma_latency *latency, double par
 	if (rank >= latency->count)
 		return latency->max_ns;
 	for (uint32_t i = 0; i < LDMA_LATENCY_BUCKETS; i++) {
-		uint64_t most_ns = ldma_latency_most_ns(i);
+		uint64_t most_ns = ldma_log_linear_least(i + 1, LDMA_LATENCY_BITS) - 1;
 
 		seen += latency->buckets[i];
 		if (seen && seen >= rank)

@@ -1,4 +1,5 @@
-#include "load.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "load/load.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,12 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "load_internal.h"
-#include "lock.h"
-#include "wake.h"
+#include "base/lock.h"
+#include "base/wake.h"
+#include "load/load_internal.h"
 
-#define SLICE_NS UINT64_C(1000000) /* so often at least it looks who wants something of it */
-#define BUFFER_LEAST 16384         /* a long reply to somebody else's call has to fit, too */
+#define SLICE_NS UINT64_C(1000000) /* at least so often the load looks for visitors */
+#define BUFFER_LEAST 16384         /* a long reply to another thread's call has to fit, too */
 #define PAGE 4096
 
 uint64_t load_now(void)
@@ -28,7 +29,7 @@ uint32_t ldma_load_buffer_bytes(uint32_t size)
 	return ((size < BUFFER_LEAST ? BUFFER_LEAST : size) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* For all but who runs it. */
+/* For all threads but the one that runs the load. */
 void load_visit(struct ldma_load *load)
 {
 	__atomic_add_fetch(&load->visitors, 1, __ATOMIC_RELAXED);
@@ -112,7 +113,7 @@ void ldma_load_destroy(struct ldma_load *load)
 	free(load);
 }
 
-/* A connection that is set up, or what it failed with. */
+/* Keeps a connection that is set up and returns its number, or destroys it and returns the error. */
 static int keep(struct ldma_load *load, struct load_link *link, int error)
 {
 	if (error) {
@@ -197,7 +198,7 @@ int ldma_load_limit(struct ldma_load *load, uint32_t link, uint32_t send_bytes)
 	return error;
 }
 
-/* Room for one more in the tables. */
+/* Makes room for one more session in the tables. */
 static int grow(struct ldma_load *load)
 {
 	uint32_t room = load->session_room ? 2 * load->session_room : 64;
@@ -230,7 +231,7 @@ static int add_session(struct ldma_load *load, const struct ldma_load_session_co
 	session->number = load->session_count;
 	load->sessions[load->session_count++] = session;
 	if (session->link->error) {
-		load_session_end(session);
+		load_session_lose(session);
 	} else if (session->phase == SESSION_READY) {
 		load->filled++;
 		if (load->has_begun)
@@ -271,7 +272,7 @@ void ldma_load_stop(struct ldma_load *load)
 	load_visit(load);
 	load->is_stopping = true;
 	for (uint32_t i = 0; i < load->link_count; i++)
-		load->links[i]->queue = (struct load_queue){0}; /* who waits need not any more */
+		load->links[i]->queue = (struct load_queue){0}; /* waiting slots no longer wait */
 	load_leave(load);
 	load_wake(load);
 }
@@ -284,7 +285,7 @@ void ldma_load_end(struct ldma_load *load)
 	load_wake(load);
 }
 
-/* Who runs it never leaves the lock for long, so visitors have to be let in. */
+/* Gives the lock to visitors: the thread that runs the load never leaves it for long. */
 static void let_in(struct ldma_load *load)
 {
 	pthread_mutex_unlock(&load->lock);

@@ -1,36 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The load: many NFSv4.1 sessions that read and write as fast as they are answered, or at a rate, over few connections.
  *
- * One thread runs it (ldma_load_run) and does all the work, for every connection: RDMA through one completion queue, or
- * TCP through epoll. Others may call everything else meanwhile: add sessions, look at figures, make calls of their own on
- * the same connections, add connections and move sessions to them, end it. Each session has a file of its own and depth slots; a slot is a loop of one operation after
- * the other. Files are written before they are read, so that each byte that is read can be compared with what has to be
- * there; no two operations that could get into each other's way are open at the same place.
+ * One thread runs the load (ldma_load_run) and does all the work, for every connection: RDMA through one completion
+ * queue, or TCP through epoll. Other threads may call everything else meanwhile: add sessions, take figures, make calls
+ * of their own on the same connections, add connections and move sessions to them, end the load.
  *
- * Latency is from when an operation should have started to when its reply was found: waiting for credits and slots counts. */
+ * Each session has a file of its own and `depth` slots; a slot performs one operation after the other. Files are
+ * written before they are read, so that each byte that is read can be compared with what has to be there; operations
+ * that could disturb each other are never open at the same place.
+ *
+ * Latency is the time from when an operation should have started to when its reply was found: waiting for credits and
+ * slots counts. */
 #ifndef LDMA_LOAD_H
 #define LDMA_LOAD_H
 
-#include "io_call.h"
-#include "latency.h"
-#include "port.h"
+#include "load/io_call.h"
+#include "load/latency.h"
+#include "port/port.h"
 
-#define LDMA_LOAD_STATUSES 16 /* different ones that are counted */
-#define LDMA_LOAD_WORDS 192   /* of what went wrong first, with its end */
+#define LDMA_LOAD_STATUSES 16 /* the most different statuses that are counted */
+#define LDMA_LOAD_WORDS 192   /* bytes of the text of a session's first error, with its NUL */
+
+enum { LDMA_LOAD_FAILED = -1, LDMA_LOAD_LOST = -2 }; /* instead of a session's connection */
 
 enum ldma_load_rw { LDMA_LOAD_READ, LDMA_LOAD_WRITE, LDMA_LOAD_MIX };
 
 struct ldma_load_config {
 	struct ldma_port *port; /* of RDMA; NULL: TCP */
 	struct ldma_cq *cq;     /* of all connections' queue pairs, both ways */
-	uint64_t spin_ns;       /* to look for completions before sleeping */
+	uint64_t spin_ns;       /* time to look for completions before sleeping */
 	uint32_t size, depth;
 	uint8_t rw; /* enum ldma_load_rw */
 	bool is_sequential, verifies;
 	uint64_t interval_ns; /* between operations of one session; 0: one follows the other */
 };
 
-/* A connection over RDMA. Inline memory: what struct ldma_caller_config says. Data memory, which the peer may read and
- * write: ldma_load_buffer_bytes for each call. */
+/* A connection over RDMA. inline_memory is as struct ldma_caller_config says. The peer may read and write data_memory,
+ * which has ldma_load_buffer_bytes for each call. Both belong to the caller. */
 struct ldma_load_rdma {
 	struct ldma_qp *qp;
 	uint32_t calls, send_bytes, receive_bytes;
@@ -43,7 +49,7 @@ struct ldma_load_rdma {
 struct ldma_load_session_config {
 	uint32_t link; /* the number of its connection */
 	uint32_t slots;
-	const uint32_t *sequences; /* of each slot, that was used last; NULL: none was used */
+	const uint32_t *sequences; /* the last used one of each slot; NULL: none was used */
 	uint64_t seed;             /* of the file's data */
 	uint64_t file_bytes;
 	struct ldma_io_target target;
@@ -53,9 +59,9 @@ struct ldma_load_counters {
 	uint64_t reads, writes, read_bytes, written_bytes;
 	uint64_t fills, filled_bytes; /* WRITEs before a session began */
 	uint64_t errors;              /* operations that failed, those with wrong data among them */
-	uint64_t wrong;               /* data */
+	uint64_t wrong;               /* operations with wrong data */
 	uint64_t repeats; /* calls that were out when their connection broke, sent by another one */
-	uint64_t delays;  /* times that the server asked to come again later */
+	uint64_t delays;  /* times that the server asked to try again later */
 	uint64_t waited,
 		waited_ns; /* operations that had to wait for credits, or for a full stream */
 };
@@ -65,13 +71,14 @@ struct ldma_load_status {
 	uint64_t count;
 };
 
-/* Of all sessions together. */
+/* The figures of all sessions together. */
 struct ldma_load_figures {
 	uint64_t now_ns, began_ns, cpu_ns; /* cpu_ns: of the thread that runs it */
 	struct ldma_load_counters counters;
 	uint32_t sessions, filled, running, failed; /* running: without those that are not active */
-	uint32_t open;                              /* calls under way */
-	uint64_t granted;            /* calls that peers allow at once, of all connections */
+	uint32_t lost;    /* sessions whose connection broke, until they are resumed or renewed */
+	uint32_t open;    /* calls under way */
+	uint64_t granted; /* calls that the peers of all connections allow at once */
 	struct ldma_latency latency; /* since the figures were last taken */
 	struct ldma_load_status statuses[LDMA_LOAD_STATUSES];
 };
@@ -83,51 +90,64 @@ struct ldma_load_session_figures {
 	uint64_t gap_ns, pause_ns; /* longest time without a reply; pause_ns: around moves */
 	uint32_t moves;
 	uint32_t limit;              /* slots that are used now */
-	char words[LDMA_LOAD_WORDS]; /* what went wrong first, or nothing */
+	char words[LDMA_LOAD_WORDS]; /* the first error, or "" */
 };
 
 struct ldma_load;
 
-/* Bytes of memory for the data of one call. */
+/* Returns the bytes of memory for the data of one call. */
 uint32_t ldma_load_buffer_bytes(uint32_t size);
 
-/* 0, -EINVAL or -ENOMEM. */
+/* Makes a load, which the caller destroys once its thread has left ldma_load_run. Returns 0, -EINVAL or -ENOMEM. */
 int ldma_load_create(const struct ldma_load_config *config, struct ldma_load **ret);
 void ldma_load_destroy(struct ldma_load *load);
 
-/* Adds a connection: its number, or a negative error. The socket must not block. */
+/* Add a connection. Return its number, or a negative error. The socket must not block. */
 int ldma_load_add_rdma(struct ldma_load *load, const struct ldma_load_rdma *rdma);
 int ldma_load_add_tcp(struct ldma_load *load, int fd);
 
-/* The peer takes no longer SENDs than these. */
+/* Limits the SENDs of a connection to what its peer takes. */
 int ldma_load_limit(struct ldma_load *load, uint32_t link, uint32_t send_bytes);
 
-/* The peer takes calls of each other's sessions by either connection: if one breaks, its sessions go on by the other. 0 or
- * -EINVAL. */
+/* Pairs two connections, on each of which the peer takes calls of the other's sessions: if one breaks, its sessions go
+ * on by the other. Returns 0 or -EINVAL. */
 int ldma_load_pair(struct ldma_load *load, uint32_t link, uint32_t other);
 
-/* The session sends its calls by that connection from now on, where the peer takes them, too; those that are out end where
- * they are. Those that were out on a connection that breaks are repeated with the same sequence: each is executed once. 0,
- * -EINVAL, or -ENOTCONN: one of them is over. */
+/* Moves a session: it sends its calls by that connection from now on, where the peer takes them, too. Calls that are
+ * out end where they are; if their connection breaks, they are repeated with the same sequence, so that each is
+ * executed once. Returns 0, -EINVAL, or -ENOTCONN: one of the connections is over. */
 int ldma_load_move_session(struct ldma_load *load, uint32_t session, uint32_t link);
 
-/* No session uses the connection any more: 0, its memory and its queue pair or socket can go. -EBUSY: some do, or a call is
- * out; -EINVAL. */
+/* Closes a connection that no session uses any more. Returns 0: the caller may free its memory and its queue pair or
+ * socket; -EBUSY: a session uses it, or a call is out; or -EINVAL. */
 int ldma_load_close_link(struct ldma_load *load, uint32_t link);
 
-/* Sessions from this number on begin no operations until they are active again. All are, to begin with. */
+/* Lets a session whose connection broke go on by another connection, to which it is bound as well. The server still
+ * knows the session: calls that were out are repeated with the same sequence, and each is executed once. Returns 0,
+ * -EINVAL (it was not lost) or -ENOTCONN (the connection is over). */
+int ldma_load_resume_session(struct ldma_load *load, uint32_t session, uint32_t link);
+
+/* Lets a session whose connection broke go on as a new session, since the server does not know it any more. The file is
+ * written anew before it is read: a server that restarted may have lost what was not committed. Seed and size of the
+ * file stay as they were. Returns as ldma_load_resume_session, or -EBUSY: a call of it is out on another connection. */
+int ldma_load_renew_session(struct ldma_load *load, uint32_t session,
+			    const struct ldma_load_session_config *config);
+
+/* Makes the first `sessions` sessions active; those from this number on begin no operations until they are active
+ * again. At first all are active. */
 void ldma_load_set_active(struct ldma_load *load, uint32_t sessions);
 
-/* Adds a session: its number, or a negative error. It begins to fill its file at once if that is to be read. */
+/* Adds a session. Returns its number, or a negative error. It begins at once to fill its file if that is to be read. */
 int ldma_load_add_session(struct ldma_load *load, const struct ldma_load_session_config *config);
 
-/* Sessions whose files are ready begin, from now on also each one whose file becomes ready. */
+/* Lets sessions whose files are ready begin, and from now on each session whose file becomes ready. */
 void ldma_load_begin(struct ldma_load *load);
 
-/* Does the work until ldma_load_end. */
+/* Does the work until ldma_load_end. One thread calls it. */
 void ldma_load_run(struct ldma_load *load);
 
-/* No operation begins any more; figures tell when none is open. Calls of others go on. */
+/* After ldma_load_stop no operation begins any more; figures tell when none is open; calls of other threads go on.
+ * ldma_load_end makes ldma_load_run return. */
 void ldma_load_stop(struct ldma_load *load);
 void ldma_load_end(struct ldma_load *load);
 
@@ -135,14 +155,22 @@ void ldma_load_figures(struct ldma_load *load, struct ldma_load_figures *ret);
 int ldma_load_session_figures(struct ldma_load *load, uint32_t session,
 			      struct ldma_load_session_figures *ret);
 
-/* The connection of each session, for as many as there is room; -1: it has failed. Returns how many there are. */
+/* Writes the connection of each session, or LDMA_LOAD_FAILED or LDMA_LOAD_LOST, for as many as there is room. Returns
+ * how many sessions there are. */
 uint32_t ldma_load_places(struct ldma_load *load, int32_t *ret, uint32_t room);
 
-/* A call of somebody else's on a connection; its XID does not matter. 0, -EINVAL or -ENOMEM. */
+/* Returns when the last reply to an operation came; 0: none did. */
+uint64_t ldma_load_heard_ns(struct ldma_load *load);
+
+/* Returns the bytes of memory that one session takes. */
+uint64_t ldma_load_session_bytes(uint32_t depth, uint64_t blocks);
+
+/* Sends a call of the caller's own on a connection; its XID does not matter. user comes back with the reply. Returns 0,
+ * -EINVAL or -ENOMEM. */
 int ldma_load_call(struct ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,
 		   uint32_t length);
 
-/* The reply to one of them. */
+/* The reply to such a call. */
 struct ldma_load_reply {
 	uint64_t user;
 	int error; /* 0, or why there is none */
@@ -150,13 +178,13 @@ struct ldma_load_reply {
 	uint32_t length;
 };
 
-/* Takes one that came; the message is the caller's to free. False: none. */
+/* Takes a reply that came; the caller frees its message. Returns false if there is none. */
 bool ldma_load_take_reply(struct ldma_load *load, struct ldma_load_reply *ret);
 
-/* Readable when a reply came, a connection broke or the run ended. Reading clears it. */
+/* Returns a descriptor that is readable when a reply came, a connection broke or the run ended. Reading clears it. */
 int ldma_load_event_fd(const struct ldma_load *load);
 
-/* 0, or why the connection is of no use any more. */
+/* Returns 0, or the error that ended the connection. */
 int ldma_load_link_error(struct ldma_load *load, uint32_t link);
 
 #endif

@@ -1,9 +1,10 @@
-/* Connections: who waits for one, and what ends there. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections: the queue of slots that wait for one, and the calls that end there. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "load_internal.h"
-#include "wake.h"
+#include "base/wake.h"
+#include "load/load_internal.h"
 
 struct load_link *load_link_create(struct ldma_load *load)
 {
@@ -51,6 +52,10 @@ void load_link_queue(struct load_link *link, struct load_slot *slot)
 {
 	struct load_queue *queue = &link->queue;
 
+	if (link->error) { /* a call ended elsewhere, and its session is lost */
+		load_slot_hold(slot);
+		return;
+	}
 	slot->state = SLOT_QUEUED;
 	slot->next = NULL;
 	if (link->load->is_stopping)
@@ -145,8 +150,9 @@ void load_link_fail(struct load_link *link, int error, uint64_t now_ns)
 		load_slot_lost(slot, link, error, now_ns);
 	while ((call = load_link_take_call(link)))
 		end_call(link->load, call, error, NULL, 0);
+	load_hold_delayed(link);
 	for (uint32_t i = 0; i < link->load->session_count; i++)
 		if (link->load->sessions[i]->link == link)
-			load_session_end(link->load->sessions[i]);
+			load_session_lose(link->load->sessions[i]);
 	ldma_signal(link->load->event_fd);
 }

@@ -1,9 +1,11 @@
-/* Sessions that go on by another connection, and connections that come to an end by that. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sessions that go on by another connection, and connections that end because their sessions left. */
 #include <errno.h>
 
-#include "load_internal.h"
+#include "load/load_internal.h"
 
-/* The session's slots that wait for its connection wait for another one. How long they have waited already still counts. */
+/* Moves the session's slots from the queue of one connection to that of another. The time that they have waited already
+ * still counts. */
 static void move_queued(struct load_session *session, struct load_link *from, struct load_link *to,
 			uint64_t now_ns)
 {
@@ -44,7 +46,7 @@ static int move_session(struct ldma_load *load, uint32_t number, uint32_t link)
 		return -EINVAL;
 	session = load->sessions[number];
 	to = load->links[link];
-	if (session->phase == SESSION_FAILED || to->error)
+	if (session->phase >= SESSION_LOST || to->error)
 		return -ENOTCONN;
 	if (session->link == to)
 		return 0;
@@ -72,7 +74,7 @@ void load_link_abandon(struct load_link *link, uint64_t now_ns)
 	if (!refuge || refuge->error)
 		return;
 	for (uint32_t i = 0; i < load->session_count; i++)
-		if (load->sessions[i]->link == link && load->sessions[i]->phase != SESSION_FAILED)
+		if (load->sessions[i]->link == link && load->sessions[i]->phase < SESSION_LOST)
 			move(load->sessions[i], refuge, now_ns);
 }
 
@@ -99,7 +101,7 @@ void load_session_heard(struct load_session *session, const struct load_link *li
 	if (session->heard_ns && gap_ns > *longest)
 		*longest = gap_ns;
 	if (session->phase == SESSION_RUNNING)
-		session->heard_ns = now_ns;
+		session->heard_ns = session->load->heard_ns = now_ns;
 	if (link == session->link)
 		session->is_moving = false;
 }
@@ -111,7 +113,7 @@ static bool is_used(const struct load_link *link)
 	if (link->open || link->calls || link->queue.first)
 		return true;
 	for (uint32_t i = 0; i < load->session_count; i++)
-		if (load->sessions[i]->link == link && load->sessions[i]->phase != SESSION_FAILED)
+		if (load->sessions[i]->link == link && load->sessions[i]->phase < SESSION_LOST)
 			return true;
 	return false;
 }

@@ -1,9 +1,10 @@
-/* What went wrong, in words. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Errors of sessions, in words. */
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "load_internal.h"
-#include "pattern.h"
+#include "load/load_internal.h"
+#include "load/pattern.h"
 
 void load_session_error(struct load_session *session, const char *format, ...)
 {
@@ -31,7 +32,7 @@ void load_count_status(struct ldma_load *load, uint32_t operation, uint32_t stat
 	}
 }
 
-/* What a wrong word is instead, as far as it is one of ours. */
+/* Describes a wrong word: what it is instead, if the load wrote it. */
 static void describe(const struct load_session *session, uint64_t offset, uint32_t generation,
 		     uint64_t word, char *ret, size_t size)
 {

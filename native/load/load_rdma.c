@@ -1,9 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The load over RDMA: one completion queue for all connections; what is posted together shares trains. */
 #include <errno.h>
 
-#include "load_internal.h"
+#include "load/load_internal.h"
 
-#define TOGETHER 16 /* calls made before they are posted */
+#define TOGETHER 16 /* calls that are made before they are posted together */
+
+/* The longest reply to another thread's call: peers refuse chunks that are longer than any reply. */
+#define REPLY_MOST (UINT32_C(1) << 20)
 
 struct prepared {
 	struct load_slot *slot; /* or */
@@ -77,7 +81,7 @@ uint32_t load_rdma_receive(struct ldma_load *load)
 	return count;
 }
 
-/* Takes who waits, as far as the peer has granted calls. */
+/* Takes waiting slots and calls, as far as the peer has granted calls. */
 static uint32_t prepare(struct load_link *link, struct prepared *ret)
 {
 	uint32_t count = 0;
@@ -100,7 +104,8 @@ static uint32_t prepare(struct load_link *link, struct prepared *ret)
 
 static int post_call(struct load_link *link, const struct prepared *one)
 {
-	uint32_t room = ldma_load_buffer_bytes(link->load->config.size);
+	uint32_t bytes = ldma_load_buffer_bytes(link->load->config.size);
+	uint32_t room = bytes < REPLY_MOST ? bytes : REPLY_MOST;
 	struct ldma_request request = {
 		.message = one->call->message,
 		.length = one->call->length,
@@ -130,7 +135,7 @@ static int post_slot(struct load_link *link, const struct prepared *one)
 	return ldma_caller_post(&link->caller, one->number, &request);
 }
 
-/* Who could not be sent is the first to be sent next. */
+/* Puts one that could not be sent back to the front of its queue. */
 static void put_back(struct load_link *link, const struct prepared *one)
 {
 	ldma_caller_drop(&link->caller, one->number);
@@ -147,7 +152,7 @@ static void put_back(struct load_link *link, const struct prepared *one)
 	link->queue.first = one->slot;
 }
 
-/* Posts those that can be. Returns how many, or a negative error that the first who could not met. */
+/* Posts as many as possible. Returns how many, or the negative error of the first that could not be posted. */
 static int post_all(struct load_link *link, const struct prepared *made, uint32_t count)
 {
 	int error = 0;
@@ -186,7 +191,7 @@ static void send_link(struct load_link *link)
 		for (uint32_t i = count; i-- > (uint32_t)(posted < 0 ? 0 : posted);)
 			put_back(link, &made[i]);
 	} while (posted == TOGETHER);
-	if (posted == -EMSGSIZE) /* a call that cannot be sent would be in everybody's way */
+	if (posted == -EMSGSIZE) /* a call that cannot be sent would block all others */
 		link->caller.error = -EMSGSIZE;
 	else if (posted < 0)
 		link->caller.error = -ECONNRESET;

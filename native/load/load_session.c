@@ -1,8 +1,9 @@
-/* Sessions: whose turn it is, and where in the file. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sessions: which one's turn it is, and at which place of its file. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "load_internal.h"
+#include "load/load_internal.h"
 
 #define WRITER 255
 #define DELAY_NS UINT64_C(10000000)
@@ -22,8 +23,6 @@ int load_session_create(struct ldma_load *load, const struct ldma_load_session_c
 	session->load = load;
 	session->link = load->links[config->link];
 	session->slot_count = load->config.depth;
-	session->limit = config->slots < load->config.depth ? config->slots : load->config.depth;
-	session->most = session->limit;
 	session->blocks = (uint32_t)blocks;
 	session->seed = config->seed;
 	session->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
@@ -41,11 +40,22 @@ int load_session_create(struct ldma_load *load, const struct ldma_load_session_c
 		load_session_destroy(session);
 		return -ENOMEM;
 	}
+	load_session_reset(session, config);
+	*ret = session;
+	return 0;
+}
+
+void load_session_reset(struct load_session *session, const struct ldma_load_session_config *config)
+{
+	session->idle = session->held = NULL;
+	session->lingering = 0;
+	session->limit = config->slots < session->slot_count ? config->slots : session->slot_count;
+	session->most = session->limit;
 	for (uint32_t i = session->slot_count; i-- > 0;) {
 		struct load_slot *slot = &session->slots[i];
 
 		*slot = (struct load_slot){.session = session, .number = i};
-		if (i >= session->limit) { /* the server may want it later */
+		if (i >= session->limit) { /* the server may want the slot later */
 			slot->state = SLOT_PARKED;
 			continue;
 		}
@@ -53,8 +63,6 @@ int load_session_create(struct ldma_load *load, const struct ldma_load_session_c
 		slot->next = session->idle;
 		session->idle = slot;
 	}
-	*ret = session;
-	return 0;
 }
 
 void load_session_destroy(struct load_session *session)
@@ -111,7 +119,8 @@ static uint64_t next_random(struct load_session *session)
 	return session->random * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-/* A place that the operation may use: nobody writes there, and a writer is alone. There are more than slots. */
+/* Takes a place that the operation may use: no operation writes there, and a writer is alone. There are more places
+ * than slots. */
 static uint32_t take_block(struct load_session *session, bool is_write)
 {
 	bool is_sequential = session->load->config.is_sequential;
@@ -168,7 +177,7 @@ void load_slot_idle(struct load_slot *slot)
 	slot->session->idle = slot;
 }
 
-/* Whether there is something to do for an idle slot; if so, since when. */
+/* Returns whether there is something to do for an idle slot, and since when. */
 static bool has_work(struct load_session *session, uint64_t now_ns, uint64_t *ret_intended_ns)
 {
 	const struct ldma_load *load = session->load;
@@ -212,10 +221,12 @@ void load_session_begin(struct load_session *session, uint64_t now_ns)
 	struct ldma_load *load = session->load;
 
 	session->phase = SESSION_RUNNING;
-	session->figures.began_ns = session->heard_ns = now_ns;
 	load->running++;
-	/* Not all at once: at a rate, sessions are spread over the time between two operations of one. */
-	if (load->config.interval_ns)
+	if (!session->figures
+		     .began_ns) /* else it was lost meanwhile: operations that it missed are owed */
+		session->figures.began_ns = session->heard_ns = now_ns;
+	/* At a rate, sessions do not start all at once: they are spread over the time between two operations of one. */
+	if (load->config.interval_ns && !session->due_ns)
 		session->due_ns = now_ns + next_random(session) % load->config.interval_ns;
 	load_session_feed(session, now_ns);
 }
@@ -225,7 +236,7 @@ void load_session_resume(struct load_session *session, uint64_t now_ns)
 	if (session->phase != SESSION_RUNNING)
 		return;
 	session->heard_ns = now_ns;
-	if (session->due_ns < now_ns) /* what it would have done meanwhile is not owed */
+	if (session->due_ns < now_ns) /* operations that it missed meanwhile are not owed */
 		session->due_ns = now_ns;
 	load_session_feed(session, now_ns);
 }
@@ -263,7 +274,7 @@ uint64_t load_sessions_tick(struct ldma_load *load, uint64_t now_ns)
 		struct load_slot *slot = load->delayed;
 
 		load->delayed = slot->next;
-		if (slot->has_operation && !load->is_stopping && !slot->session->link->error)
+		if (slot->has_operation && !load->is_stopping)
 			load_link_queue(slot->session->link, slot);
 		else
 			load_slot_rest(slot, now_ns);
@@ -276,7 +287,7 @@ uint64_t load_sessions_tick(struct ldma_load *load, uint64_t now_ns)
 	return load->delayed ? load->delayed->delayed_ns : NEVER;
 }
 
-/* Slots beyond the limit rest, those whose operation is not over as soon as it is. */
+/* Parks the slots beyond the limit; a slot whose operation is not over, as soon as it is. */
 static void lower_limit(struct load_session *session, uint32_t limit)
 {
 	struct load_slot **at = &session->idle;
@@ -314,7 +325,7 @@ static void raise_limit(struct load_session *session, uint32_t limit)
 		session->most = limit;
 }
 
-/* The server wants so many slots to be used. */
+/* Sets the limit to the number of slots that the server wants to be used. */
 void load_session_follow(struct load_session *session, uint32_t target)
 {
 	uint32_t limit = target < session->slot_count ? target + 1 : session->slot_count;
@@ -329,10 +340,27 @@ void load_session_end(struct load_session *session)
 {
 	if (session->phase == SESSION_FAILED)
 		return;
-	if (session->phase == SESSION_RUNNING)
-		session->load->running--;
+	session->load->running -= session->phase == SESSION_RUNNING;
+	session->load->lost -= session->phase == SESSION_LOST;
 	session->phase = SESSION_FAILED;
 	session->load->failed++;
+}
+
+void load_session_lose(struct load_session *session)
+{
+	if (session->phase == SESSION_FAILED || session->phase == SESSION_LOST)
+		return;
+	session->load->running -= session->phase == SESSION_RUNNING;
+	session->lost_phase = session->phase;
+	session->phase = SESSION_LOST;
+	session->load->lost++;
+}
+
+void load_slot_hold(struct load_slot *slot)
+{
+	slot->state = SLOT_HELD;
+	slot->next = slot->session->held;
+	slot->session->held = slot;
 }
 
 void load_session_filled(struct load_session *session, uint64_t now_ns)

@@ -1,8 +1,9 @@
-/* Slots: the operation of each, and what becomes of it. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Slots: the operation of each, and its outcome. */
 #include <errno.h>
 
-#include "load_internal.h"
-#include "pattern.h"
+#include "load/load_internal.h"
+#include "load/pattern.h"
 
 static uint64_t offset_of(const struct load_slot *slot)
 {
@@ -58,13 +59,18 @@ static void leave_block(struct load_slot *slot, uint32_t generation)
 	}
 }
 
-/* The operation failed, and who knows what it has done. */
+void load_slot_drop(struct load_slot *slot)
+{
+	leave_block(slot, 0);
+}
+
+/* Ends a failed operation; its effect on the file is not known. */
 static void finish_failed(struct load_slot *slot, uint64_t now_ns)
 {
 	leave_block(slot, 0);
 	if (slot->is_fill)
 		load_session_end(slot->session);
-	load_slot_delay(slot, now_ns); /* so that errors are no load */
+	load_slot_delay(slot, now_ns); /* so that errors do not repeat at full speed */
 }
 
 static void count(struct ldma_load_counters *counters, const struct load_slot *slot, uint32_t size)
@@ -139,11 +145,11 @@ static void advance(struct load_slot *slot, const struct ldma_io_reply *reply,
 	}
 }
 
-/* Whether the operation goes on in spite of the status, at once or later. */
+/* Returns whether the operation goes on in spite of the status, at once or later. */
 static bool comes_again(struct load_slot *slot, const struct ldma_io_reply *reply, uint64_t now_ns)
 {
 	struct load_session *session = slot->session;
-	bool is_sequence = reply->operation == LDMA_NFS_SEQUENCE;
+	bool is_sequence = reply->operation == LDMA_NFS_OP_SEQUENCE;
 
 	if (reply->status == LDMA_NFS_DELAY || reply->status == LDMA_NFS_GRACE ||
 	    (is_sequence && reply->status == LDMA_NFS_BADSLOT)) {
@@ -153,11 +159,12 @@ static bool comes_again(struct load_slot *slot, const struct ldma_io_reply *repl
 		return true;
 	}
 	if (is_sequence && reply->status == LDMA_NFS_SEQ_MISORDERED && slot->is_restarted) {
-		slot->sequence = slot->retired; /* the server never forgot it */
+		slot->sequence = slot->retired; /* the server never forgot the slot */
 		slot->is_restarted = false;
 	} else if (reply->status == LDMA_NFS_RETRY_UNCACHED_REP ||
 		   reply->status == LDMA_NFS_SEQ_FALSE_RETRY) {
-		/* A call that was lost had been executed. Servers may say so behind SEQUENCE, which then was counted. */
+		/* A call that was lost had been executed. A server may say so after SEQUENCE, which then was
+		 * counted. */
 		slot->sequence += is_sequence;
 	} else {
 		return false;
@@ -208,12 +215,11 @@ void load_slot_lost(struct load_slot *slot, const struct load_link *link, int er
 	struct load_session *session = slot->session;
 
 	if (session->link->error) {
-		leave_block(slot, 0);
-		load_session_end(session);
-		load_slot_idle(slot);
+		load_slot_hold(slot);
+		load_session_lose(session);
 		return;
 	}
-	if (link->error) { /* the session goes on; with the same sequence, so that it is executed once */
+	if (link->error) { /* repeated with the same sequence, so that it is executed once */
 		session->figures.counters.repeats++;
 		session->load->counters.repeats++;
 		load_link_queue(session->link, slot);

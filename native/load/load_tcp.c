@@ -1,15 +1,16 @@
-/* The load over TCP: calls go out together, replies are looked at where they were received. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The load over TCP: calls go out together, replies are parsed where they were received. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "load_internal.h"
-#include "wake.h"
+#include "base/wake.h"
+#include "load/load_internal.h"
 
 #define XID_BITS 12
 _Static_assert(LDMA_STREAM_CALLS == 1 << XID_BITS, "numbers in XIDs");
 #define RECORD_MOST(size) ((size) + 4096)
-#define SEND_RECORDS 4 /* of WRITEs that wait to be sent, at least */
+#define SEND_RECORDS 4 /* WRITEs for which the stream has room while they wait, at least */
 #define SEND_LEAST (UINT32_C(1) << 18)
 
 enum { RPC_REPLY = 1 };
@@ -53,7 +54,7 @@ void load_tcp_close(struct load_link *link)
 	ldma_stream_destroy(&link->stream);
 }
 
-/* The user of an open call, which it then is no more. */
+/* Returns the user of an open call, and closes the call. */
 static uint64_t take_user(struct load_link *link, uint32_t number)
 {
 	uint64_t user = link->users[number];
@@ -121,7 +122,7 @@ void load_tcp_receive(struct ldma_load *load, const struct load_tcp_events *even
 	}
 }
 
-/* Room for a call of that length in the stream; its XID is there already. */
+/* Returns room for a call of that length in the stream, with its XID already in it. */
 static uint8_t *open_call(struct load_link *link, uint64_t user, uint32_t length)
 {
 	uint8_t *at = link->free_count ? ldma_stream_reserve(&link->stream, length) : NULL;
@@ -161,7 +162,7 @@ static bool send_slot(struct load_link *link, struct load_slot *slot, uint64_t n
 	return true;
 }
 
-/* 0 or a negative error. */
+/* Sends what waits. Returns 0 or a negative error. */
 static int send_all(struct load_link *link, uint64_t now_ns)
 {
 	int error = 0;
@@ -182,7 +183,7 @@ static int send_all(struct load_link *link, uint64_t now_ns)
 			link->queue.first = next;
 			continue;
 		}
-		/* It is full, and stays so unless the socket takes something. */
+		/* The stream is full, and stays so unless the socket takes something. */
 		error = ldma_stream_flush(&link->stream);
 		if (!ldma_stream_is_flushed(&link->stream) || !link->free_count)
 			return error;

@@ -1,11 +1,12 @@
-/* What others than who runs it want of the load: figures, and calls of their own. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What other threads than the one that runs the load ask of it: figures, and calls of their own. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "load_internal.h"
+#include "load/load_internal.h"
 
-#define CALL_MOST 65536 /* bytes of somebody else's call */
+#define CALL_MOST 65536 /* bytes of another thread's call */
 
 static uint32_t open_calls(const struct ldma_load *load)
 {
@@ -59,6 +60,7 @@ void ldma_load_figures(struct ldma_load *load, struct ldma_load_figures *ret)
 		.filled = load->filled,
 		.running = running(load),
 		.failed = load->failed,
+		.lost = load->lost,
 		.open = open_calls(load),
 		.granted = granted(load),
 	};
@@ -92,10 +94,32 @@ uint32_t ldma_load_places(struct ldma_load *load, int32_t *ret, uint32_t room)
 	for (uint32_t i = 0; i < count && i < room; i++) {
 		const struct load_session *session = load->sessions[i];
 
-		ret[i] = session->phase == SESSION_FAILED ? -1 : (int32_t)session->link->number;
+		if (session->phase == SESSION_FAILED)
+			ret[i] = LDMA_LOAD_FAILED;
+		else if (session->phase == SESSION_LOST)
+			ret[i] = LDMA_LOAD_LOST;
+		else
+			ret[i] = (int32_t)session->link->number;
 	}
 	load_leave(load);
 	return count;
+}
+
+uint64_t ldma_load_heard_ns(struct ldma_load *load)
+{
+	uint64_t heard_ns;
+
+	load_visit(load);
+	heard_ns = load->heard_ns;
+	load_leave(load);
+	return heard_ns;
+}
+
+uint64_t ldma_load_session_bytes(uint32_t depth, uint64_t blocks)
+{
+	return sizeof(struct load_session) + depth * sizeof(struct load_slot) +
+	       blocks * (sizeof(*((struct load_session *)0)->generations) +
+			 sizeof(*((struct load_session *)0)->users));
 }
 
 int ldma_load_call(struct ldma_load *load, uint32_t link, uint64_t user, const uint8_t *message,

@@ -1,4 +1,5 @@
-#include "pattern.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "load/pattern.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* A bitmap of what is free, under up to two levels of summary: the lowest free one of up to 262,144 is found in three
- * steps, however many before it are not; of up to 64, in one. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A bitmap of free things, with up to two levels of summary above it: the lowest free bit of up to 262,144 is found in
+ * three steps, of up to 64 in one, however many before it are taken. The caller owns the map's memory and any lock. */
 #ifndef LDMA_FREE_MAP_H
 #define LDMA_FREE_MAP_H
 
@@ -12,7 +13,7 @@
 
 struct ldma_free_map {
 	uint64_t
-		top; /* which words of mid are not 0; of a small map, the bits themselves: 1 is free */
+		top; /* which words of mid are not 0; in a small map, the bits themselves: 1 is free */
 	uint64_t *mid; /* which words of low are not 0 */
 	uint64_t *low; /* the bits; NULL: the map is small */
 };
@@ -22,7 +23,7 @@ static inline size_t ldma_free_map_low_words(uint32_t count)
 	return ((size_t)count + 63) / 64;
 }
 
-/* How many words of memory a map of count bits needs besides itself. */
+/* Returns how many words of memory a map of count bits needs besides itself. */
 static inline size_t ldma_free_map_words(uint32_t count)
 {
 	size_t low = ldma_free_map_low_words(count);
@@ -30,7 +31,8 @@ static inline size_t ldma_free_map_words(uint32_t count)
 	return count <= 64 ? 0 : (low + 63) / 64 + low;
 }
 
-/* words: zeroed. Nothing is free at first. */
+/* Makes a map in which nothing is free. words is zeroed memory of ldma_free_map_words(count) words, which must outlive
+ * the map. */
 static inline void ldma_free_map_init(struct ldma_free_map *map, uint64_t *words, uint32_t count)
 {
 	*map = (struct ldma_free_map){0};
@@ -40,7 +42,7 @@ static inline void ldma_free_map_init(struct ldma_free_map *map, uint64_t *words
 	map->low = words + ldma_free_map_words(count) - ldma_free_map_low_words(count);
 }
 
-/* The first count bits are free; or none is. */
+/* Makes the first count bits free, or taken. */
 static inline void ldma_free_map_fill(struct ldma_free_map *map, uint32_t count, bool is_free)
 {
 	uint64_t *const levels[] = {map->low, map->mid, &map->top};
@@ -66,7 +68,7 @@ static inline void ldma_free_map_set(struct ldma_free_map *map, uint32_t i)
 	map->top |= UINT64_C(1) << i / 4096;
 }
 
-/* Takes the lowest that is free; there has to be one. */
+/* Takes and returns the lowest free bit; there has to be one. */
 static inline uint32_t ldma_free_map_take(struct ldma_free_map *map)
 {
 	uint32_t top = (uint32_t)__builtin_ctzll(map->top), mid, low;

@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
-#include "guarded.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/guarded.h"
 
 #include <sys/uio.h>
 #include <unistd.h>

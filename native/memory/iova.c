@@ -1,15 +1,16 @@
-#include "iova.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/iova.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "guarded.h"
-#include "paging.h"
-#include "window.h"
+#include "memory/guarded.h"
+#include "memory/paging.h"
+#include "memory/window.h"
 
 #define NONE UINT32_MAX
-/* Which bits of an address choose a line of the cache: those above so many granules. */
+/* The bits of an address that choose a line of the cache are those above 1 << shift granules. */
 #define SHORT_SHIFT 3
 #define LONG_SHIFT 9
 
@@ -163,7 +164,7 @@ void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key)
 		region->is_valid = false;
 }
 
-/* The region, if it allows this access to the range; nothing is said about what is mapped there. */
+/* Returns the region if it allows this access to the range, else NULL. It does not look at what is mapped there. */
 static const struct ldma_region *find_allowed(const struct ldma_iova *iova,
 					      const struct ldma_pd *pd, uint32_t key, uint64_t va,
 					      uint64_t length, uint32_t access)
@@ -215,7 +216,7 @@ static struct ldma_iova_line *line_of(const struct ldma_iova *iova,
 			    (is_long ? LDMA_IOVA_LINES : 0)];
 }
 
-/* Whether the line is true, and of this address. */
+/* Returns whether the line is up to date and covers this address. */
 static bool is_hit(const struct ldma_iova *iova, const struct ldma_iova_line *line,
 		   const struct ldma_region *region, uint64_t va)
 {
@@ -223,7 +224,7 @@ static bool is_hit(const struct ldma_iova *iova, const struct ldma_iova_line *li
 	       va >= line->start && va < line->end;
 }
 
-/* Reads the table into a line. NULL if nothing is mapped there. */
+/* Reads the table into a line and returns it, or NULL if nothing is mapped there. */
 static struct ldma_iova_line *fill_line(struct ldma_iova *iova, const struct ldma_region *region,
 					uint64_t va)
 {
@@ -250,7 +251,8 @@ static struct ldma_iova_line *fill_line(struct ldma_iova *iova, const struct ldm
 	return line;
 }
 
-/* Where the byte at va is, and how many follow it in one piece. NULL if nothing is mapped there. */
+/* Returns the memory of the byte at va, or NULL if nothing is mapped there. *ret_length is the length of the piece from
+ * there on. */
 static uint8_t *translate(struct ldma_iova *iova, const struct ldma_region *region, uint64_t va,
 			  uint64_t *ret_length)
 {

@@ -1,13 +1,14 @@
-#include "pager.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/pager.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "pager_internal.h"
-#include "vanishing.h"
-#include "wake.h"
+#include "base/wake.h"
+#include "memory/pager_internal.h"
+#include "memory/vanishing.h"
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static struct ldma_pager *current; /* of this process, while it has regions */
@@ -66,7 +67,8 @@ void ldma_pager_put(struct ldma_pager *pager)
 	free(pager);
 }
 
-/* No handler of the program's may run there: it might free memory, and wait for the thread that it interrupts. */
+/* Starts a thread with all signals blocked. No handler of the program may run there: it might free memory, and wait for
+ * the thread that it interrupts. */
 static int start_thread(struct ldma_pager *pager, void *(*run)(void *))
 {
 	pthread_attr_t attributes;
@@ -87,7 +89,7 @@ static int start_thread(struct ldma_pager *pager, void *(*run)(void *))
 	return error;
 }
 
-/* The threads end by themselves; who is the last one to leave cleans up. */
+/* Tells the threads to end; the last user of the pager cleans up. */
 static void stop(struct ldma_pager *pager)
 {
 	pthread_mutex_lock(&pager->gate);
@@ -125,7 +127,7 @@ static int start(struct ldma_pager **ret)
 	return 0;
 }
 
-/* Parts of the range that no region covers are not watched any more. In the gate. */
+/* Stops watching the parts of the range that no region covers. Called in the gate. */
 void ldma_pager_unwatch(struct ldma_pager *pager, uintptr_t start, uintptr_t end)
 {
 	while (start < end) {
@@ -178,7 +180,7 @@ static void remove_region(struct ldma_watched *watched)
 	ldma_watched_put(watched);
 }
 
-/* opening is held. */
+/* Called with `opening` held. */
 static int add_region(struct ldma_pager *pager, void *memory, uint64_t length,
 		      struct ldma_watched **ret)
 {
@@ -208,7 +210,7 @@ static int add_region(struct ldma_pager *pager, void *memory, uint64_t length,
 	return error;
 }
 
-/* The pager of the last region goes with it. opening is held. */
+/* Ends the pager with its last region. Called with `opening` held. */
 static void release(void)
 {
 	struct ldma_pager *pager = current;
@@ -227,7 +229,7 @@ int ldma_pager_open(void *memory, uint64_t length, struct ldma_paged **ret)
 
 	ldma_vanishing_start();
 	pthread_mutex_lock(&opening);
-	if (current && current->pid != getpid()) { /* the parent's: its threads are not here */
+	if (current && current->pid != getpid()) { /* the parent's: no threads of it are here */
 		ldma_userfault_close(&current->userfault);
 		current = NULL;
 	}
@@ -248,7 +250,7 @@ void ldma_pager_close(struct ldma_paged *paged)
 {
 	struct ldma_watched *watched = watched_of(paged);
 
-	if (watched->pager->pid != getpid()) /* a child: what it has is a copy, without threads */
+	if (watched->pager->pid != getpid()) /* a child has only a copy, without threads */
 		return;
 	pthread_mutex_lock(&opening);
 	remove_region(watched);
@@ -302,8 +304,8 @@ int ldma_pager_offer(struct ldma_paged *paged, uint64_t offset, uint64_t length)
 		((uintptr_t)paged->memory + offset + length + LDMA_PAGE - 1) & ~(LDMA_PAGE - 1);
 	int error;
 
-	/* In the gate, or a region that is closed meanwhile would leave its memory watched. What goes from here on is
-	 * heard of before a device may use it. */
+	/* In the gate, or a region that is closed meanwhile would leave its memory watched. The watcher hears of memory
+	 * that goes from here on before a device may use it. */
 	ldma_paging_enter(paged->paging);
 	error = watched->is_closed ? -EBADF
 				   : ldma_userfault_register(&pager->userfault, start, end);
@@ -324,7 +326,7 @@ long ldma_pager_sync(struct ldma_paged *paged, uint64_t offset, uint64_t length,
 	uintptr_t walked;
 	long found;
 
-	/* A copy that has begun ends before the gate opens. */
+	/* A copy that has begun ends before this thread gets the gate. */
 	ldma_paging_enter(paged->paging);
 	is_closed = watched->is_closed;
 	ldma_paging_leave(paged->paging);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The pager's threads: the watcher and the filler. */
 #include <errno.h>
 #include <poll.h>
@@ -5,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "pager_internal.h"
-#include "vanishing.h"
+#include "memory/pager_internal.h"
+#include "memory/vanishing.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
 #define MADV_POPULATE_READ 22
@@ -22,7 +23,7 @@ int ldma_stop_descriptor(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* All regions that the event touches. */
+/* Updates all regions that the event touches. */
 static void tell(struct ldma_pager *pager, uintptr_t start, uintptr_t end, bool is_unmapped)
 {
 	for (struct ldma_watched *at = pager->regions; at; at = at->next) {
@@ -71,7 +72,8 @@ void *ldma_pager_watch(void *arg)
 		if (fds[1].revents)
 			break;
 		ldma_vanishing_verify();
-		/* Reading lets the program go on: the tables have to be right before a device looks again. */
+		/* Reading lets the program go on, so it is done in the gate: the tables have to be right before a
+		 * device looks again. */
 		pthread_mutex_lock(&pager->gate);
 		count = ldma_userfault_read(&pager->userfault, events, EVENTS);
 		for (int i = 0; i < count; i++)
@@ -97,7 +99,7 @@ int ldma_fault_populate(const struct ldma_fault *fault, uint32_t *ret_filled)
 		} else if (errno != EINTR && errno != EAGAIN) {
 			if (step == 1)
 				return -errno;
-			step = 1; /* up to the one that cannot be filled */
+			step = 1; /* one by one up to the page that cannot be filled */
 		}
 	}
 	return 0;
@@ -123,7 +125,7 @@ void *ldma_pager_fill(void *arg)
 		ldma_watched_get(watched);
 		pthread_mutex_unlock(&pager->gate);
 		ldma_vanishing_verify();
-		ldma_fault_populate(&fault, &filled); /* what it lacks is told to who asks */
+		ldma_fault_populate(&fault, &filled); /* an access hears of a failure */
 		pthread_mutex_lock(&pager->gate);
 		if (!watched->is_closed)
 			ldma_paged_resolve(&fault, filled);

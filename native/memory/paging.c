@@ -1,4 +1,5 @@
-#include "paging.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/paging.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,7 +15,7 @@ void ldma_paging_init(struct ldma_paging *paging, const struct ldma_paging_ops *
 	*paging = (struct ldma_paging){.ops = ops};
 }
 
-/* Bytes of the region's first page that are before it. */
+/* Returns how many bytes of the region's first page are before the region. */
 static uint64_t pad(const struct ldma_paged *paged)
 {
 	return (uintptr_t)paged->memory & (LDMA_PAGE - 1);
@@ -57,7 +58,7 @@ static uint64_t now(const struct ldma_paged *paged)
 	return ops ? ops->seconds() : 0;
 }
 
-/* When, in the place of an address: the pages' are known without. */
+/* Marks a page as refused. The entry holds the time instead of an address, which is known without. */
 static void refuse(struct ldma_paged *paged, uint64_t page, uint32_t flags)
 {
 	const void *time = (const void *)(uintptr_t)(now(paged) << LDMA_PAGE_SHIFT);
@@ -72,7 +73,8 @@ static bool is_fresh(const struct ldma_paged *paged, uint64_t page)
 	return now(paged) - refused <= LDMA_REFUSAL_SECONDS;
 }
 
-/* A page that could not be filled is told of once, so that the next access tries again. */
+/* Returns what an access to the page gets. A page that could not be filled is denied once, so that the next access
+ * tries again. */
 static enum ldma_paged_result look_at(struct ldma_paged *paged, uint64_t page, bool is_write)
 {
 	uint32_t wanted = is_write ? WRITABLE : LDMA_ENTRY_PRESENT;
@@ -125,7 +127,7 @@ static void forget(struct ldma_paged *paged, struct pages pages)
 	}
 }
 
-/* The table said that the pages are there, and they were not: the program changed them in a way that nobody reports. */
+/* The pages were in the table, but not there: the program changed them in a way that the kernel does not report. */
 static enum ldma_paged_result note_vanished(struct ldma_paged *paged, struct pages pages)
 {
 	paged->counters.vanished++;
@@ -203,7 +205,7 @@ enum ldma_paged_result ldma_paged_atomic(struct ldma_paged *paged, uint64_t offs
 		return LDMA_PAGED_DENIED;
 	ldma_paging_enter(paged->paging);
 	result = look(paged, pages, true);
-	/* The first attempt finds out what is there, or is already right. */
+	/* The first attempt finds out what is there, unless 0 is already right. */
 	while (result == LDMA_PAGED_OK && !is_done)
 		if (!compare_exchange(ops, memory, &old, change(old, context), &is_done))
 			result = note_vanished(paged, pages);
@@ -212,7 +214,8 @@ enum ldma_paged_result ldma_paged_atomic(struct ldma_paged *paged, uint64_t offs
 	return result;
 }
 
-/* Marks a run of pages as asked for, from the first on that is absent. Empty if that is on its way, or will be refused. */
+/* Marks a run of pages as asked for, from the first absent one on, and returns it. It is empty if that page is being
+ * filled or will be refused. */
 static struct pages mark_faulting(struct ldma_paged *paged, struct pages pages, bool is_write)
 {
 	uint32_t wanted = is_write ? WRITABLE : LDMA_ENTRY_PRESENT;
@@ -287,7 +290,7 @@ bool ldma_paging_take_fault(struct ldma_paging *paging, struct ldma_fault *ret)
 {
 	while (paging->head != paging->tail) {
 		*ret = paging->faults[paging->head++ % LDMA_FAULTS];
-		if (ret->paged) /* else it was released */
+		if (ret->paged) /* else the region was released */
 			return true;
 	}
 	return false;

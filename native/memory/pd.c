@@ -1,4 +1,5 @@
-#include "pd.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/pd.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Protection domains: a queue pair reaches the regions of its own domain only. The pointer is the identity; all there is
- * to a domain is how many use it, which any thread may change. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A protection domain: a queue pair reaches the regions of its own domain only. The pointer is its identity; its only
+ * content is the number of its users, which any thread may change. */
 #ifndef LDMA_PD_H
 #define LDMA_PD_H
 
@@ -9,10 +10,10 @@ struct ldma_pd {
 	uint32_t users; /* queue pairs, regions and receive queues */
 };
 
-/* NULL without memory. */
+/* Returns NULL without memory. */
 struct ldma_pd *ldma_pd_create(void);
 
-/* 0, or -EBUSY while it is used. NULL is accepted. */
+/* Returns 0, or -EBUSY while it is used. NULL is accepted. */
 int ldma_pd_destroy(struct ldma_pd *pd);
 
 static inline void ldma_pd_get(struct ldma_pd *pd)

@@ -1,4 +1,5 @@
-#include "pin.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/pin.h"
 
 #include <errno.h>
 #include <linux/io_uring.h>
@@ -8,17 +9,17 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define SLOTS 4096 /* of a ring; the kernel keeps a pointer for each */
+#define SLOTS 4096 /* in a ring; the kernel keeps a pointer for each */
 
 struct ldma_pin_ring {
 	struct ldma_pin_ring *next;
-	int fd; /* -1: the ring is that of a parent */
+	int fd; /* -1: the ring belongs to a parent */
 	uint32_t free_count;
 	uint16_t free[SLOTS];
 };
 
-/* Held for the rings' list and their free slots, not while the kernel pins; and by who forks, so that no child inherits a
- * ring that is not in the list. */
+/* Guards the rings' list and their free slots; not held while the kernel pins. fork holds it, too, so that no child
+ * inherits a ring that is not in the list. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ldma_pin_ring *rings;
 static pthread_once_t at_fork = PTHREAD_ONCE_INIT;
@@ -33,7 +34,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The rings' memory stays: the child may still hold pins of its parent, which it may remove without effect. */
+/* Closes the rings but keeps their memory: the child may still hold pins of its parent, whose removal has no effect. */
 static void after_fork_in_child(void)
 {
 	struct ldma_pin_ring *ring;
@@ -56,7 +57,7 @@ static int ring_register(int fd, unsigned int what, const void *arg, unsigned in
 	return (int)syscall(SYS_io_uring_register, fd, what, arg, bytes);
 }
 
-/* Replaces what is in a slot; by nothing, if memory is NULL. */
+/* Replaces what is in a slot; empties it if memory is NULL. */
 static int update(int fd, uint32_t slot, void *memory, size_t length)
 {
 	struct iovec buffer = {memory, length};

@@ -1,4 +1,5 @@
-#include "pool_internal.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/pool_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -94,14 +95,14 @@ int ldma_pool_take(struct ldma_pool *pool, enum ldma_pool_class class, struct ld
 	return result;
 }
 
-/* Whether the shard's going would leave enough. */
+/* Returns whether the pool has enough buffers without the shard. */
 static bool may_go(const struct ldma_pool *pool, const struct pool_shard *shard)
 {
 	return POOL_MAX(pool->config.minimum, pool_spoken_for(pool)) <=
 	       pool->buffers - shard->buffers;
 }
 
-/* Whether a shard that is idle should go: another one is, too, or there are more buffers than there may be. */
+/* Returns whether an idle shard should go: another is idle, too, or there are more buffers than the maximum. */
 static bool has_too_much(const struct ldma_pool *pool)
 {
 	const struct pool_shard *idle = pool->lists[POOL_LIST_IDLE];
@@ -110,7 +111,7 @@ static bool has_too_much(const struct ldma_pool *pool)
 	       may_go(pool, idle);
 }
 
-/* The lock is held. */
+/* Called with the lock held. */
 static inline int return_locked(struct ldma_pool *pool, uint64_t handle)
 {
 	uint32_t stamp = (uint32_t)(handle >> 32), number = (uint32_t)handle;
@@ -180,7 +181,7 @@ int ldma_pool_create(const struct ldma_pool_config *config, struct ldma_pool **r
 	return 0;
 }
 
-/* The lock is held; none of its buffers can be found any more. */
+/* Called with the lock held, once no buffer of the shard can be taken any more. */
 static void remove_shard(struct ldma_pool *pool, struct pool_shard *shard)
 {
 	POOL_EVENT(pool, SHARD_FREE, shard_free, shard->number, LDMA_POOL_NONE, LDMA_POOL_DATA,
@@ -279,7 +280,7 @@ bool ldma_pool_is_short(struct ldma_pool *pool)
 	return is_short;
 }
 
-/* One allocation: the shard, its map, its stamps. */
+/* Makes a shard, its map and its stamps in one allocation. */
 static struct pool_shard *make_shard(uint32_t buffers)
 {
 	size_t words = ldma_free_map_words(buffers);
@@ -294,7 +295,7 @@ static struct pool_shard *make_shard(uint32_t buffers)
 	return shard;
 }
 
-/* The lock is held. A shard to fill: one that was used before, or a new one. */
+/* Called with the lock held. Finds a shard to fill: one that was used before, or a new one. */
 static int find_vacant(struct ldma_pool *pool, struct pool_shard **ret)
 {
 	struct pool_shard **table, *shard = pool->vacant;
@@ -324,7 +325,7 @@ static int find_vacant(struct ldma_pool *pool, struct pool_shard **ret)
 	return 0;
 }
 
-/* The lock is held. */
+/* Called with the lock held. */
 static int add_locked(struct ldma_pool *pool, const struct ldma_pool_shard *given, uint32_t *ret)
 {
 	struct pool_shard *shard;

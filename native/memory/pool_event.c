@@ -1,5 +1,6 @@
-/* A pool's events on their way out; in a file of its own so that each probe is in one place. */
-#include "pool_internal.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Writes a pool's events to the log and the probes; in a file of its own so that each probe is in one place. */
+#include "memory/pool_internal.h"
 
 #define X(name, text) LDMA_PROBE_DEFINE(text);
 LDMA_POOL_EVENTS(X)

@@ -1,16 +1,17 @@
-/* What the files of the pool share. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the pool share: its state, and what they do while they hold its lock. */
 #ifndef LDMA_POOL_INTERNAL_H
 #define LDMA_POOL_INTERNAL_H
 
-#include "lock.h"
-#include "pool.h"
-#include "probe.h"
+#include "base/lock.h"
+#include "base/probe.h"
+#include "memory/pool.h"
 
-/* Shards with room are in lists by how many buffers are free: 1, 2-3, 4-7, ... and those that are idle in the last. */
+/* Shards with room are in lists by how many buffers are free: 1, 2-3, 4-7, ...; idle shards are in the last list. */
 enum { POOL_LISTS = 20, POOL_LIST_IDLE = POOL_LISTS - 1, POOL_LIST_NONE = POOL_LISTS };
 _Static_assert(LDMA_POOL_SHARD_BUFFERS_MAX < 1u << POOL_LIST_IDLE, "each size has its list");
 
-/* What a buffer's stamp says; above these bits it counts how often the buffer was taken. */
+/* Bits of a buffer's stamp; above these bits it counts how often the buffer was taken. */
 enum { STAMP_TAKEN = 1, STAMP_CONTROL = 2, STAMP_ONE = 4 };
 
 struct pool_shard {
@@ -19,10 +20,10 @@ struct pool_shard {
 	uint64_t va;
 	uint32_t lkey, rkey;
 	uint32_t number;
-	uint32_t buffers, free; /* buffers 0: vacant, waits to be used again */
+	uint32_t buffers, free; /* buffers 0: the shard is vacant, and may be used again */
 	uint32_t list;
 	struct pool_shard *next, *previous;
-	/* Stays as the shard goes and comes, so that old handles stay wrong. */
+	/* Stay when the shard goes and its struct is used again, so that old handles stay wrong. */
 	uint32_t *stamps;
 };
 
@@ -40,7 +41,7 @@ struct ldma_pool {
 
 	uint32_t buffers, taken[LDMA_POOL_CLASSES];
 	uint32_t usable;    /* buffers, but no more than the maximum, which may have been lowered */
-	uint32_t with_room; /* lists that are not empty */
+	uint32_t with_room; /* mask of the lists that are not empty */
 	struct pool_shard *lists[POOL_LISTS];
 	struct pool_shard **shards;
 	uint32_t shard_count, shard_capacity;
@@ -55,7 +56,7 @@ struct ldma_pool {
 
 #define POOL_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* What is spoken for: all that is taken, and what control may still take of its reserve. */
+/* Returns how many buffers data may not take: all that are taken, and what control may still take of its reserve. */
 static inline uint32_t pool_spoken_for(const struct ldma_pool *pool)
 {
 	return pool->taken[LDMA_POOL_DATA] +
@@ -73,7 +74,7 @@ static inline bool pool_has_free(const struct ldma_pool *pool, enum ldma_pool_cl
 				       : pool_taken(pool) < pool->usable;
 }
 
-/* The lock is held: after the number of buffers or the maximum changed. */
+/* Called with the lock held, after the number of buffers or the maximum changed. */
 static inline void pool_count_usable(struct ldma_pool *pool)
 {
 	pool->usable = pool->buffers < pool->config.maximum ? pool->buffers : pool->config.maximum;
@@ -86,20 +87,21 @@ static inline uint32_t pool_room(const struct ldma_pool *pool)
 	return room < pool->config.shard_buffers ? room : pool->config.shard_buffers;
 }
 
-/* The lock is held; pool_has_free said so. */
+/* Called with the lock held, after pool_has_free returned true. */
 void pool_take_locked(struct ldma_pool *pool, enum ldma_pool_class class,
 		      struct ldma_pool_buffer *ret);
 
-/* The lock is held: gives what is free to those who wait, and adds them to the list. */
+/* Called with the lock held: gives free buffers to waiters, and adds these waiters to the list. */
 void pool_serve_waiters(struct ldma_pool *pool, struct ldma_pool_waiter **served);
 
-/* The lock is held: nobody waits any more. */
+/* Called with the lock held: ends all waits with -ESHUTDOWN, and adds the waiters to the list. */
 void pool_fail_waiters(struct ldma_pool *pool, struct ldma_pool_waiter **served);
 
-/* The lock is not held: tells them. */
+/* Called without the lock: calls complete of each waiter in the list. */
 void pool_complete(struct ldma_pool_waiter *served);
 
-/* The lock is held: the owner should look. True if it is to be called once the lock is free. */
+/* Called with the lock held, when the owner should look. Returns true if call_owner is to be called once the lock is
+ * free. */
 static inline bool pool_begin_call(struct ldma_pool *pool)
 {
 	if (pool->is_calling)
@@ -114,13 +116,13 @@ LDMA_POOL_EVENTS(X)
 #undef X
 #endif
 
-/* To the log and to the probe. Cold: without listeners it must not even cost registers. */
+/* Writes an event to the log and to the probe. Cold: without listeners it must not even cost registers. */
 __attribute__((cold)) void pool_write_event(const struct ldma_pool *pool,
 					    enum ldma_pool_event_kind kind, uint32_t shard,
 					    uint32_t buffer, enum ldma_pool_class class,
 					    uint64_t value);
 
-/* The lock is held, so events of a pool are in their order. */
+/* Used with the lock held, so that events of a pool are in their order. */
 #define POOL_EVENT(pool, KIND, probe, shard, buffer, class, value)                                 \
 	do {                                                                                       \
 		if (__builtin_expect(ldma_pool_log_has_reader((pool)->config.log), 0) ||           \

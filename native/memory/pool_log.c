@@ -1,4 +1,5 @@
-#include "pool_log.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/pool_log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ void ldma_pool_log_add(struct ldma_pool_log *log, const struct ldma_pool_event *
 {
 	pthread_mutex_lock(&log->lock);
 	if (!log->ring)
-		; /* the reader went meanwhile */
+		; /* the reader has gone meanwhile */
 	else if (log->tail - log->head > log->mask)
 		log->lost++;
 	else

@@ -1,5 +1,6 @@
-/* Those who wait for a buffer of a pool, and what is known of a pool. */
-#include "pool_internal.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The queues of waiters of a pool, and the calls that report on a pool. */
+#include "memory/pool_internal.h"
 
 #include <errno.h>
 
@@ -35,7 +36,7 @@ static void enter_queue(struct ldma_pool *pool, struct ldma_pool_waiter *waiter)
 	waiter->since_ns = pool->config.now_ns();
 }
 
-/* Out of the queue, with a result. */
+/* Takes the waiter out of its queue and sets its result. */
 static void finish(struct ldma_pool *pool, struct ldma_pool_waiter *waiter, int result)
 {
 	uint64_t now_ns = pool->config.now_ns();
@@ -54,7 +55,7 @@ static void finish(struct ldma_pool *pool, struct ldma_pool_waiter *waiter, int 
 	POOL_EVENT(pool, BUFFER_WAIT, buffer_wait, shard, buffer, waiter->class, waiter->waited_ns);
 }
 
-/* The first of a queue, behind those in the list, whose links it uses now. */
+/* Finishes the first waiter of a queue and appends it to the list, which uses the same links. */
 static void finish_first(struct ldma_pool *pool, enum ldma_pool_class class, int result,
 			 struct ldma_pool_waiter ***end)
 {
@@ -88,7 +89,7 @@ void pool_complete(struct ldma_pool_waiter *served)
 	while (served) {
 		struct ldma_pool_waiter *waiter = served;
 
-		served = waiter->next; /* before it is its owner's again */
+		served = waiter->next; /* complete gives the waiter back */
 		waiter->complete(waiter);
 	}
 }
@@ -114,7 +115,7 @@ int ldma_pool_wait(struct ldma_pool *pool, enum ldma_pool_class class,
 		if (pool_room(pool))
 			calls = pool_begin_call(pool);
 	}
-	result = waiter->result; /* others may change it once the lock is free */
+	result = waiter->result; /* other threads may change it once the lock is free */
 	ldma_unlock(&pool->lock);
 	if (calls)
 		pool->config.call_owner(pool->config.owner);

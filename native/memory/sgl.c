@@ -1,4 +1,5 @@
-#include "sgl.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/sgl.h"
 
 #include <string.h>
 
@@ -60,7 +61,7 @@ enum ldma_iova_result ldma_sgl_scatter(struct ldma_iova *iova, const struct ldma
 	return copy(iova, pd, sge, count, offset, length, buf, NULL);
 }
 
-/* The part of a piece that is within offset .. offset + length - 1 of the list; moves both on. */
+/* Returns the part of a piece that is within offset .. offset + length - 1 of the list; advances both past it. */
 static struct ldma_sge cut(const struct ldma_sge *sge, uint64_t *offset, uint64_t *length)
 {
 	struct ldma_sge part = {.lkey = sge->lkey};

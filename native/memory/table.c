@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
-#include "table.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/table.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ static bool is_usable(uint64_t entry)
 	return (entry & USABLE) == USABLE;
 }
 
-/* Whether the entry goes on where the one before it in its block ends. */
+/* Returns whether the entry begins where the one before it in its block ends. */
 static bool is_joint(const struct ldma_table *table, uint64_t index)
 {
 	return index % BLOCK && index < table->count && table->entries[index] &&

@@ -1,4 +1,5 @@
-#include "userfault.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/userfault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Newer than the headers of some systems that have them: */
+/* The headers of some systems are older than their kernels: */
 #ifndef UFFD_USER_MODE_ONLY /* Linux 5.11 */
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -32,8 +33,8 @@ struct pm_scan_arg {
 	 UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_ASYNC)
 #define MAX_EVENTS 16
 
-/* Forks are not asked for: the kernel takes the registration from the child by itself, while fork() would wait for us, and
- * for whatever its handlers have locked meanwhile. */
+/* Events of forks are not asked for: the kernel itself removes the registration from the child, while with events
+ * fork() would wait for the watcher with whatever its handlers have locked. */
 static int agree(int fd)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = FEATURES};
@@ -54,7 +55,7 @@ int ldma_userfault_open(struct ldma_userfault *userfault)
 	error = agree(userfault->fd);
 	userfault->pagemap_fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	if (userfault->pagemap_fd < 0)
-		userfault->pagemap_fd = -errno; /* of a process that changed its user, perhaps */
+		userfault->pagemap_fd = -errno; /* e.g. the process has changed its user */
 	if (error)
 		ldma_userfault_close(userfault);
 	return error;
@@ -77,15 +78,15 @@ int ldma_userfault_register(struct ldma_userfault *userfault, uintptr_t start, u
 	if (!ioctl(userfault->fd, UFFDIO_REGISTER, &range))
 		return 0;
 	switch (errno) {
-	case EPERM: /* what it says for a file; not that we may not have a userfaultfd */
+	case EPERM: /* means a file; not that the process may not have a userfaultfd */
 		return -EACCES;
-	case ENOMEM: /* and for a range with nothing in it */
+	case ENOMEM: /* means a range with nothing in it */
 		return -EINVAL;
 	}
 	return -errno;
 }
 
-/* What has been unmapped meanwhile is not registered any more, and that is fine. */
+/* Errors are ignored: what has been unmapped meanwhile is not registered any more. */
 void ldma_userfault_unregister(struct ldma_userfault *userfault, uintptr_t start, uintptr_t end)
 {
 	struct uffdio_range range = {.start = start, .len = end - start};

@@ -1,18 +1,20 @@
-#include "vanishing.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/vanishing.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <ucontext.h>
 
-#include "guarded.h"
+#include "memory/guarded.h"
 
 #ifdef __x86_64__
 
-/* Copies head bytes, then words of eight, then tail bytes; compares and exchanges. 0, 1 (exchanged), or -1 after a fault. */
+/* The first copies head bytes, then words of eight bytes, then tail bytes; the second compares and exchanges. They
+ * return 0, 1 (exchanged), or -1 after a fault. */
 int ldma_vanishing_move(void *to, const void *from, size_t head, size_t words, size_t tail);
 int ldma_vanishing_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired);
 
-/* The instructions that may fault, and where they go on then. */
+/* The instructions that may fault, and the place where execution goes on then. */
 extern const char ldma_vanishing_head[], ldma_vanishing_words[], ldma_vanishing_tail[];
 extern const char ldma_vanishing_swap[], ldma_vanishing_fault[];
 
@@ -66,7 +68,7 @@ static const int signals[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[2];
 static bool is_installed;
 
-/* A fault that is nobody's of ours: as if we were not there. */
+/* Handles a signal that no copy caused as if this handler were not installed. */
 static void hand_on(int number, siginfo_t *info, void *context)
 {
 	const struct sigaction *next = &before[number == SIGBUS];
@@ -76,7 +78,7 @@ static void hand_on(int number, siginfo_t *info, void *context)
 	} else if (next->sa_handler == SIG_DFL || next->sa_handler == SIG_IGN) {
 		/* The instruction faults again, and the process ends as it should. */
 		signal(number, SIG_DFL);
-		if (info->si_code <= 0) /* somebody sent it: nothing will fault */
+		if (info->si_code <= 0) /* it was sent: no instruction faults again */
 			raise(number);
 	} else {
 		next->sa_handler(number);
@@ -105,7 +107,7 @@ static void install(void)
 
 	sigemptyset(&action.sa_mask);
 	for (int i = 0; i < 2; i++) {
-		sigaction(signals[i], NULL, &before[i]); /* before ours can be called */
+		sigaction(signals[i], NULL, &before[i]); /* before the new handler can be called */
 		sigaction(signals[i], &action, NULL);
 	}
 	__atomic_store_n(&is_installed, true, __ATOMIC_RELEASE);
@@ -129,7 +131,8 @@ void ldma_vanishing_verify(void)
 			__atomic_store_n(&is_installed, false, __ATOMIC_RELAXED);
 }
 
-/* Whether a fault in this thread comes to the handler. Looked at from time to time: asking costs more than copying. */
+/* Returns whether a fault in this thread comes to the handler. It asks the system only now and then: asking costs more
+ * than copying. */
 static bool is_guarded(void)
 {
 	static __thread uint32_t copies;
@@ -145,8 +148,8 @@ static bool is_guarded(void)
 	return !is_deaf && __atomic_load_n(&is_installed, __ATOMIC_ACQUIRE);
 }
 
-/* Words that are aligned in the program's memory stay whole, whenever the copy is interrupted: an interrupt may come after
- * any byte otherwise, and its handler take the page away. */
+/* Copies words that are aligned in the program's memory whole. Otherwise an interrupt could come after any byte, and
+ * the page be taken away meanwhile. */
 static bool move(void *to, const void *from, const void *memory, size_t length)
 {
 	size_t head = -(uintptr_t)memory & 7;
@@ -175,7 +178,8 @@ bool ldma_vanishing_compare_exchange(uint64_t *memory, uint64_t *expected, uint6
 	uint64_t value;
 	int result;
 
-	/* The kernel has no such call: unguarded, it at least finds out whether the page is there. */
+	/* The kernel has no such call. Without the handler, a copy by the kernel at least tells whether the page is
+	 * there. */
 	if (!is_guarded() && !ldma_guarded_copy(&value, memory, sizeof(value)))
 		return false;
 	result = ldma_vanishing_exchange(memory, expected, desired);

@@ -1,4 +1,5 @@
-#include "window.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/window.h"
 
 #include <errno.h>
 
@@ -14,7 +15,7 @@ static uint64_t granule(const struct ldma_window *window)
 	return UINT64_C(1) << window->table.shift;
 }
 
-/* Behind the last granule, as an offset. */
+/* Returns the offset after the last granule. */
 static uint64_t full_end(const struct ldma_window *window)
 {
 	return (window->table.count << window->table.shift) - window->pad;
@@ -69,7 +70,8 @@ static bool is_on_granule(const struct ldma_window *window, uint64_t offset)
 	return !((window->pad + offset) & (granule(window) - 1));
 }
 
-/* Pieces may merge or part at both ends of a range that changes. */
+/* Counts the pieces that begin in the range or right after it: at both ends of a range that changes pieces may merge or
+ * part. */
 static uint64_t pieces_around(const struct ldma_window *window, struct range r)
 {
 	return ldma_table_pieces(&window->table, r.first, r.count + 1);
@@ -83,7 +85,7 @@ int ldma_window_link(struct ldma_window *window, uint64_t offset, void *memory, 
 
 	if (!memory || !is_inside(window, offset, length))
 		return -EINVAL;
-	/* The first may begin within its granule, where the window expects it; no other. */
+	/* Only the first link may begin within its granule, and only at the window's pad. */
 	if (offset ? within || !is_on_granule(window, offset) : within != window->pad)
 		return -EIO;
 	r = granules(window, offset, length);
@@ -103,7 +105,7 @@ int ldma_window_link(struct ldma_window *window, uint64_t offset, void *memory, 
 	return 0;
 }
 
-/* Checks a range that has to be linked as a whole. */
+/* Checks a range, all of which has to be linked. */
 static int find(const struct ldma_window *window, uint64_t offset, uint64_t length,
 		struct range *ret)
 {

@@ -1,46 +1,47 @@
-#include "accelerator.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/accelerator.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "operation.h"
+#include "nfs/call.h"
 
-static struct ldma_operation *take_operation(struct ldma_accelerator *accelerator)
+static struct ldma_nfs_call *take_free(struct ldma_accelerator *accelerator)
 {
-	struct ldma_operation *operation;
+	struct ldma_nfs_call *call;
 
 	ldma_lock(&accelerator->lock);
-	operation = accelerator->is_closed ? NULL : accelerator->free;
-	if (operation) {
-		accelerator->free = operation->next;
+	call = accelerator->is_closed ? NULL : accelerator->free;
+	if (call) {
+		accelerator->free = call->next;
 	} else if (!accelerator->is_closed && accelerator->made < accelerator->config.operations) {
-		operation = calloc(1, sizeof(*operation));
-		accelerator->made += operation != NULL;
+		call = calloc(1, sizeof(*call));
+		accelerator->made += call != NULL;
 	}
-	accelerator->in_use += operation != NULL;
+	accelerator->in_use += call != NULL;
 	ldma_unlock(&accelerator->lock);
-	return operation;
+	return call;
 }
 
-void ldma_operation_free(struct ldma_operation *operation)
+void ldma_nfs_call_free(struct ldma_nfs_call *call)
 {
-	struct ldma_accelerator *accelerator = operation->accelerator;
+	struct ldma_accelerator *accelerator = call->accelerator;
 
 	ldma_lock(&accelerator->lock);
-	operation->next = accelerator->free;
-	accelerator->free = operation;
+	call->next = accelerator->free;
+	accelerator->free = call;
 	accelerator->in_use--;
 	ldma_unlock(&accelerator->lock);
 }
 
 static struct ldma_slots *find_session(struct ldma_accelerator *accelerator,
-				       const struct ldma_call *call,
+				       const struct ldma_call *rpc,
 				       const struct ldma_compound *compound)
 {
 	struct ldma_slots *slots = ldma_sessions_find(&accelerator->sessions, compound->session_id);
 
-	/* A session's first call on a connection binds it (RFC 8881 2.10.3.1), which is not done here. */
-	if (slots && !ldma_slots_is_bound(slots, ldma_call_connection(call))) {
+	/* A session's first call on a connection binds it (RFC 8881 2.10.3.1), which Python does. */
+	if (slots && !ldma_slots_is_bound(slots, rpc->connection)) {
 		ldma_slots_put(slots);
 		return NULL;
 	}
@@ -58,108 +59,107 @@ static struct ldma_grant *find_grant(struct ldma_accelerator *accelerator,
 		.handle_length = compound->handle_length,
 		.client = slots->client,
 		.uid = compound->uid,
-		.is_write = compound->op != LDMA_OP_READ,
+		.is_write = compound->op != LDMA_NFS_OP_READ,
 	};
 
 	return ldma_opens_find(&accelerator->opens, &key);
 }
 
-/* Whether the call and its reply keep to what the session agreed and the transport can carry. */
-static bool is_within_limits(const struct ldma_slots *slots, const struct ldma_call *call,
+/* Returns whether the call and its reply fit what the session agreed and the transport can carry. */
+static bool is_within_limits(const struct ldma_slots *slots, const struct ldma_call *rpc,
 			     const struct ldma_compound *compound)
 {
 	uint64_t reply = LDMA_COMPOUND_REPLY_MAX;
-	bool is_read = compound->op == LDMA_OP_READ;
+	bool is_read = compound->op == LDMA_NFS_OP_READ;
 
 	if (is_read)
 		reply += compound->count;
-	return call->reply_room >= LDMA_COMPOUND_REPLY_MAX &&
+	return rpc->reply_room >= LDMA_COMPOUND_REPLY_MAX &&
 	       compound->request_bytes <= __atomic_load_n(&slots->request_max, __ATOMIC_RELAXED) &&
 	       reply <= __atomic_load_n(&slots->response_max, __ATOMIC_RELAXED) &&
 	       (!compound->sequence.cache_this ||
 		(!is_read && slots->cache_bytes >= LDMA_COMPOUND_REPLY_MAX)) &&
 	       compound->offset <= (uint64_t)INT64_MAX - compound->count &&
-	       (compound->op != LDMA_OP_WRITE || compound->count);
+	       (compound->op != LDMA_NFS_OP_WRITE || compound->count);
 }
 
-/* How much there is to move. Whether that can be done here. */
-static bool measure(struct ldma_operation *operation)
+/* Finds out how much there is to move. Returns whether the accelerator can do that. */
+static bool measure(struct ldma_nfs_call *call)
 {
-	const struct ldma_compound *compound = &operation->compound;
-	const struct ldma_call *call = operation->call;
-	uint64_t most = operation->accelerator->config.read_max, left = 0;
+	const struct ldma_compound *compound = &call->compound;
+	const struct ldma_call *rpc = call->rpc;
+	uint64_t most = call->accelerator->config.read_max, left = 0;
 
-	operation->is_inline = false;
-	operation->total = compound->op == LDMA_OP_WRITE ? compound->count : 0;
-	if (compound->op != LDMA_OP_READ)
+	call->is_inline = false;
+	call->total = compound->op == LDMA_NFS_OP_WRITE ? compound->count : 0;
+	if (compound->op != LDMA_NFS_OP_READ)
 		return true;
-	if (fstat(operation->grant->fd, &operation->stat))
+	if (fstat(call->grant->fd, &call->stat))
 		return false;
-	if (compound->offset < (uint64_t)operation->stat.st_size)
-		left = (uint64_t)operation->stat.st_size - compound->offset;
-	if (call->has_write && most > call->write_room)
-		most = call->write_room;
+	if (compound->offset < (uint64_t)call->stat.st_size)
+		left = (uint64_t)call->stat.st_size - compound->offset;
+	if (rpc->has_write && most > rpc->write_room)
+		most = rpc->write_room;
 	if (most > compound->count)
 		most = compound->count;
-	operation->total = left < most ? left : most;
-	operation->is_inline = !call->has_write;
-	return call->has_write || (operation->total <= LDMA_INLINE_MAX &&
-				   operation->total + LDMA_COMPOUND_REPLY_MAX <= call->reply_room);
+	call->total = left < most ? left : most;
+	call->is_inline = !rpc->has_write;
+	return rpc->has_write || (call->total <= LDMA_INLINE_MAX &&
+				  call->total + LDMA_COMPOUND_REPLY_MAX <= rpc->reply_room);
 }
 
-/* Fills operation, whose references are then its own. NULL, or the counter of why it is left. */
-static uint64_t *consider(struct ldma_accelerator *accelerator, struct ldma_call *call,
-			  struct ldma_operation *operation)
+/* Fills call, which then owns its references. Returns NULL, or the counter of the reason to leave it. */
+static uint64_t *consider(struct ldma_accelerator *accelerator, struct ldma_call *rpc,
+			  struct ldma_nfs_call *call)
 {
 	struct ldma_accelerator_counters *counters = &accelerator->counters;
-	const struct ldma_compound *compound = &operation->compound;
+	const struct ldma_compound *compound = &call->compound;
 	uint64_t *why = NULL;
 
-	operation->accelerator = accelerator;
-	operation->call = call;
-	operation->slots = find_session(accelerator, call, compound);
-	if (!operation->slots)
+	call->accelerator = accelerator;
+	call->rpc = rpc;
+	call->slots = find_session(accelerator, rpc, compound);
+	if (!call->slots)
 		return &counters->left_session;
-	operation->grant = find_grant(accelerator, operation->slots, compound);
-	if (!operation->grant) {
-		ldma_slots_put(operation->slots);
+	call->grant = find_grant(accelerator, call->slots, compound);
+	if (!call->grant) {
+		ldma_slots_put(call->slots);
 		return &counters->left_stateid;
 	}
-	if (!is_within_limits(operation->slots, call, compound) || !measure(operation))
+	if (!is_within_limits(call->slots, rpc, compound) || !measure(call))
 		why = &counters->left_limit;
-	else if (!ldma_slots_try(operation->slots, &compound->sequence, call->received_ns))
+	else if (!ldma_slots_try(call->slots, &compound->sequence, rpc->received_ns))
 		why = &counters->left_slot;
 	if (why) {
-		ldma_grant_put(operation->grant);
-		ldma_slots_put(operation->slots);
+		ldma_grant_put(call->grant);
+		ldma_slots_put(call->slots);
 	}
 	return why;
 }
 
-static bool take(struct ldma_program *program, struct ldma_call *call)
+static bool take(struct ldma_program *program, struct ldma_call *rpc)
 {
 	struct ldma_accelerator *accelerator = (struct ldma_accelerator *)program;
 	struct ldma_accelerator_counters *counters = &accelerator->counters;
-	struct ldma_operation *operation = take_operation(accelerator);
+	struct ldma_nfs_call *call = take_free(accelerator);
 	uint64_t *why = &counters->left_limit;
 
-	if (operation) {
-		bool has_shape =
-			ldma_compound_decode(&operation->compound, call->message, call->length,
-					     call->read_position, call->read_length);
+	if (call) {
+		bool has_shape = ldma_compound_decode(&call->compound, rpc->message, rpc->length,
+						      rpc->read_position, rpc->read_length);
 
-		operation->accelerator = accelerator;
-		why = has_shape ? consider(accelerator, call, operation) : &counters->left_shape;
+		call->accelerator = accelerator;
+		why = has_shape ? consider(accelerator, rpc, call) : &counters->left_shape;
 	}
 	ldma_lock(&accelerator->stats_lock);
 	++*(why ? why : &counters->taken);
 	ldma_unlock(&accelerator->stats_lock);
 	if (why) {
-		if (operation)
-			ldma_operation_free(operation);
+		if (call)
+			ldma_nfs_call_free(call);
 		return false;
 	}
-	ldma_operation_begin(operation);
+	ldma_nfs_call_begin(call);
 	return true;
 }
 
@@ -212,10 +212,10 @@ void ldma_accelerator_destroy(struct ldma_accelerator *accelerator)
 {
 	ldma_accelerator_stop(accelerator);
 	while (accelerator->free) {
-		struct ldma_operation *operation = accelerator->free;
+		struct ldma_nfs_call *call = accelerator->free;
 
-		accelerator->free = operation->next;
-		free(operation);
+		accelerator->free = call->next;
+		free(call);
 	}
 	free(accelerator);
 }

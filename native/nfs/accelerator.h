@@ -1,19 +1,21 @@
-/* Serves READ, WRITE and COMMIT on open files without Python: the program (call.h) that a transport shows its calls.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Serves READ, WRITE and COMMIT on open files without Python. It is the program (call.h) that a transport shows its
+ * calls.
  *
- * It takes what surely succeeds: a COMPOUND of the shape of compound.h, on a session and a connection that know each other,
- * by a stateid that was granted to this client and user. All else it leaves, with nothing done, to those who know
- * the right answer. What was taken may still meet an I/O error, and is answered with it. */
+ * It takes calls that surely succeed: a COMPOUND of the shape of compound.h, on a session that is bound to the
+ * connection, by a stateid that was granted to this client and user. It leaves all others, with nothing done, to
+ * Python, which knows the right answer. A call that it took may still meet an I/O error, and is answered with it. */
 #ifndef LDMA_ACCELERATOR_H
 #define LDMA_ACCELERATOR_H
 
-#include "call.h"
-#include "changes.h"
-#include "histogram.h"
-#include "opens.h"
-#include "sessions.h"
-#include "workers.h"
+#include "base/histogram.h"
+#include "nfs/changes.h"
+#include "nfs/opens.h"
+#include "nfs/sessions.h"
+#include "nfs/workers.h"
+#include "rpc/call.h"
 
-struct ldma_operation;
+struct ldma_nfs_call;
 
 struct ldma_kind_counters {
 	uint64_t calls, bytes, errors;
@@ -22,10 +24,10 @@ struct ldma_kind_counters {
 
 struct ldma_accelerator_counters {
 	uint64_t taken;
-	/* What was left, and why. */
+	/* The calls that were left, by reason. */
 	uint64_t left_shape, left_session, left_stateid, left_slot, left_limit;
 	uint64_t at_once;   /* storage calls that did not have to wait */
-	uint64_t by_worker; /* those that a worker made */
+	uint64_t by_worker; /* storage calls that a worker made */
 	uint64_t lost;      /* calls whose connection went before all of their data had come */
 	uint64_t sync_failures;
 };
@@ -39,7 +41,7 @@ struct ldma_accelerator_config {
 struct ldma_accelerator {
 	struct ldma_program program; /* first */
 	struct ldma_accelerator_config config;
-	uint64_t *verifier; /* atomic; not its own: others answer WRITE and COMMIT, too */
+	uint64_t *verifier; /* atomic; not its own, since Python answers WRITE and COMMIT, too */
 	struct ldma_sessions sessions;
 	struct ldma_opens opens;
 	struct ldma_changes *changes; /* not its own */
@@ -51,11 +53,11 @@ struct ldma_accelerator {
 
 	struct ldma_lock lock; /* guards what is below */
 	bool is_closed;
-	struct ldma_operation *free; /* never given back before the end */
+	struct ldma_nfs_call *free; /* freed by ldma_accelerator_destroy only */
 	uint32_t made, in_use;
 };
 
-/* 0 or a negative error. verifier: of WRITE and COMMIT; it becomes another one when a sync fails. */
+/* Makes an accelerator. Returns 0 or a negative error. verifier: of WRITE and COMMIT; a sync that fails changes it. */
 int ldma_accelerator_create(const struct ldma_accelerator_config *config,
 			    struct ldma_changes *changes, uint64_t *verifier,
 			    struct ldma_accelerator **ret);
@@ -63,13 +65,13 @@ int ldma_accelerator_create(const struct ldma_accelerator_config *config,
 /* Takes no more calls. */
 void ldma_accelerator_close(struct ldma_accelerator *accelerator);
 
-/* Calls that were taken and have not ended. */
+/* Returns how many calls were taken and have not ended. */
 uint32_t ldma_accelerator_in_use(struct ldma_accelerator *accelerator);
 
-/* Ends its threads and forgets sessions and grants. Closed, and nothing is in use. */
+/* Ends its threads and forgets sessions and grants. It has to be closed, with nothing in use. */
 void ldma_accelerator_stop(struct ldma_accelerator *accelerator);
 
-/* Stops it, too. No transport shows it calls any more. */
+/* Stops and frees it. No transport may show it calls any more. */
 void ldma_accelerator_destroy(struct ldma_accelerator *accelerator);
 
 #endif

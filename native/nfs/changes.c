@@ -1,8 +1,9 @@
-#include "changes.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/changes.h"
 
 #include <stddef.h>
 
-#include "hash.h"
+#include "base/hash.h"
 
 static struct ldma_change_set *set_of(struct ldma_changes *changes, uint64_t device, uint64_t inode)
 {
@@ -20,7 +21,7 @@ static struct ldma_change *look(struct ldma_change_set *set, uint64_t device, ui
 	return NULL;
 }
 
-/* How often a file may have been changed in this tick, of which nothing is known. */
+/* Returns how often a file that is not remembered may have been changed in this tick. */
 static uint64_t least_bumps(const struct ldma_change_set *set, uint64_t ctime_ns)
 {
 	return ctime_ns <= set->forgotten_ns ? set->forgotten_bumps : 0;
@@ -50,7 +51,7 @@ uint64_t ldma_changes_bump(struct ldma_changes *changes, uint64_t device, uint64
 		change = replace(set);
 		*change = (struct ldma_change){device, inode, ctime_ns, least_bumps(set, ctime_ns)};
 	}
-	/* A clock that was set back: as its values are then, they were seen before. */
+	/* The count is for one ctime. After a clock was set back, values may come again. */
 	if (change->ctime_ns != ctime_ns)
 		*change = (struct ldma_change){device, inode, ctime_ns, 0};
 	value = ctime_ns + ++change->bumps;

@@ -1,9 +1,10 @@
-#include "compound.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/compound.h"
 
 #include <string.h>
 
-#include "opens.h"
-#include "reader.h"
+#include "nfs/opens.h"
+#include "rpc/reader.h"
 
 enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1, COMPOUND = 1 };
 #define NFS_PROGRAM 100003
@@ -12,7 +13,7 @@ enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1, COMPOU
 #define MACHINE_MAX 255
 #define GIDS_MAX 16
 
-/* Attributes that fstat knows, by word of the bitmap. Not fsid and owners: those are for others to say. */
+/* The attributes that fstat knows, by word of the bitmap, without fsid and owners: Python answers those. */
 #define BIT(n) (UINT32_C(1) << (n) % 32)
 enum {
 	TYPE = 1,
@@ -37,10 +38,8 @@ static uint32_t padded(uint32_t length)
 	return (length + 3) & ~UINT32_C(3);
 }
 
-/*
- * Opaque data of at most most bytes, which is far from the end of 32 bits. What its padding is does not
- * matter: there are encoders that leave in it whatever was there.
- */
+/* Reads opaque data of at most `most` bytes, which is far from the end of 32 bits. It ignores the padding: some
+ * encoders leave other bytes in it. */
 static const uint8_t *opaque(struct ldma_reader *in, uint32_t most, uint32_t *length)
 {
 	const uint8_t *bytes = NULL;
@@ -71,7 +70,7 @@ static uint32_t auth_sys_uid(const uint8_t *body, uint32_t length)
 	return uid;
 }
 
-/* Up to the arguments of COMPOUND. */
+/* Decodes the call up to the arguments of COMPOUND. */
 static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t flavor, length;
@@ -88,7 +87,7 @@ static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 	ret->uid = LDMA_UID_NONE;
 	if (flavor == AUTH_SYS && body)
 		ret->uid = auth_sys_uid(body, length);
-	/* An AUTH_SYS that is malformed, or of a user who is nobody's, is nothing for here. */
+	/* A malformed AUTH_SYS, or one of the uid that stands for none, is left to Python. */
 	if (flavor == AUTH_SYS ? ret->uid == LDMA_UID_NONE : flavor != AUTH_NONE || length)
 		in->is_bad = true;
 	ldma_reader_expect(in, AUTH_NONE); /* the verifier */
@@ -99,7 +98,7 @@ static void decode_tag(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	ret->tag = opaque(in, LDMA_TAG_MAX, &ret->tag_length);
 	for (uint32_t i = 0; i < ret->tag_length; i++)
-		if (ret->tag[i] > 0x7f) /* whether it is UTF-8 is not for here */
+		if (ret->tag[i] > 0x7f) /* Python checks whether it is UTF-8 */
 			in->is_bad = true;
 }
 
@@ -107,7 +106,7 @@ static void decode_sequence(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t cache_this;
 
-	ldma_reader_expect(in, LDMA_OP_SEQUENCE);
+	ldma_reader_expect(in, LDMA_NFS_OP_SEQUENCE);
 	ret->session_id = ldma_reader_take(in, LDMA_SESSION_ID_BYTES);
 	ret->sequence.sequence = ldma_reader_word(in);
 	ret->sequence.slot = ldma_reader_word(in);
@@ -118,7 +117,7 @@ static void decode_sequence(struct ldma_reader *in, struct ldma_compound *ret)
 		in->is_bad = true;
 }
 
-/* Where the data of a WRITE is: the rest of the message follows it, or its place if it is in the read chunk. */
+/* Finds the data of a WRITE. The rest of the message follows the data, or its place if it is in the read chunk. */
 static void decode_data(struct ldma_reader *in, struct ldma_compound *ret, uint32_t position,
 			uint32_t read_position, uint64_t read_length)
 {
@@ -138,7 +137,7 @@ static void decode_getattr(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t words, bits;
 
-	ldma_reader_expect(in, LDMA_OP_GETATTR);
+	ldma_reader_expect(in, LDMA_NFS_OP_GETATTR);
 	ret->has_getattr = true;
 	words = ldma_reader_word(in);
 	if (words > 3)
@@ -166,17 +165,17 @@ bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uin
 	if (minor < 1 || minor > 2 || operations < 3 || operations > 4)
 		return false;
 	decode_sequence(&in, ret);
-	ldma_reader_expect(&in, LDMA_OP_PUTFH);
+	ldma_reader_expect(&in, LDMA_NFS_OP_PUTFH);
 	ret->handle = opaque(&in, LDMA_HANDLE_MAX, &ret->handle_length);
 	ret->op = ldma_reader_word(&in);
-	if (ret->op == LDMA_OP_READ || ret->op == LDMA_OP_WRITE) {
+	if (ret->op == LDMA_NFS_OP_READ || ret->op == LDMA_NFS_OP_WRITE) {
 		ret->seqid = ldma_reader_word(&in);
 		ret->other = ldma_reader_take(&in, LDMA_OTHER_BYTES);
-	} else if (ret->op != LDMA_OP_COMMIT) {
+	} else if (ret->op != LDMA_NFS_OP_COMMIT) {
 		return false;
 	}
 	ret->offset = ldma_reader_hyper(&in);
-	if (ret->op == LDMA_OP_WRITE) {
+	if (ret->op == LDMA_NFS_OP_WRITE) {
 		ret->stable = ldma_reader_word(&in);
 		decode_data(&in, ret, (uint32_t)(in.at - message), read_position, read_length);
 	} else {
@@ -186,7 +185,7 @@ bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uin
 		decode_getattr(&in, ret);
 	ret->request_bytes = length + (read_length ? padded(ret->count) : 0);
 	return !in.is_bad && !in.left && ret->stable <= LDMA_FILE_SYNC &&
-	       (ret->op == LDMA_OP_WRITE || !read_length) && ret->request_bytes >= length;
+	       (ret->op == LDMA_NFS_OP_WRITE || !read_length) && ret->request_bytes >= length;
 }
 
 static uint8_t *w32(uint8_t *p, uint32_t value)
@@ -201,7 +200,7 @@ static uint8_t *w64(uint8_t *p, uint64_t value)
 	return p + 8;
 }
 
-/* Opaque data's bytes and padding are written from the end: what is padded with has to be zero. */
+/* Writes opaque data and its padding. The padding, which has to be zero, is written first. */
 static uint8_t *wbytes(uint8_t *p, const uint8_t *bytes, uint32_t length)
 {
 	memset(p + (length & ~UINT32_C(3)), 0, padded(length) - (length & ~UINT32_C(3)));
@@ -215,7 +214,7 @@ static uint8_t *wtime(uint8_t *p, const struct timespec *time)
 	return w32(p, (uint32_t)time->tv_nsec);
 }
 
-/* The values of attributes, in the order of their numbers (RFC 8881 5). */
+/* Writes the values of attributes, in the order of their numbers (RFC 8881 5). */
 static uint8_t *wattributes(uint8_t *p, const uint32_t *asked, const struct stat *stat,
 			    uint64_t change)
 {
@@ -248,7 +247,7 @@ static uint8_t *wgetattr(uint8_t *p, const struct ldma_compound *compound,
 	uint32_t words = compound->attributes[1] ? 2 : compound->attributes[0] ? 1 : 0;
 	uint8_t *length;
 
-	p = w32(p, LDMA_OP_GETATTR);
+	p = w32(p, LDMA_NFS_OP_GETATTR);
 	p = w32(p, result->stat_status);
 	if (result->stat_status)
 		return p;
@@ -261,12 +260,12 @@ static uint8_t *wgetattr(uint8_t *p, const struct ldma_compound *compound,
 	return p;
 }
 
-/* Behind the status of READ, WRITE or COMMIT. */
+/* Writes what follows the status of READ, WRITE or COMMIT. */
 static uint8_t *wresult(uint8_t *p, const struct ldma_compound *compound,
 			const struct ldma_compound_result *result, bool is_inline)
 {
 	switch (compound->op) {
-	case LDMA_OP_READ:
+	case LDMA_NFS_OP_READ:
 		p = w32(p, result->is_eof);
 		p = w32(p, result->count);
 		if (is_inline) {
@@ -274,7 +273,7 @@ static uint8_t *wresult(uint8_t *p, const struct ldma_compound *compound,
 			p += padded(result->count);
 		}
 		return p;
-	case LDMA_OP_WRITE:
+	case LDMA_NFS_OP_WRITE:
 		p = w32(p, result->count);
 		p = w32(p, result->committed);
 		return w64(p, result->verifier);
@@ -300,7 +299,7 @@ uint32_t ldma_compound_encode(const struct ldma_compound *compound,
 	p = w32(p, compound->tag_length);
 	p = wbytes(p, compound->tag, compound->tag_length);
 	p = w32(p, has_getattr ? 4 : 3);
-	p = w32(p, LDMA_OP_SEQUENCE);
+	p = w32(p, LDMA_NFS_OP_SEQUENCE);
 	p = w32(p, LDMA_NFS_OK);
 	p = wbytes(p, compound->session_id, LDMA_SESSION_ID_BYTES);
 	p = w32(p, compound->sequence.sequence);
@@ -308,7 +307,7 @@ uint32_t ldma_compound_encode(const struct ldma_compound *compound,
 	p = w32(p, result->limits.highest);
 	p = w32(p, result->limits.target_highest);
 	p = w32(p, result->status_flags);
-	p = w32(p, LDMA_OP_PUTFH);
+	p = w32(p, LDMA_NFS_OP_PUTFH);
 	p = w32(p, LDMA_NFS_OK);
 	p = w32(p, compound->op);
 	p = w32(p, result->status);

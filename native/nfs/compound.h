@@ -1,8 +1,10 @@
-/* The COMPOUNDs that need no Python: SEQUENCE, PUTFH, then READ, WRITE or COMMIT, and perhaps GETATTR of what fstat knows.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The COMPOUNDs that need no Python: SEQUENCE, PUTFH, then READ, WRITE or COMMIT, and perhaps GETATTR of what fstat
+ * knows.
  *
- * That is what Linux sends for data (fs/nfs/nfs4xdr.c): READ and COMMIT alone, WRITE with GETATTR of change, size, space_used
- * and times. Sans-I/O: a message goes in, a reply comes out. Whatever is not of that shape, or not quite right, is left to
- * those who can say what is wrong with it. */
+ * That is what Linux sends for data (fs/nfs/nfs4xdr.c): READ and COMMIT alone, WRITE with GETATTR of change, size,
+ * space_used and times. Sans-I/O: a message goes in, a reply comes out. Whatever is not of that shape, or not quite
+ * right, is left to Python, which can say what is wrong with it. */
 #ifndef LDMA_COMPOUND_H
 #define LDMA_COMPOUND_H
 
@@ -10,25 +12,16 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "slots.h"
-#include "status.h"
+#include "nfs/slots.h"
+#include "wire/nfs.h"
 
 #define LDMA_TAG_MAX 64
 #define LDMA_RPC_REPLY_BYTES 24     /* before the results of a COMPOUND */
-#define LDMA_COMPOUND_REPLY_MAX 384 /* less data */
-
-enum ldma_nfs_op {
-	LDMA_OP_COMMIT = 5,
-	LDMA_OP_GETATTR = 9,
-	LDMA_OP_PUTFH = 22,
-	LDMA_OP_READ = 25,
-	LDMA_OP_WRITE = 38,
-	LDMA_OP_SEQUENCE = 53,
-};
+#define LDMA_COMPOUND_REPLY_MAX 384 /* without data */
 
 enum ldma_stable { LDMA_UNSTABLE, LDMA_DATA_SYNC, LDMA_FILE_SYNC };
 
-/* A call; what it points to lies in the message. */
+/* A call; its pointers point into the message. */
 struct ldma_compound {
 	uint32_t xid;
 	uint32_t uid; /* LDMA_UID_NONE of AUTH_NONE */
@@ -50,14 +43,14 @@ struct ldma_compound {
 	uint32_t request_bytes; /* with the data, as it would be on a stream */
 };
 
-/* read_position, read_length: of the read chunk, as in call.h. Whether it has the shape. */
+/* Decodes a call, and returns whether it has the shape. read_position, read_length: of the read chunk, as in call.h. */
 bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uint32_t length,
 			  uint32_t read_position, uint64_t read_length);
 
 struct ldma_compound_result {
 	struct ldma_slots_limits limits;
 	uint32_t status_flags;
-	enum ldma_nfs_status status; /* of READ, WRITE or COMMIT; without OK nothing follows */
+	enum ldma_nfs_status status; /* of READ, WRITE or COMMIT; unless OK, nothing follows */
 	uint32_t count;
 	bool is_eof;
 	enum ldma_stable committed;
@@ -67,13 +60,14 @@ struct ldma_compound_result {
 	uint64_t change;
 };
 
-/* The reply's bytes; ret has room for LDMA_COMPOUND_REPLY_MAX. is_inline: the data of a READ is in ret already, at
- * ldma_compound_data_at, and there is room for it and its padding besides; otherwise it goes elsewhere. */
+/* Writes the reply and returns its length; ret has room for LDMA_COMPOUND_REPLY_MAX. is_inline: the data of a READ is
+ * in ret already, at ldma_compound_data_at, with further room for it and its padding; otherwise the data goes
+ * elsewhere. */
 uint32_t ldma_compound_encode(const struct ldma_compound *compound,
 			      const struct ldma_compound_result *result, bool is_inline,
 			      uint8_t *ret);
 
-/* Where the data of a READ begins in its reply. */
+/* Returns where the data of a READ begins in its reply. */
 uint32_t ldma_compound_data_at(const struct ldma_compound *compound);
 
 #endif

@@ -1,4 +1,5 @@
-#include "opens.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/opens.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hash.h"
+#include "base/hash.h"
 
 static struct ldma_grant **other_bucket(struct ldma_opens *opens, const uint8_t *other)
 {
@@ -56,9 +57,9 @@ static int add(struct ldma_opens *opens, struct ldma_grant *grant)
 	return result;
 }
 
-int ldma_opens_grant(struct ldma_opens *opens, const uint8_t *other, struct ldma_access access,
-		     const uint8_t *handle, uint32_t handle_length, int fd, uint64_t client,
-		     uint32_t uid)
+int ldma_opens_grant(struct ldma_opens *opens, const uint8_t *other,
+		     struct ldma_grant_access access, const uint8_t *handle, uint32_t handle_length,
+		     int fd, uint64_t client, uint32_t uid)
 {
 	struct ldma_grant *grant;
 	struct stat status;
@@ -94,7 +95,8 @@ int ldma_opens_grant(struct ldma_opens *opens, const uint8_t *other, struct ldma
 	return result;
 }
 
-bool ldma_opens_update(struct ldma_opens *opens, const uint8_t *other, struct ldma_access access)
+bool ldma_opens_update(struct ldma_opens *opens, const uint8_t *other,
+		       struct ldma_grant_access access)
 {
 	struct ldma_grant *grant;
 
@@ -106,7 +108,7 @@ bool ldma_opens_update(struct ldma_opens *opens, const uint8_t *other, struct ld
 	return grant != NULL;
 }
 
-/* Takes it out of both lists. */
+/* Takes a grant out of both lists. */
 static void unlink_grant(struct ldma_opens *opens, struct ldma_grant *grant)
 {
 	struct ldma_grant **link = other_bucket(opens, grant->other);

@@ -1,9 +1,10 @@
-#include "sessions.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/sessions.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "hash.h"
+#include "base/hash.h"
 
 static struct ldma_slots **bucket_of(struct ldma_sessions *sessions, const uint8_t *session_id)
 {

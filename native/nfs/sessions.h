@@ -1,8 +1,9 @@
-/* Sessions by their id. Any thread may use it. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A table of sessions by their id. Any thread may use it. */
 #ifndef LDMA_SESSIONS_H
 #define LDMA_SESSIONS_H
 
-#include "slots.h"
+#include "nfs/slots.h"
 
 #define LDMA_SESSIONS_BUCKETS 4096
 
@@ -12,13 +13,13 @@ struct ldma_sessions {
 	struct ldma_slots *buckets[LDMA_SESSIONS_BUCKETS];
 };
 
-/* 0, with a reference of the table's own; -EEXIST: there is one of that id. */
+/* Adds a session, of which the table takes a reference. Returns 0, or -EEXIST: there is one of that id. */
 int ldma_sessions_add(struct ldma_sessions *sessions, struct ldma_slots *slots);
 
-/* Whether it was there. Requests that have begun go on. */
+/* Removes a session; returns whether it was there. Requests that have begun go on. */
 bool ldma_sessions_remove(struct ldma_sessions *sessions, struct ldma_slots *slots);
 
-/* NULL, or a session with a reference that the caller puts. */
+/* Returns a session with a reference that the caller puts, or NULL. */
 struct ldma_slots *ldma_sessions_find(struct ldma_sessions *sessions, const uint8_t *session_id);
 
 /* Removes all. */

@@ -1,17 +1,18 @@
-#include "slots.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct ldma_slot {
 	uint32_t sequence;   /* of the last request that was executed */
-	uint32_t generation; /* of the target that the last reply told */
+	uint32_t generation; /* of the target that the last reply announced */
 	bool is_used;        /* there is a last request */
-	bool is_executing;   /* the one of asked */
-	bool has_returned;   /* it was gone: sequence 1 is as good as the next one */
+	bool is_executing;   /* the request in asked executes */
+	bool has_returned; /* it was removed and came back: sequence 1 is as valid as the next one */
 	uint32_t length, capacity;
 	uint8_t *reply;  /* of the last request; NULL: not kept */
-	uint8_t *buffer; /* who executes may fill it */
+	uint8_t *buffer; /* filled by the thread that executes the request */
 	uint64_t fingerprint;
 	struct ldma_sequence asked;
 	uint32_t asked_generation;
@@ -69,7 +70,7 @@ void ldma_slots_put(struct ldma_slots *slots)
 	free(slots);
 }
 
-/* Slots from the target on go, if none of them is executing. */
+/* Removes the slots from the target on, if none of them is executing. */
 static void retire(struct ldma_slots *slots)
 {
 	for (uint32_t i = slots->target; i < slots->size; i++) {
@@ -90,7 +91,7 @@ static void retire(struct ldma_slots *slots)
 	slots->size = slots->target;
 }
 
-/* What becomes of a request: LDMA_NFS_OK: executed now; or the last one, repeated, if *is_repeated. */
+/* Judges a request. LDMA_NFS_OK: it is to be executed now or, with *is_repeated, it is the last one again. */
 static enum ldma_nfs_status judge(struct ldma_slots *slots, const struct ldma_sequence *asked,
 				  bool *is_repeated)
 {
@@ -101,7 +102,7 @@ static enum ldma_nfs_status judge(struct ldma_slots *slots, const struct ldma_se
 		return LDMA_NFS_BADSESSION;
 	if (asked->slot >= slots->size)
 		return LDMA_NFS_BADSLOT;
-	/* What was sent before slots went may be served after: its highest id is no mistake. */
+	/* A request that was sent before slots were removed may be served after that: its highest id is no error. */
 	if (asked->highest >= slots->peak)
 		return LDMA_NFS_BAD_HIGH_SLOT;
 	slot = slot_at(slots, asked->slot);
@@ -121,7 +122,7 @@ static enum ldma_nfs_status judge(struct ldma_slots *slots, const struct ldma_se
 	return *is_repeated ? LDMA_NFS_OK : LDMA_NFS_RETRY_UNCACHED_REP;
 }
 
-/* The client keeps below the target: it was told on this very slot, and says so. */
+/* Returns whether the client keeps below the target: it was told on this slot, and its request shows it. */
 static bool is_followed(const struct ldma_slots *slots, const struct ldma_slot *slot,
 			const struct ldma_sequence *asked)
 {
@@ -132,7 +133,7 @@ static bool is_followed(const struct ldma_slots *slots, const struct ldma_slot *
 
 #define EXACT_LEVELS 65
 
-/* Each number up to 64, then eight to each power of two. */
+/* Returns the level of a number: there is one for each number up to 64, then eight for each power of two. */
 static uint32_t level_of(uint32_t executing)
 {
 	uint32_t shift;
@@ -144,7 +145,7 @@ static uint32_t level_of(uint32_t executing)
 }
 _Static_assert(LDMA_SLOTS_MAX == 1024, "whose level is the last");
 
-/* The highest number of a level. */
+/* Returns the highest number of a level. */
 static uint32_t most_of(uint32_t level)
 {
 	uint32_t above = level - EXACT_LEVELS;
@@ -152,7 +153,7 @@ static uint32_t most_of(uint32_t level)
 	return level < EXACT_LEVELS ? level : ((9 + above % 8) << (above / 8 + 3)) - 1;
 }
 
-/* The slot executes. false: no memory for it. */
+/* Lets the slot execute a request. Returns false without memory for it. */
 static bool start(struct ldma_slots *slots, const struct ldma_sequence *asked, uint64_t now_ns)
 {
 	struct ldma_slot **chunk = &slots->chunks[asked->slot / LDMA_SLOTS_CHUNK], *slot;
@@ -249,7 +250,7 @@ static void stop(struct ldma_slots *slots, struct ldma_slot *slot)
 		slots->executing_old--;
 }
 
-/* Memory for the reply, as long as nobody else may look at it: the slot executes. */
+/* Makes room for the reply. No other thread looks at the slot while it executes. */
 static bool make_room(struct ldma_slot *slot, uint32_t length)
 {
 	uint32_t capacity = length < 128 ? 128 : length;
@@ -373,49 +374,6 @@ struct ldma_slots_limits ldma_slots_limits(struct ldma_slots *slots)
 	limits.target_highest = slots->target - 1;
 	ldma_unlock(&slots->lock);
 	return limits;
-}
-
-static uint64_t *look_for_connection(struct ldma_slots *slots, uint64_t connection)
-{
-	for (uint32_t i = 0; i < LDMA_SLOTS_CONNECTIONS; i++)
-		if (slots->bound[i] == connection)
-			return &slots->bound[i];
-	return NULL;
-}
-
-void ldma_slots_bind(struct ldma_slots *slots, uint64_t connection)
-{
-	uint64_t *place;
-
-	ldma_lock(&slots->lock);
-	if (!look_for_connection(slots, connection)) {
-		place = look_for_connection(slots, 0);
-		if (!place)
-			place = &slots->bound[slots->bound_next++ % LDMA_SLOTS_CONNECTIONS];
-		*place = connection;
-	}
-	ldma_unlock(&slots->lock);
-}
-
-void ldma_slots_unbind(struct ldma_slots *slots, uint64_t connection)
-{
-	uint64_t *place;
-
-	ldma_lock(&slots->lock);
-	place = look_for_connection(slots, connection);
-	if (place)
-		*place = 0;
-	ldma_unlock(&slots->lock);
-}
-
-bool ldma_slots_is_bound(struct ldma_slots *slots, uint64_t connection)
-{
-	bool is_bound;
-
-	ldma_lock(&slots->lock);
-	is_bound = connection && look_for_connection(slots, connection);
-	ldma_unlock(&slots->lock);
-	return is_bound;
 }
 
 void ldma_slots_close(struct ldma_slots *slots)

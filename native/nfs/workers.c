@@ -1,4 +1,5 @@
-#include "workers.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "nfs/workers.h"
 
 #include <linux/capability.h>
 #include <signal.h>
@@ -7,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "monotonic.h"
+#include "base/monotonic.h"
 
 static void append(struct ldma_work_queue *queue, struct ldma_work *work)
 {
@@ -26,7 +27,7 @@ static struct ldma_work *take(struct ldma_work_queue *queue)
 	return work;
 }
 
-/* Nearly always at the end; not where the delay was lowered. */
+/* Inserts work by its due time: nearly always at the end, unless the delay was lowered. */
 static void insert_delayed(struct ldma_workers *workers, struct ldma_work *work)
 {
 	struct ldma_work **link = &workers->delayed;
@@ -41,7 +42,7 @@ static void insert_delayed(struct ldma_workers *workers, struct ldma_work *work)
 		workers->latest = work;
 }
 
-/* Into the store, where its delay begins. */
+/* Lets work into the store, where its delay begins. */
 static void enter(struct ldma_workers *workers, struct ldma_work *work, uint64_t now_ns)
 {
 	uint64_t delay_ns = __atomic_load_n(&workers->delay_ns, __ATOMIC_RELAXED);
@@ -54,7 +55,7 @@ static void enter(struct ldma_workers *workers, struct ldma_work *work, uint64_t
 		append(&workers->ready, work);
 	if (!delay_ns || !workers->has_timer)
 		pthread_cond_signal(&workers->has_work);
-	else if (workers->delayed == work) /* whoever it is that waits for the first of them */
+	else if (workers->delayed == work) /* the timer has to be set anew */
 		pthread_cond_broadcast(&workers->has_work);
 }
 
@@ -65,7 +66,7 @@ static bool has_width(const struct ldma_workers *workers)
 	return !width || workers->in_store < width || workers->is_stopping;
 }
 
-/* Those who wait outside, as far as there is width for them. */
+/* Lets in work that waits outside, as far as there is width for it. */
 static void let_in(struct ldma_workers *workers)
 {
 	uint64_t now_ns = workers->outside.head ? ldma_now_ns() : 0;
@@ -105,7 +106,7 @@ static void wait_for_work(struct ldma_workers *workers)
 	workers->has_timer = false;
 }
 
-/* Of this thread alone. */
+/* Drops the capabilities of this thread only. */
 static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

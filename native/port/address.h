@@ -1,4 +1,5 @@
-/* IP addresses as struct ldma_path has them: IPv4 in the first four bytes, the rest 0. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* An IP address in the form of struct ldma_path: IPv4 in the first four bytes, the rest 0. */
 #ifndef LDMA_ADDRESS_H
 #define LDMA_ADDRESS_H
 
@@ -9,7 +10,7 @@
 
 struct ldma_address {
 	uint8_t bytes[16];
-	uint32_t scope;     /* the interface of a link-local one, else 0 */
+	uint32_t scope;     /* the interface of a link-local address, else 0 */
 	uint8_t ip_version; /* 4 or 6 */
 };
 

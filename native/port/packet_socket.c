@@ -1,4 +1,5 @@
-#include "packet_socket.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/packet_socket.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -13,11 +14,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "bytes.h"
-#include "packet.h"
-#include "socket.h"
+#include "base/bytes.h"
+#include "port/socket.h"
+#include "wire/packet.h"
 
-#define LOOPBACK 1 /* the index of every namespace's lo */
+#define LOOPBACK 1 /* the index of lo in every network namespace */
 #define LOOPBACK_NET 127
 #define IP ETH_HLEN /* where the IP header begins */
 #define VNET_BYTES sizeof(struct virtio_net_hdr)
@@ -39,8 +40,8 @@ static int set(int fd, int level, int option, int value)
 	return setsockopt(fd, level, option, &value, sizeof(value)) ? -errno : 0;
 }
 
-/* UDP to our port and address, no later part of a datagram; through loopback, or by the interface to this host and not
- * from an address of loopback, which no wire may bring. */
+/* Accepts UDP to the RoCE port and the address, but no later fragment of a datagram. It must come through loopback, or
+ * through the interface to this host and not from an address of loopback, which no wire may bring. */
 static int attach_filter(int fd, const struct ldma_address *local, uint32_t interface)
 {
 	struct sock_filter code[] = {
@@ -112,7 +113,8 @@ int ldma_packet_socket_open(const struct ldma_address *local, uint32_t interface
 int ldma_packet_socket_start(int fd, const struct ldma_address *local, uint32_t interface,
 			     int program)
 {
-	/* At every interface: bridges and bonds have had their turn by then, so that each packet comes once. */
+	/* The socket is bound to no interface: bridges and bonds have had their turn by then, and each packet comes
+	 * once. */
 	struct sockaddr_ll where = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP)};
 	int error = program >= 0 ? set(fd, SOL_SOCKET, SO_ATTACH_BPF, program)
 				 : attach_filter(fd, local, interface);
@@ -122,7 +124,7 @@ int ldma_packet_socket_start(int fd, const struct ldma_address *local, uint32_t 
 	return error;
 }
 
-int ldma_packet_socket_receive(int fd, uint8_t *buf, struct ldma_frame *ret)
+int ldma_packet_socket_receive(int fd, uint8_t *buf, struct ldma_received *ret)
 {
 	uint8_t *start = buf - LDMA_PACKET_SOCKET_HEADROOM;
 	ssize_t length = recv(fd, start, LDMA_PACKET_SOCKET_HEADROOM + 65536, MSG_DONTWAIT);
@@ -133,7 +135,7 @@ int ldma_packet_socket_receive(int fd, uint8_t *buf, struct ldma_frame *ret)
 	if (length < LDMA_PACKET_SOCKET_HEADROOM)
 		return -EBADMSG;
 	memcpy(&header, start, sizeof(header));
-	*ret = (struct ldma_frame){
+	*ret = (struct ldma_received){
 		.l3 = buf,
 		.length = (uint32_t)length - LDMA_PACKET_SOCKET_HEADROOM,
 		.segment = header.gso_type == VIRTIO_NET_HDR_GSO_UDP_L4 ? header.gso_size : 0,

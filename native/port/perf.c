@@ -1,12 +1,13 @@
-#include "perf.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/perf.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "port_internal.h"
+#include "port/port_internal.h"
 
 #define PATIENCE_NS UINT64_C(10000000000)
-#define SLICE_NS UINT64_C(50000000) /* so often a loop that waits looks whether it is to end */
+#define SLICE_NS UINT64_C(50000000) /* so often a loop that waits checks whether it is to end */
 #define BATCH 64                    /* completions taken in a row */
 
 static struct ldma_send_wr request(struct ldma_perf *perf, const struct ldma_perf_peer *peer,
@@ -23,7 +24,7 @@ static struct ldma_send_wr request(struct ldma_perf *perf, const struct ldma_per
 	};
 }
 
-/* 0 once there is a completion, or a negative error. */
+/* Waits for a completion. Returns 0 once there is one, or a negative error. */
 static int await_completion(struct ldma_perf *perf)
 {
 	uint64_t started_ns = ldma_port_now(), waited_ns = 0;
@@ -40,7 +41,7 @@ static int await_completion(struct ldma_perf *perf)
 	return -ECANCELED;
 }
 
-/* Takes completions that are there; how many, or a negative error. */
+/* Takes the completions that are there. Returns how many, or a negative error. */
 static int take(struct ldma_perf *perf, struct ldma_wc *wcs)
 {
 	uint32_t count = ldma_cq_poll(perf->cq, wcs, BATCH);
@@ -61,7 +62,7 @@ static int await_and_take(struct ldma_perf *perf, struct ldma_wc *wcs)
 	return error ? error : take(perf, wcs);
 }
 
-/* Where the request with this number goes: scattered evenly, the first one to the start. */
+/* Returns where the request with this number goes: scattered evenly, the first one to the start. */
 static uint64_t place(const struct ldma_perf *perf, uint64_t number)
 {
 	return perf->places > 1
@@ -69,7 +70,7 @@ static uint64_t place(const struct ldma_perf *perf, uint64_t number)
 		       : 0;
 }
 
-/* Every connection up to its depth, under one lock: messages share trains. */
+/* Posts up to its depth on every connection, under one lock, so that messages share trains. */
 static int post(struct ldma_perf *perf, uint32_t *idle, uint64_t *posted)
 {
 	uint64_t now_ns = ldma_port_now();
@@ -102,7 +103,7 @@ static int stream(struct ldma_perf *perf, uint32_t *idle)
 		int result = 0;
 		uint64_t now_ns;
 
-		/* A quarter at a time, so that a train is worth its call. */
+		/* Posts a quarter of the depth at a time, so that a train is worth its call. */
 		if (posted < perf->iterations && idle_total >= (depth + 3) / 4) {
 			result = post(perf, idle, &posted);
 			idle_total = 0;
@@ -156,7 +157,7 @@ double ldma_perf_best_ns(const struct ldma_perf *perf)
 		return 0;
 	for (uint64_t i = 0; i < perf->done; i++) {
 		if (i && perf->posted_ns[i] == perf->posted_ns[i - 1])
-			continue; /* the one before it begins at the same time and has one message more */
+			continue; /* the run from the message before begins then, too, and is one longer */
 		for (uint64_t j = i; j < perf->done; j++) {
 			double ns = (double)(perf->completed_ns[j] - perf->posted_ns[i]) /
 				    (double)(j - i + 1);
@@ -168,7 +169,7 @@ double ldma_perf_best_ns(const struct ldma_perf *perf)
 	return best;
 }
 
-/* A Receive is known by its place: those of a connection are in a row. */
+/* Posts a Receive. It is known by its place: those of one connection are in a row. */
 static int post_receive(struct ldma_perf *perf, uint64_t place)
 {
 	uint64_t peer = place / perf->receives;
@@ -199,8 +200,8 @@ static int return_buffer(struct ldma_perf *perf, uint64_t place)
 	return ldma_pool_return(perf->pools[place / perf->receives], handle);
 }
 
-/* Receives in place of those that completed. All buffers go back before the first is taken, as with a server that
- * works on what it gets batch by batch. */
+/* Posts new Receives for those that completed. All buffers go back before the first is taken, as in a server that works
+ * batch by batch. */
 static int replace_receives(struct ldma_perf *perf, const struct ldma_wc *wcs, uint32_t count)
 {
 	int error = 0;
@@ -257,8 +258,8 @@ int ldma_perf_release(struct ldma_perf *perf)
 	return error;
 }
 
-/* Until the last byte of the other side's WRITE is there. Nothing of ours has to be under way meanwhile that would
- * complete when the connection ends. */
+/* Waits until the last byte of the other side's WRITE is there. This side has no request under way that would complete
+ * when the connection ends. */
 static int await_landing(struct ldma_perf *perf, uint8_t byte)
 {
 	const volatile uint8_t *state = &perf->peers[0].qp->state;
@@ -269,7 +270,7 @@ static int await_landing(struct ldma_perf *perf, uint8_t byte)
 		ldma_port_serve(perf->port);
 		if (perf->is_cancelled)
 			return -ECANCELED;
-		if (!ldma_cq_is_empty(perf->cq)) /* only what failed completes */
+		if (!ldma_cq_is_empty(perf->cq)) /* only failed requests complete */
 			return take(perf, wcs);
 		if (*state == LDMA_QP_ERR) {
 			perf->status = LDMA_WC_WR_FLUSH_ERR;
@@ -281,7 +282,7 @@ static int await_landing(struct ldma_perf *perf, uint8_t byte)
 	return 0;
 }
 
-/* Until the other side's message number turn is there, or our READ is done. */
+/* Waits until the other side's message of this turn is there, or this side's READ is done. */
 static int await_turn(struct ldma_perf *perf, uint64_t turn)
 {
 	struct ldma_wc wcs[BATCH];
@@ -295,7 +296,7 @@ static int await_turn(struct ldma_perf *perf, uint64_t turn)
 	return result < 0 ? result : 0;
 }
 
-/* Our message, and a Receive in place of one that was used. */
+/* Posts this side's message, and a new Receive for a used one. */
 static int take_turn(struct ldma_perf *perf, uint64_t turn, bool owes_receive)
 {
 	struct ldma_send_wr wr = request(perf, &perf->peers[0], 0);
@@ -306,7 +307,7 @@ static int take_turn(struct ldma_perf *perf, uint64_t turn, bool owes_receive)
 	if (perf->opcode == LDMA_WR_RDMA_WRITE)
 		*perf->departing = (uint8_t)turn;
 	if (perf->opcode != LDMA_WR_RDMA_READ)
-		wr.flags = 0; /* the answer says it all */
+		wr.flags = 0; /* the other side's answer takes the place of a completion */
 	ldma_port_lock(perf->port);
 	if (perf->opcode == LDMA_WR_SEND && owes_receive)
 		error = ldma_qp_post_recv(qp, &receive);

@@ -1,11 +1,13 @@
-/* The loops of `livedma perf`, where Python would be what is measured. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The loops of `livedma perf`, in C because a loop in Python would measure Python. The caller fills struct ldma_perf,
+ * owns all it points to, and runs one loop at a time; another thread may set is_cancelled and read done meanwhile. */
 #ifndef LDMA_PERF_H
 #define LDMA_PERF_H
 
-#include "pool.h"
-#include "port.h"
+#include "memory/pool.h"
+#include "port/port.h"
 
-/* One connection of a measurement. Requests of every connection use the same local memory. */
+/* One connection of a measurement. The requests of all connections use the same local memory. */
 struct ldma_perf_peer {
 	struct ldma_qp *qp;
 	uint64_t remote_va;
@@ -21,49 +23,50 @@ struct ldma_perf {
 	uint32_t depth;           /* requests under way on a connection */
 	uint32_t receives;        /* posted on a connection */
 	uint64_t iterations;      /* of all connections together */
-	uint64_t places, stride;  /* requests go round the other side's memory, as if at random;
-					  * 0 or 1: all to the same place */
+	uint64_t places, stride;  /* requests go to places of the other side's memory in an order
+					  * like a random one; 0 or 1: all to the same place */
 	struct ldma_sge local;    /* what is sent, or read into */
 	struct ldma_sge received; /* where messages of the other side go, of any size */
-	struct ldma_pool **
-		pools; /* unless NULL: of each connection, where messages of the other side go instead, */
-	uint64_t *handles;               /* and the buffer of each Receive there; 0: none */
-	uint8_t *departing;              /* last byte of a WRITE of ours */
-	const volatile uint8_t *landing; /* and of the other side's */
+	struct ldma_pool **pools; /* unless NULL: of each connection, for those messages */
+	uint64_t *handles;        /* the pool's buffer of each Receive; 0: none */
+	uint8_t *departing;       /* last byte of this side's WRITE */
+	const volatile uint8_t *landing; /* last byte of the other side's WRITE */
 	uint64_t spin_ns;
 	volatile int is_cancelled; /* set by another thread: the loop ends */
 
-	/* Results. done counts operations that completed; another thread may look at it. */
+	/* Results. done counts operations that completed; another thread may read it. */
 	volatile uint64_t done;
 	uint64_t started_ns, ended_ns;
-	uint64_t refill_ns; /* of it, spent on Receives in place of those that were used */
+	uint64_t refill_ns; /* the part of it that went into new Receives for used ones */
 	uint64_t *posted_ns, *completed_ns; /* of each operation of a stream, unless NULL */
 	uint8_t status;                     /* of the first completion that failed */
 };
 
-/* All return 0, -EIO (a completion failed: status), -ETIMEDOUT (nothing happened for ten seconds) or -ECANCELED. */
+/* The loops return 0, -EIO (a completion failed: see status), -ETIMEDOUT (nothing happened for ten seconds) or
+ * -ECANCELED. */
 
 /* Keeps depth requests under way on every connection. */
 int ldma_perf_stream(struct ldma_perf *perf);
 
-/* The shortest time that messages took in a row, from the post of the first to the completion of the last, divided by
- * their number: how perftest defines the peak. Quadratic in the iterations; 0 if their times were not kept. */
+/* Returns the least time per message over all runs of consecutive messages, from the post of the first to the
+ * completion of the last: perftest defines the peak so. Quadratic in the iterations; 0 if their times were not kept. */
 double ldma_perf_best_ns(const struct ldma_perf *perf);
 
-/* The longest time in which nothing completed; 0 if times were not kept. */
+/* Returns the longest time in which nothing completed; 0 if times were not kept. */
 uint64_t ldma_perf_longest_gap_ns(const struct ldma_perf *perf);
 
-/* Posts the Receives of every connection: once, before the other side begins to SEND. Each is replaced when it was used. */
+/* Posts the Receives of every connection. The caller does so once, before the other side begins to SEND; the loops
+ * replace each Receive that was used. */
 int ldma_perf_prepare(struct ldma_perf *perf);
 
-/* Receives the SENDs of the other side's stream. May be called again, for another stream. */
+/* Receives the SENDs of the other side's stream. It may be called again for another stream. */
 int ldma_perf_drain(struct ldma_perf *perf);
 
-/* Gives back what Receives have of pools, once their queue pairs are gone. */
+/* Gives the buffers of Receives back to their pools, once the queue pairs are gone. */
 int ldma_perf_release(struct ldma_perf *perf);
 
-/* One at a time, on the first connection; the time of each goes to ret_ns, which may be NULL (SEND and WRITE: there and
- * back). A WRITE is seen by its last byte, which counts. is_first: begins. */
+/* Exchanges one message at a time on the first connection. The time of each (SEND and WRITE: there and back) goes to
+ * ret_ns, which may be NULL. A WRITE is seen by its last byte, which counts up. is_first: this side begins. */
 int ldma_perf_ping(struct ldma_perf *perf, bool is_first, uint64_t *ret_ns);
 
 #endif

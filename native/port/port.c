@@ -1,4 +1,5 @@
-#include "port.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/port.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,10 +9,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "packet_socket.h"
-#include "port_internal.h"
-#include "stray.h"
-#include "wake.h"
+#include "base/wake.h"
+#include "port/packet_socket.h"
+#include "port/port_internal.h"
+#include "port/stray.h"
 
 void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 {
@@ -19,7 +20,7 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 
 	if (port->taps.count)
 		ldma_taps_publish(&port->taps);
-	/* Should nobody serve the port from now on, the thread sends what is left. */
+	/* If no user serves the port from now on, the thread sends what is left. */
 	if (port->device->lazy) {
 		uint64_t lazy_ns = now_ns + ASIDE_NS;
 
@@ -33,7 +34,7 @@ void ldma_port_publish(struct ldma_port *port, uint64_t now_ns)
 		if (port->has_listener)
 			ldma_signal(port->event_fd);
 	}
-	/* A deadline that moved later is found out when the old one comes. */
+	/* The timer is set only for an earlier deadline: a later one is noticed when the old one comes. */
 	if (timer_ns < port->timer_ns) {
 		struct itimerspec timer = {.it_value = ldma_timespec(timer_ns)};
 
@@ -59,7 +60,7 @@ void ldma_port_unlock(struct ldma_port *port)
 	ldma_port_publish(port, now_ns);
 	is_rest = port->device->ready || port->is_tx_blocked;
 	pthread_mutex_unlock(&port->owner);
-	if (is_rest) /* more than one batch, or than the socket takes */
+	if (is_rest) /* more is left than one batch, or than the socket takes */
 		ldma_signal(port->wake_fd);
 }
 
@@ -142,7 +143,7 @@ static void set_up_lock(struct ldma_port *port)
 	pthread_mutexattr_destroy(&attributes);
 }
 
-/* Takes a place among those who have the address, too. */
+/* Takes a slot among the processes that share the address. */
 static int join(struct ldma_port *port, const struct ldma_share *share, int *ret_filter)
 {
 	int slot = share->join(share->session, port->socket.fd, ret_filter);
@@ -178,7 +179,8 @@ static int open_sockets(struct ldma_port *port, const struct ldma_port_config *c
 	return error;
 }
 
-/* The numbers of the slot's queue pairs, from a random one on: the slot may be that of a process that died. */
+/* Sets the numbers of the slot's queue pairs, from a random one on: the slot may have belonged to a process that
+ * died. */
 static void set_numbers(const struct ldma_port *port, struct ldma_device_config *config)
 {
 	uint16_t start = 0;

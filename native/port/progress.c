@@ -1,11 +1,12 @@
-/* One batch: trains in, packets from the device, trains out. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Serves a port for one batch: trains in, packets from the device, trains out. */
 #include <errno.h>
 #include <time.h>
 
-#include "port_internal.h"
+#include "port/port_internal.h"
 
-#define LAZY_NS 20000  /* that an ACK which can wait does so */
-#define TX_PACKETS 256 /* in a row, before arrivals are looked at */
+#define LAZY_NS 20000  /* how long an ACK that can wait does so */
+#define TX_PACKETS 256 /* sent in a row, before the port looks at arrivals */
 
 uint64_t ldma_port_now(void)
 {
@@ -15,7 +16,7 @@ uint64_t ldma_port_now(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Shows the taps packets of the train that went out. */
+/* Copies packets of the train that went out to the taps. */
 static void tap_sent(struct ldma_port *port, uint32_t first, uint32_t count, uint64_t time_ns)
 {
 	for (uint32_t i = first; port->taps.count && i < first + count; i++) {
@@ -33,7 +34,8 @@ static bool is_full(int error)
 	return error == -EAGAIN || error == -ENOBUFS;
 }
 
-/* An interface without segmentation takes the packets one by one, each with the ID 0. False if the socket is full. */
+/* Sends the packets one by one, each with the ID 0, at an interface without segmentation. Returns false if the socket
+ * is full. */
 static bool send_singly(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
@@ -55,7 +57,7 @@ static bool send_singly(struct ldma_port *port)
 	return true;
 }
 
-/* As send_singly. */
+/* Sends the packets as one train. Returns as send_singly. */
 static bool send_whole(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
@@ -76,7 +78,7 @@ static bool send_whole(struct ldma_port *port)
 	return true;
 }
 
-/* False if the socket is full: the train stays. */
+/* Sends the train. Returns false if the socket is full: the train stays. */
 static bool send_train(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
@@ -91,7 +93,8 @@ static bool send_train(struct ldma_port *port)
 	return true;
 }
 
-/* Whether what waited for the socket is on its way, but for the packet that begins the next train. */
+/* Sends what waited for the socket; the packet that did not fit begins the next train. Returns false if the socket is
+ * still full. */
 static bool resume(struct ldma_port *port)
 {
 	struct ldma_train *train = &port->train;
@@ -140,7 +143,7 @@ bool ldma_port_transmit(struct ldma_port *port, uint64_t now_ns)
 	return sent > 0;
 }
 
-/* ACKs that can wait do so for a while, in which more of them come. */
+/* Sends the ACKs that can wait once they have waited for a while, in which more of them come. */
 static bool flush_acks(struct ldma_port *port, uint64_t now_ns, bool is_last)
 {
 	if (!port->device->lazy) {

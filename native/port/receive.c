@@ -1,30 +1,31 @@
-/* What a socket received, as packets for the device. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Turns what a socket received into packets for the device. */
 #include <string.h>
 
-#include "bytes.h"
-#include "icrc.h"
-#include "packet_socket.h"
-#include "port_internal.h"
-#include "stray.h"
+#include "base/bytes.h"
+#include "port/packet_socket.h"
+#include "port/port_internal.h"
+#include "port/stray.h"
+#include "wire/icrc.h"
 
 #define UDP_BYTES 8
 #define HEADERS_MAX (60 + UDP_BYTES) /* of IPv4 with options; IPv6 comes without extensions */
 
 _Static_assert(HEADROOM >= 48 && HEADROOM >= LDMA_PACKET_SOCKET_HEADROOM, "headers fit before");
 
-/* The headers of a train, which its packets get one after the other: each where the end of the one before it was, which
- * nobody needs any more. */
+/* The headers of a train, which its packets get one after the other: each is written over the end of the packet before
+ * it, which is no longer needed. */
 struct headers {
 	uint8_t bytes[HEADERS_MAX];
 	uint32_t length;
 	uint16_t id; /* of the first packet, for IPv4 */
-	bool counts; /* the IDs do; else all are the same */
+	bool counts; /* the IDs count up; else all are the same */
 };
 
-/* When something was received. */
+/* The time of an arrival. */
 struct moment {
-	uint64_t now_ns; /* the batch's, for the device */
-	uint64_t tap_ns; /* its own, if somebody captures */
+	uint64_t now_ns; /* the batch's time, for the device */
+	uint64_t tap_ns; /* its own time, if there are taps */
 };
 
 static bool is_v4(const struct ldma_port *port)
@@ -42,16 +43,17 @@ static bool decode(struct ldma_port *port, const uint8_t *l3, uint32_t length,
 	return false;
 }
 
-/* A train comes to the owner of its first packet. The kernel may have merged packets for others into it: those are sent on,
- * as are messages to QP 1, whose owner is not ours to find. */
+/* Returns whether packet i of a train is to be sent on. A train comes to the owner of its first packet, and the kernel
+ * may have merged packets for other processes into it. Messages to QP 1 are sent on, too: the steering program
+ * (bpf/steer.h) finds their owner. */
 static bool is_stray(const struct ldma_port *port, const struct ldma_packet *packet, uint32_t i)
 {
 	return i && port->stray_fd >= 0 && packet->icrc_state == LDMA_ICRC_OK &&
 	       (packet->dest_qp == LDMA_GSI_QP || packet->dest_qp >> 16 != port->slot);
 }
 
-/* Hands a decoded packet to the taps and to the device, unless it is another's. segment: its place in a train. is_rebuilt: its headers were put
- * together here, and lack checksums. */
+/* Hands a decoded packet to the taps and to the device, unless it is a stray. segment: its place in a train.
+ * is_rebuilt: its headers were put together here, and lack checksums. */
 static void take(struct ldma_port *port, const struct ldma_packet *packet, uint8_t *l3,
 		 uint32_t segment, bool is_rebuilt, const struct moment *moment)
 {
@@ -71,14 +73,14 @@ static void take(struct ldma_port *port, const struct ldma_packet *packet, uint8
 	ldma_device_receive(port->device, packet, moment->now_ns);
 }
 
-/* The headers that the system took off, without lengths and ID. */
+/* Builds the headers that the system took off, without lengths and ID. */
 static void build_headers(const struct ldma_port *port, const struct ldma_arrival *arrival,
 			  struct headers *ret)
 {
 	uint8_t *p = ret->bytes;
 	uint32_t l3 = 20;
 
-	*ret = (struct headers){.counts = true}; /* as our own trains do */
+	*ret = (struct headers){.counts = true}; /* as the trains of a port do */
 	if (is_v4(port)) {
 		p[0] = 0x45;
 		p[1] = arrival->tos;
@@ -101,7 +103,7 @@ static void build_headers(const struct ldma_port *port, const struct ldma_arriva
 	ret->length = l3 + UDP_BYTES;
 }
 
-/* Writes the headers of packet i, which has so many bytes after them, to l3. */
+/* Writes the headers of packet i, which has `bytes` bytes after them, to l3. */
 static void put_headers(const struct headers *headers, uint32_t i, uint32_t bytes, uint8_t *l3)
 {
 	memcpy(l3, headers->bytes, headers->length);
@@ -145,8 +147,8 @@ static void receive_udp(struct ldma_port *port, const struct ldma_arrival *arriv
 	}
 }
 
-/* The IDs of a train that the kernel merged count up, or all are the same. Whether this packet, which does not fit the
- * former, shows the latter. */
+/* The IDs of a train that the kernel merged count up, or all are the same. Returns whether this packet, whose ICRC does
+ * not fit an ID that counts up, shows that all are the same. */
 static bool has_same_id(struct headers *headers, uint8_t *l3, uint32_t length, uint32_t icrc)
 {
 	put16(l3 + 4, headers->id);
@@ -156,7 +158,7 @@ static bool has_same_id(struct headers *headers, uint8_t *l3, uint32_t length, u
 	return true;
 }
 
-static void receive_frame_train(struct ldma_port *port, const struct ldma_frame *frame,
+static void receive_frame_train(struct ldma_port *port, const struct ldma_received *frame,
 				struct headers *headers, const struct moment *moment)
 {
 	uint32_t length = frame->length - headers->length, i = 0;
@@ -178,13 +180,13 @@ static void receive_frame_train(struct ldma_port *port, const struct ldma_frame 
 	}
 }
 
-static void receive_frame(struct ldma_port *port, const struct ldma_frame *frame,
+static void receive_frame(struct ldma_port *port, const struct ldma_received *frame,
 			  const struct moment *moment)
 {
 	struct headers headers = {.length = (frame->l3[0] & 15) * 4u + UDP_BYTES, .counts = true};
 	struct ldma_packet packet;
 
-	/* What has no such header at all is one packet, which says what is wrong with it. */
+	/* A frame without such headers is taken as one packet, whose decoding says what is wrong with it. */
 	if (frame->segment && frame->l3[0] >> 4 == 4 && headers.length >= 20 + UDP_BYTES &&
 	    frame->length > headers.length && frame->length - headers.length > frame->segment) {
 		memcpy(headers.bytes, frame->l3, headers.length);
@@ -200,7 +202,7 @@ bool ldma_port_receive(struct ldma_port *port, uint64_t now_ns)
 	uint8_t *buf = port->rx + HEADROOM;
 	struct moment moment = {.now_ns = now_ns};
 	struct ldma_arrival arrival;
-	struct ldma_frame frame;
+	struct ldma_received frame;
 
 	if (port->packet_fd >= 0) {
 		if (ldma_packet_socket_receive(port->packet_fd, buf, &frame) <= 0)

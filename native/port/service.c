@@ -1,14 +1,15 @@
-/* Who serves a port: those who wait for its completions, else its own thread. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The service of a port: by the threads that wait for its completions, else by its own thread. */
 #include <errno.h>
 #include <poll.h>
 
-#include "port_internal.h"
-#include "wake.h"
+#include "base/wake.h"
+#include "port/port_internal.h"
 
-#define RX_TRAINS 8      /* in a row, before answers go out */
-#define SERVED_NS 200000 /* a user who served the port that recently will again */
+#define RX_TRAINS 8      /* received in a row, before answers go out */
+#define SERVED_NS 200000 /* a user that served the port this recently is expected to come back */
 
-/* A batch, by who owns the device. */
+/* Serves one batch. The caller owns the device. */
 static bool serve(struct ldma_port *port, const struct ldma_cq *cq, uint32_t trains,
 		  uint64_t now_ns, bool is_last)
 {
@@ -35,20 +36,20 @@ static void count_busy(struct ldma_port *port, uint64_t busy_ns)
 	__atomic_add_fetch(&port->busy_ns, busy_ns, __ATOMIC_RELAXED);
 }
 
-/* From here on the port's thread stands aside. */
+/* Makes the port's thread stand aside from here on. */
 static void begin_serving(struct ldma_port *port)
 {
 	__atomic_add_fetch(&port->servers, 1, __ATOMIC_RELAXED);
 }
 
-/* It goes on doing so for a while: who has served is likely to come back. */
+/* Ends a user's service. The port's thread stands aside a while longer: the user is likely to come back. */
 static void end_serving(struct ldma_port *port, uint64_t now_ns)
 {
 	__atomic_store_n(&port->served_ns, now_ns, __ATOMIC_RELAXED);
 	__atomic_sub_fetch(&port->servers, 1, __ATOMIC_RELAXED);
 }
 
-/* The port's thread takes over at once, unless others serve. */
+/* Lets the port's thread take over at once, unless other users serve. */
 static void hand_over(struct ldma_port *port)
 {
 	__atomic_store_n(&port->served_ns, 0, __ATOMIC_RELAXED);
@@ -89,7 +90,7 @@ static int sleep_at(struct ldma_port *port, struct ldma_cq *cq, uint64_t timeout
 	return result;
 }
 
-/* Serves the port until the queue has something or look_ns are over. Returns how long it took. */
+/* Serves the port until the queue has something or look_ns have passed. Returns how long it took. */
 static uint64_t look(struct ldma_port *port, struct ldma_cq *cq, uint64_t look_ns)
 {
 	uint64_t start_ns = ldma_port_now(), now_ns = start_ns;
@@ -136,8 +137,8 @@ int ldma_port_wait(struct ldma_port *port, struct ldma_cq *cq, uint64_t spin_ns,
 	return 1;
 }
 
-/* Until something comes: a packet, room to send, a deadline, somebody's wish. aside: leaves all but the last to who
- * serves the port now. */
+/* Sleeps until something comes: a packet, room to send, a deadline, or a call to wake up. aside: leaves all but the
+ * last to the users that serve the port now. */
 static void block(struct ldma_port *port, bool aside, bool is_tx_blocked)
 {
 	struct pollfd fds[] = {
@@ -188,7 +189,7 @@ void *ldma_port_run(void *arg)
 		} else if (is_idle) {
 			ldma_spin_lost(&spin, port->spin_ns);
 			block(port, false, is_tx_blocked);
-			worked_ns = ldma_port_now(); /* looks again, if need be in vain */
+			worked_ns = ldma_port_now(); /* looks again, perhaps in vain */
 		}
 	}
 	return NULL;

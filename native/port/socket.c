@@ -1,4 +1,5 @@
-#include "socket.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/socket.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -8,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "packet.h"
+#include "wire/packet.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -57,7 +58,8 @@ uint32_t ldma_socket_drops(int fd)
 	return info[SK_MEMINFO_DROPS];
 }
 
-/* Never fragmented, and not connected: then an IPv4 packet has the ID 0 and the ICRC can be computed. */
+/* Sets up a socket that never fragments and is not connected: then an IPv4 packet has the ID 0 and the ICRC can be
+ * computed. */
 static int set_up(int fd, int ip_version, bool shares)
 {
 	bool is_v4 = ip_version == 4;
@@ -76,8 +78,8 @@ static int set_up(int fd, int ip_version, bool shares)
 	return 0;
 }
 
-/* The system takes what comes, as without a socket it would complain to the sender, and drops it. A train comes as one
- * packet all the same: UDP_GRO is on. */
+/* Makes the system drop what comes; without a socket it would send errors to the sender. UDP_GRO stays on, so that a
+ * train still comes as one packet. */
 static int deafen(int fd)
 {
 	struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -168,8 +170,9 @@ int ldma_socket_receive(struct ldma_socket *s, uint8_t *buf, struct ldma_arrival
 	return 1;
 }
 
-/* The type of service is the socket's: it seldom changes, and a control message for it costs every packet. So does to
- * be told that of every arrival: only who sends packets that can be marked for congestion asks for it. */
+/* Sets the type of service for the whole socket: it seldom changes, and a control message would cost every packet. To
+ * be told that of every arrival costs as much: only a socket that sends packets which can be marked for congestion asks
+ * for it. */
 static void set_tos(struct ldma_socket *s, uint8_t tos)
 {
 	bool is_v4 = s->local.ip_version == 4;
@@ -217,7 +220,7 @@ int ldma_socket_send(struct ldma_socket *s, const struct ldma_address *to, uint8
 	set_tos(s, tos);
 	if (count > 1)
 		sent = send_train(s->fd, &address, to_bytes, packets, count, segment);
-	else /* takes the system less than a message of one part */
+	else /* costs the system less than a message of one part */
 		sent = sendto(s->fd, packets->iov_base, packets->iov_len, MSG_DONTWAIT,
 			      (struct sockaddr *)&address, to_bytes);
 	return sent < 0 ? -errno : 0;

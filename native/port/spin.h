@@ -1,12 +1,14 @@
-/* How long to look for packets before sleeping. Looking is worth it while packets come soon; where they do not, or where
- * who would send them waits for this very processor, it only delays. So a look that found nothing halves the next ones,
- * one that found something brings them back, and every now and then a long one tries again. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How long a thread looks for packets before it sleeps. Looking is worth it while packets come soon. Where they do not,
+ * or where their sender waits for this very processor, it only delays. So a look that found nothing halves the next
+ * ones, a look that found something makes them longer again, and now and then a long look tries anew. Threads may share
+ * one. */
 #ifndef LDMA_SPIN_H
 #define LDMA_SPIN_H
 
 #include <stdint.h>
 
-#define LDMA_SPIN_FIXED_NS UINT64_C(1000000) /* who asks for more than this means it */
+#define LDMA_SPIN_FIXED_NS UINT64_C(1000000) /* a limit above this is always used in full */
 
 struct ldma_spin {
 	uint64_t ns;     /* the next look; 0: no look was taken yet */
@@ -20,7 +22,7 @@ static inline uint64_t ldma_spin_ns(const struct ldma_spin *spin, uint64_t limit
 	return limit_ns > LDMA_SPIN_FIXED_NS || !ns || ns > limit_ns ? limit_ns : ns;
 }
 
-/* Something came after so long. */
+/* Takes note that a look found something after after_ns. */
 static inline void ldma_spin_won(struct ldma_spin *spin, uint64_t after_ns, uint64_t limit_ns)
 {
 	uint64_t ns = ldma_spin_ns(spin, limit_ns);

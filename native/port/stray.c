@@ -1,11 +1,12 @@
-#include "stray.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/stray.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "packet.h"
+#include "wire/packet.h"
 
 int ldma_stray_open(int ip_version)
 {

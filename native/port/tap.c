@@ -1,16 +1,17 @@
-#include "tap.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/tap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "capture_match.h"
-#include "packet.h"
+#include "base/bytes.h"
+#include "bpf/capture_match.h"
+#include "wire/packet.h"
 
-#define WAKE_PART 8 /* a reader is woken when that part of its ring has gathered */
+#define WAKE_PART 8 /* a reader is woken once an eighth of its ring has gathered */
 
-/* What filters ask about a packet. */
+/* The fields of a packet that filters ask about. */
 struct sight {
 	__u64 src[2], dst[2];
 	uint32_t ip_version, operation, dest_qp, src_qp;
@@ -71,7 +72,7 @@ void ldma_taps_remove(struct ldma_taps *taps, struct ldma_tap *tap)
 			taps->each[i] = taps->each[--taps->count];
 }
 
-/* A packet that ends within its headers is of no known operation. */
+/* Reads these fields. A packet that ends within its headers has no known operation. */
 static void look(const struct ldma_tapped *packet, struct sight *ret)
 {
 	const uint8_t *l3 = packet->l3;
@@ -116,7 +117,7 @@ static bool wants(struct ldma_tap *tap, const struct ldma_tapped *packet, const 
 	return false;
 }
 
-/* How much of the ring is in use. A reader that claims what cannot be has read nothing. */
+/* Returns how much of the ring is in use. With a position that cannot be, the reader counts as having read nothing. */
 static uint64_t used_bytes(struct ldma_tap *tap)
 {
 	uint64_t tail = __atomic_load_n(&tap->memory.shared->consumer, __ATOMIC_ACQUIRE);
@@ -163,7 +164,8 @@ void ldma_taps_packet(struct ldma_taps *taps, const struct ldma_tapped *packet)
 			record(taps->each[i], packet);
 }
 
-/* At most once per part of the ring: a reader that says it sleeps and does not read gets no more system calls. */
+/* Wakes the reader, at most once per part of the ring: a reader that says it sleeps and does not read costs no more
+ * system calls. */
 static void wake(struct ldma_tap *tap)
 {
 	struct ldma_tap_shared *shared = tap->memory.shared;

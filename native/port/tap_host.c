@@ -1,4 +1,5 @@
-#include "tap_host.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/tap_host.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -7,9 +8,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "port_internal.h"
+#include "port/port_internal.h"
 
-#define GREET_MS 250 /* so long a device that opens waits for readers that wait for it */
+#define GREET_MS 250 /* the time that a device, as it opens, gives readers that wait for it */
 
 static void reply(int fd, int error)
 {
@@ -18,7 +19,7 @@ static void reply(int fd, int error)
 	send(fd, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Packets are for the device's own user, and for root. */
+/* Returns whether the peer may see packets: only the device's own user and root may. */
 static bool is_allowed(int fd)
 {
 	uid_t peer = ldma_tap_peer(fd);
@@ -55,7 +56,7 @@ static void admit(struct ldma_tap_host *host, int fd)
 	close(fd);
 }
 
-/* The only descriptor of a message, or -1; others that came along are closed. */
+/* Returns the last descriptor of a message, or -1, and closes the others. */
 static int take_descriptor(struct msghdr *message)
 {
 	int taken = -1;
@@ -72,7 +73,8 @@ static int take_descriptor(struct msghdr *message)
 	return taken;
 }
 
-/* 0 and a tap; -EAGAIN: the request has not come; or what is wrong with it. */
+/* Takes the reader's request and makes its tap. Returns 0; -EAGAIN: the request has not come; or a negative errno that
+ * says what is wrong with it. */
 static int take_request(int fd, struct ldma_tap **ret)
 {
 	union {
@@ -106,7 +108,7 @@ static void attend(struct ldma_tap_host *host, struct ldma_tap_client *client)
 {
 	int error;
 
-	if (client->tap) { /* a reader says nothing more but that it goes */
+	if (client->tap) { /* after its request a reader only hangs up */
 		drop(host, client);
 		return;
 	}
@@ -123,7 +125,7 @@ static void attend(struct ldma_tap_host *host, struct ldma_tap_client *client)
 		drop(host, client);
 }
 
-/* Waits for something to do, and does it. False: it is time to stop. */
+/* Waits for something to do, and does it. Returns false when it is time to stop. */
 static bool look_around(struct ldma_tap_host *host, int timeout_ms)
 {
 	struct pollfd fds[2 + LDMA_TAPS] = {
@@ -159,8 +161,8 @@ static bool has_newcomer(const struct ldma_tap_host *host)
 	return poll(&caller, 1, 0) > 0;
 }
 
-/* Goes to the readers that wait and lets them in before the first packet. One that was about to come by itself hangs up
- * here and is found at the door. */
+/* Connects to the readers that wait and lets them in before the first packet. A reader that was about to connect by
+ * itself hangs up on this connection, and comes through the listening socket. */
 static void greet(struct ldma_tap_host *host)
 {
 	uint64_t end_ns = ldma_port_now() + GREET_MS * UINT64_C(1000000);
@@ -186,7 +188,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* Signals are for the threads of the program. */
+/* Starts the thread with all signals blocked: they are for the threads of the program. */
 static int start_thread(struct ldma_tap_host *host)
 {
 	sigset_t all, before;

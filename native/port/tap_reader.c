@@ -1,4 +1,5 @@
-#include "tap_reader.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/tap_reader.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -6,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gather.h"
-#include "wall_clock.h"
+#include "bpf/gather.h"
+#include "bpf/wall_clock.h"
 
-#define ANSWER_MS 2000 /* so long a device has to reply, and to let go */
+#define ANSWER_MS 2000 /* the time a device has to reply, and to end a tap */
 #define RELEASE_BYTES (32u << 10)
 
 struct ldma_tap_reader {
@@ -17,7 +18,7 @@ struct ldma_tap_reader {
 	struct ldma_tap_request request;
 	struct ldma_tap_memory memory;
 	int memory_fd;
-	int waiting_fd; /* where a device finds us */
+	int waiting_fd; /* where a device finds this reader */
 	int fd;         /* the connection; -1: not attached, or gone */
 	uint64_t at;    /* the next record */
 	uint64_t end;   /* of the records, once the tap is gone */
@@ -74,7 +75,8 @@ void ldma_tap_reader_close(struct ldma_tap_reader *reader)
 	free(reader);
 }
 
-/* Root may read any device; others their own and root's, which would have to agree. */
+/* Returns whether this user may read the device at the other end. Root may read any; others may read their own, and
+ * root's if it agrees. */
 static bool is_trusted(int fd)
 {
 	uid_t peer = ldma_tap_peer(fd), self = geteuid();
@@ -89,7 +91,7 @@ static bool can_read(int fd, int timeout_ms)
 	return poll(&ready, 1, timeout_ms) > 0;
 }
 
-/* A connection with a device that found us; strangers are sent away. */
+/* Accepts a connection of a device that found this reader, and returns it. Connections of other users are closed. */
 static int let_in(struct ldma_tap_reader *reader)
 {
 	int fd = accept4(reader->waiting_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -101,14 +103,15 @@ static int let_in(struct ldma_tap_reader *reader)
 	return -ECONNREFUSED;
 }
 
-/* At any of the names where devices look. */
+/* Listens at a free one of the names at which devices look. */
 static void start_waiting(struct ldma_tap_reader *reader)
 {
 	for (int i = 0; i < LDMA_TAPS && reader->waiting_fd < 0; i++)
 		reader->waiting_fd = ldma_tap_listen(&reader->address, i);
 }
 
-/* Goes to the device; waits where there is none, and goes again: one that has just come may not have seen us wait. */
+/* Connects to the device; if there is none, waits, and tries again: a device that has just opened may not have seen
+ * this reader wait. */
 static int meet(struct ldma_tap_reader *reader, int timeout_ms)
 {
 	int fd = ldma_tap_connect(&reader->address, LDMA_TAP_DEVICE);
@@ -121,7 +124,7 @@ static int meet(struct ldma_tap_reader *reader, int timeout_ms)
 		close(fd);
 		return -EACCES;
 	}
-	if (fd == -EAGAIN) /* a queue at its door */
+	if (fd == -EAGAIN) /* the device's queue of connections is full */
 		return -EBUSY;
 	if (fd == -ECONNREFUSED && can_read(reader->waiting_fd, timeout_ms))
 		fd = let_in(reader);
@@ -153,7 +156,8 @@ static int ask(struct ldma_tap_reader *reader)
 	if (!can_read(reader->fd, ANSWER_MS))
 		return -ETIMEDOUT;
 	length = recv(reader->fd, &reply, sizeof(reply), MSG_DONTWAIT);
-	/* A device that refuses us says so and hangs up, unread what we asked for: that comes first. */
+	/* A device that refuses replies and hangs up without reading the request. The reset comes first; the reply is
+	 * behind it. */
 	if (length < 0 && errno == ECONNRESET)
 		length = recv(reader->fd, &reply, sizeof(reply), MSG_DONTWAIT);
 	if (length <= 0)
@@ -190,7 +194,7 @@ static void end(struct ldma_tap_reader *reader)
 	reader->is_gone = true;
 }
 
-/* Takes what the device says: to wake up, or that it goes. */
+/* Takes a message of the device: a call to wake up, or the end of the connection. */
 static void hear(struct ldma_tap_reader *reader)
 {
 	struct ldma_tap_reply reply;
@@ -274,7 +278,8 @@ int ldma_tap_reader_poll(struct ldma_tap_reader *reader, struct ldma_batch *batc
 		left_ns = deadline_ns - ldma_clock_ns(CLOCK_MONOTONIC);
 		if (left_ns <= 0)
 			break;
-		/* Nobody wakes us for a few packets: look again after a while, less often the quieter it is. */
+		/* The device does not wake a reader for a few packets: look again after a while, less often the quieter
+		 * it is. */
 		if (left_ns < slice_ms * 1000000LL)
 			slice_ms = (int)((left_ns + 999999) / 1000000);
 		__atomic_store_n(sleeps, 1, __ATOMIC_SEQ_CST);

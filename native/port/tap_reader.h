@@ -1,12 +1,13 @@
-/* The reader's side of a tap: packets of a livedma device, in whichever process of the same user it runs. One thread uses
- * a reader at a time. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The reader's side of a tap: it receives the packets of a livedma device in any process of the same user. One thread
+ * at a time uses a reader. */
 #ifndef LDMA_TAP_READER_H
 #define LDMA_TAP_READER_H
 
 #include <stdbool.h>
 
-#include "batch.h"
-#include "tap_ring.h"
+#include "capture/batch.h"
+#include "port/tap_ring.h"
 
 #define LDMA_TAP_RING_BYTES (16u << 20) /* what ring_bytes 0 stands for */
 
@@ -19,27 +20,27 @@ struct ldma_tap_options {
 
 struct ldma_tap_reader;
 
-/* Makes the ring. 0 or a negative errno. */
+/* Makes a reader with its ring. Returns 0 or a negative errno. */
 int ldma_tap_reader_open(const struct ldma_tap_options *options, struct ldma_tap_reader **ret);
 void ldma_tap_reader_close(struct ldma_tap_reader *reader); /* detaches; accepts NULL */
 
-/* Asks the device for a tap; if there is none, waits for it for timeout_ms. A device that opens later, while nobody is
- * in this call, waits a little for the next one.
- * 1: attached. 0: there is no device yet, or a signal came. Otherwise -EACCES: it is another user's; -EPERM: it refuses
- * this user; -EBUSY: it has LDMA_TAPS already; -EPROTO: it is of another version; -ETIMEDOUT: it does not answer. */
+/* Asks the device for a tap; if there is no device, waits for it for timeout_ms. A device that opens while the reader
+ * is between two such calls waits a little for the next one. Returns 1: attached; 0: there is no device yet, or a
+ * signal came; or a negative errno: -EACCES: the device is another user's; -EPERM: it refuses this user; -EBUSY: it has
+ * LDMA_TAPS already; -EPROTO: it has another version; -ETIMEDOUT: it does not answer. */
 int ldma_tap_reader_connect(struct ldma_tap_reader *reader, int timeout_ms);
 
-/* As capture_session_poll, of an attached reader. Where the device is gone, it gives what is left and does not wait.
- * -EBADMSG: the device wrote what is no record. */
+/* Polls an attached reader as capture_session_poll polls a session. Once the device is gone, it gives what is left and
+ * does not wait. -EBADMSG: the device wrote something that is no record. */
 int ldma_tap_reader_poll(struct ldma_tap_reader *reader, struct ldma_batch *batch, int timeout_ms);
 
-/* Whether the tap has ended. */
+/* Returns whether the tap has ended. */
 bool ldma_tap_reader_is_gone(const struct ldma_tap_reader *reader);
 
 /* Ends the tap; what is in the ring stays there to be read. */
 void ldma_tap_reader_detach(struct ldma_tap_reader *reader);
 
-/* What the device counted for this tap; final once it is gone. */
+/* Returns what the device counted for this tap; it is final once the tap is gone. */
 struct ldma_capture_counters ldma_tap_reader_counters(const struct ldma_tap_reader *reader);
 
 #endif

@@ -1,4 +1,5 @@
-#include "tap_ring.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/tap_ring.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,8 +35,8 @@ int ldma_tap_memory_create(uint64_t ring_bytes)
 	return error;
 }
 
-/* Only a memfd of that size which cannot shrink: touching it cannot fail, however its owner behaves. (Huge pages, of
- * which there may be none left, cannot have that size.) */
+/* Returns whether the memory is a memfd of that size which cannot shrink: touching it cannot fail, however its owner
+ * behaves. (Huge pages, of which there may be none left, cannot have that size.) */
 static bool is_lasting(int fd, uint64_t bytes)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -100,7 +101,7 @@ uid_t ldma_tap_peer(int fd)
 
 typedef int (*use_name)(int fd, const struct sockaddr *address, socklen_t length);
 
-/* A socket that was connected or bound to the name. */
+/* Returns a socket that is connected or bound to the name, or a negative errno. */
 static int open_socket(const struct ldma_address *address, int waiting, use_name use)
 {
 	struct sockaddr_un name;

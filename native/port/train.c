@@ -1,13 +1,15 @@
-/* A train has one receiver. Processes may share an address: then it goes as a whole to the one that owns its first packet
- * (core/device.h: by the number of the queue pair; what is for QP 1, which everybody has, travels alone). */
-#include "train.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A train has one receiver. Where processes share an address, it goes as a whole to the process that owns its first
+ * packet (device/device.h: by the number of the queue pair). A packet for QP 1, which each process has, travels
+ * alone. */
+#include "port/train.h"
 
 #include <string.h>
 
-#include "bytes.h"
-#include "icrc.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
 
-/* IP and UDP headers: the kernel makes its own. */
+/* Returns the bytes of the IP and UDP headers: the kernel makes its own. */
 static uint32_t headers(const uint8_t *packet)
 {
 	return packet[0] >> 4 == 4 ? 28 : 48;
@@ -75,7 +77,7 @@ const uint8_t *ldma_train_packet(const struct ldma_train *train, uint32_t i, uin
 	return packet;
 }
 
-/* The IPv4 header's checksum after a change of its ID (RFC 1624). */
+/* Returns the IPv4 header's checksum after a change of its ID (RFC 1624). */
 static uint16_t checksum_after(const uint8_t *packet, uint16_t id)
 {
 	uint32_t sum = (uint16_t)~get16(packet + 10) + (uint16_t)~get16(packet + 4) + id;

@@ -1,33 +1,35 @@
-/* A call from its arrival to its end. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A call from its arrival to its end: this file decodes its header, gives it to the program or the slow path, and frees
+ * it. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "endpoint_internal.h"
+#include "rpc/endpoint_internal.h"
 
 /* Segments beyond a few have memory of their own. */
-static int decode(struct request *request, uint32_t length)
+static int decode(struct call *call, uint32_t length)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	const struct ldma_rpcrdma_limits *limits = &endpoint->config.limits;
 	struct ldma_rpcrdma_segment *segments;
-	int result = ldma_rpcrdma_decode(request->buffer.memory, length, limits, request->few,
-					 FEW_SEGMENTS, &request->header);
+	int result = ldma_rpcrdma_decode(call->buffer.memory, length, limits, call->few,
+					 FEW_SEGMENTS, &call->header);
 
 	if (result != -ENOSPC)
 		return result;
-	request->header.segments = request->few;
-	segments = malloc(request->header.segment_count * sizeof(*segments));
+	call->header.segments = call->few;
+	segments = malloc(call->header.segment_count * sizeof(*segments));
 	if (!segments)
 		return -ENOMEM;
-	return ldma_rpcrdma_decode(request->buffer.memory, length, limits, segments,
-				   request->header.segment_count, &request->header);
+	return ldma_rpcrdma_decode(call->buffer.memory, length, limits, segments,
+				   call->header.segment_count, &call->header);
 }
 
-static void refuse(struct request *request, int error, uint32_t length)
+static void refuse(struct call *call, int error, uint32_t length)
 {
-	struct ldma_endpoint_stats *stats = &request->call.endpoint->stats;
-	struct ldma_lock *lock = &request->call.endpoint->lock;
-	bool is_answered = ldma_rpcrdma_is_answered(request->buffer.memory, length);
+	struct ldma_endpoint_stats *stats = &call->shown.endpoint->stats;
+	struct ldma_lock *lock = &call->shown.endpoint->lock;
+	bool is_answered = ldma_rpcrdma_is_answered(call->buffer.memory, length);
 
 	ldma_lock(lock);
 	if (!is_answered)
@@ -40,16 +42,16 @@ static void refuse(struct request *request, int error, uint32_t length)
 		stats->errors.header++;
 	ldma_unlock(lock);
 	if (is_answered)
-		reply_error(request, error == -EPROTONOSUPPORT ? LDMA_RPCRDMA_ERR_VERS
-							       : LDMA_RPCRDMA_ERR_CHUNK);
+		reply_error(call, error == -EPROTONOSUPPORT ? LDMA_RPCRDMA_ERR_VERS
+							    : LDMA_RPCRDMA_ERR_CHUNK);
 	else
-		ldma_call_drop(&request->call);
+		ldma_call_drop(&call->shown);
 }
 
-static uint32_t reply_room(const struct request *request)
+static uint32_t reply_room(const struct call *call)
 {
-	const struct ldma_endpoint *endpoint = request->call.endpoint;
-	const struct ldma_rpcrdma *header = &request->header;
+	const struct ldma_endpoint *endpoint = call->shown.endpoint;
+	const struct ldma_rpcrdma *header = &call->header;
 	uint32_t most = endpoint->config.send_inline;
 	uint32_t room = 0, taken = ldma_rpcrdma_reply_bytes(header, false);
 
@@ -62,116 +64,117 @@ static uint32_t reply_room(const struct request *request)
 	return room;
 }
 
-static void show(struct request *request, uint32_t length, uint64_t now)
+static void show(struct call *call, uint32_t length, uint64_t now)
 {
-	const struct ldma_rpcrdma *header = &request->header;
-	struct ldma_call *call = &request->call;
+	const struct ldma_rpcrdma *header = &call->header;
+	struct ldma_call *shown = &call->shown;
 
-	*call = (struct ldma_call){
-		.endpoint = call->endpoint,
-		.message = request->buffer.memory + header->header_bytes,
+	*shown = (struct ldma_call){
+		.endpoint = shown->endpoint,
+		.connection = shown->endpoint->config.number,
+		.piece_bytes = shown->endpoint->config.data_bytes,
+		.message = call->buffer.memory + header->header_bytes,
 		.length = length - header->header_bytes,
 		.xid = header->xid,
 		.received_ns = now,
 		.has_write = header->write_count > 0,
-		.reply_room = reply_room(request),
+		.reply_room = reply_room(call),
 	};
 	if (header->write_count)
-		call->write_room = header->writes[0].length;
+		shown->write_room = header->writes[0].length;
 	if (header->read_count) {
-		call->read_position = header->reads[0].position;
-		call->read_length = header->reads[0].length;
+		shown->read_position = header->reads[0].position;
+		shown->read_length = header->reads[0].length;
 	}
 }
 
-/* Whether a program may see it: all of the message is inline, but for data. */
-static bool is_simple(const struct request *request)
+/* Returns whether a program may see the call: all of the message is inline, but for data. */
+static bool is_simple(const struct call *call)
 {
-	const struct ldma_rpcrdma *header = &request->header;
+	const struct ldma_rpcrdma *header = &call->header;
 
 	return header->proc == LDMA_RPCRDMA_MSG && header->read_count <= 1 &&
-	       (!header->read_count || request->call.read_position <= request->call.length);
+	       (!header->read_count || call->shown.read_position <= call->shown.length);
 }
 
-static void serve(struct request *request)
+static void serve(struct call *call)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	struct ldma_program *program =
 		__atomic_load_n(&endpoint->service->program, __ATOMIC_ACQUIRE);
-	uint32_t credits_asked = request->header.credits;
-	bool is_taken = program && is_simple(request) && program->take(program, &request->call);
+	uint32_t credits_asked = call->header.credits;
+	bool is_taken = program && is_simple(call) && program->take(program, &call->shown);
 
-	/* If it was taken, it may be over by now. */
+	/* A call that was taken may be over by now. */
 	ldma_lock(&endpoint->lock);
 	endpoint->stats.fast_calls += is_taken;
 	endpoint->stats.slow_calls += !is_taken;
 	endpoint->stats.asked = credits_asked;
 	ldma_unlock(&endpoint->lock);
 	if (!is_taken)
-		slow_begin(request);
+		slow_begin(call);
 }
 
-void request_arrive(struct request *request, uint32_t length, uint64_t now)
+void call_arrive(struct call *call, uint32_t length, uint64_t now)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
-	const struct ldma_rpcrdma *header = &request->header;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
+	const struct ldma_rpcrdma *header = &call->header;
 	int error;
 
-	request->is_replying = request->is_overfull = false;
-	request->departed = NULL;
-	request->pieces = 0;
-	request->data_bytes = 0;
-	request->call.received_ns = now;
-	request->call.read_bytes = request->call.written_bytes = 0;
-	error = decode(request, length);
+	call->is_replying = call->is_overfull = false;
+	call->departed = NULL;
+	call->pieces = 0;
+	call->data_bytes = 0;
+	call->shown.received_ns = now;
+	call->shown.read_bytes = call->shown.written_bytes = 0;
+	error = decode(call, length);
 	if (error) {
-		refuse(request, error, length);
+		refuse(call, error, length);
 		return;
 	}
 	if (header->proc == LDMA_RPCRDMA_ERROR || header->proc == LDMA_RPCRDMA_DONE) {
 		ldma_lock(&endpoint->lock);
 		endpoint->stats.errors.rdma_error += header->proc == LDMA_RPCRDMA_ERROR;
 		ldma_unlock(&endpoint->lock);
-		ldma_call_drop(&request->call);
+		ldma_call_drop(&call->shown);
 		return;
 	}
-	/* What has no message but a reply chunk is a reply, and nobody asked this peer anything. */
+	/* A header without a message is a reply, and this side has sent no calls. */
 	if (header->proc == LDMA_RPCRDMA_NOMSG && !header->read_count) {
-		refuse(request, -EPROTO, length);
+		refuse(call, -EPROTO, length);
 		return;
 	}
-	show(request, length, now);
-	request->invalidated =
-		endpoint->config.may_invalidate ? ldma_rpcrdma_only_handle(header) : 0;
-	serve(request);
+	show(call, length, now);
+	call->invalidated = endpoint->config.may_invalidate ? ldma_rpcrdma_only_handle(header) : 0;
+	serve(call);
 }
 
-void request_finish(struct request *request)
+void call_finish(struct call *call)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	struct ldma_pool *pool = endpoint->config.receive_pool;
-	uint64_t handle = request->buffer.handle;
+	uint64_t handle = call->buffer.handle;
 	struct piece *piece;
 	bool has_news;
 
-	while ((piece = request->departed)) {
-		request->departed = piece->next;
+	while ((piece = call->departed)) {
+		call->departed = piece->next;
 		piece_free(piece);
 	}
-	if (request->header.segments != request->few)
-		free(request->header.segments);
-	request->header.segments = request->few;
-	slow_forget(request);
+	if (call->header.segments != call->few)
+		free(call->header.segments);
+	call->header.segments = call->few;
+	slow_forget(call);
 	ldma_lock(&endpoint->lock);
-	if (request->is_replying)
+	if (call->is_replying)
 		endpoint->stats.replying--;
 	else
 		endpoint->stats.in_progress--;
-	request->next = endpoint->free_requests;
-	endpoint->free_requests = request;
+	call->next = endpoint->free_calls;
+	endpoint->free_calls = call;
 	ldma_unlock(&endpoint->lock);
 	ldma_pool_return(pool, handle);
-	/* With its place or its buffer there may be one more Receive. */
+	/* Its place or its buffer may allow one more Receive. */
 	ldma_lock(&endpoint->lock);
 	credits_top_up(endpoint);
 	has_news = endpoint->to_post_count > 0;
@@ -182,23 +185,23 @@ void request_finish(struct request *request)
 	ldma_endpoint_put(endpoint);
 }
 
-void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queued_ns)
+void ldma_call_stored(struct ldma_call *shown, uint64_t storage_ns, uint64_t queued_ns)
 {
-	struct ldma_endpoint *endpoint = call->endpoint;
+	struct ldma_endpoint *endpoint = shown->endpoint;
 
 	ldma_lock(&endpoint->lock);
-	call->storage_ns += storage_ns;
+	shown->storage_ns += storage_ns;
 	ldma_times_add(&endpoint->stats.storage, storage_ns);
 	ldma_times_add(&endpoint->stats.storage_queue, queued_ns);
 	ldma_unlock(&endpoint->lock);
 }
 
-void ldma_call_drop(struct ldma_call *call)
+void ldma_call_drop(struct ldma_call *shown)
 {
-	struct ldma_endpoint *endpoint = call->endpoint;
+	struct ldma_endpoint *endpoint = shown->endpoint;
 
 	ldma_lock(&endpoint->lock);
 	endpoint->stats.dropped_calls++;
 	ldma_unlock(&endpoint->lock);
-	request_finish(request_of(call));
+	call_finish(call_of(shown));
 }

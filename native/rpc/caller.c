@@ -1,4 +1,5 @@
-#include "caller.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rpc/caller.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ void ldma_caller_destroy(struct ldma_caller *caller)
 	caller->free = NULL;
 }
 
-/* Behind the buffers of calls are those of Receives. */
+/* Returns the offset of a Receive's buffer: they are behind those of calls. */
 static uint64_t receive_offset(const struct ldma_caller *caller, uint32_t receive)
 {
 	const struct ldma_caller_config *config = &caller->config;
@@ -206,7 +207,7 @@ static enum ldma_caller_event end(struct ldma_caller *caller, uint32_t number, i
 	return LDMA_CALLER_ENDED;
 }
 
-/* Whose reply it is, or NULL. */
+/* Returns the call with that XID, or NULL. */
 static struct ldma_caller_slot *find(struct ldma_caller *caller, uint32_t xid)
 {
 	uint32_t number = xid % LDMA_CALLER_MOST;
@@ -236,7 +237,7 @@ static enum ldma_caller_event receive(struct ldma_caller *caller, const uint8_t 
 		return broken(caller, -EPROTO);
 	if (kind == LDMA_REPLY_INLINE &&
 	    (length - header.length < 8 || get32(data + header.length + 4) != RPC_REPLY)) {
-		caller->counters.strays++; /* a call of the peer's, whose XIDs are its own */
+		caller->counters.strays++; /* a call of the peer, which chooses its own XIDs */
 		return LDMA_CALLER_NOTHING;
 	}
 	caller->granted = credits < caller->config.calls ? credits : caller->config.calls;

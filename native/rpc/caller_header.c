@@ -1,7 +1,8 @@
-#include "caller_header.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rpc/caller_header.h"
 
-#include "bytes.h"
-#include "rpcrdma.h"
+#include "base/bytes.h"
+#include "rpc/rpcrdma.h"
 
 #define SEGMENTS 8 /* of a reply; ours have two at most */
 
@@ -55,7 +56,7 @@ bool ldma_reply_header_peek(const uint8_t *data, uint32_t length, uint32_t *ret_
 	return true;
 }
 
-/* Ours is returned as it was, with the length that was used (RFC 8166, 3.4.6). */
+/* Returns whether the chunk is ours: the peer returns it as it was, with the length that it used (RFC 8166, 3.4.6). */
 static bool is_ours(const struct ldma_rpcrdma *header, const struct ldma_rpcrdma_chunk *chunk,
 		    const struct ldma_segment *offered)
 {

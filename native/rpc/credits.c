@@ -1,44 +1,46 @@
-/* Receives and what peers are granted. Those who are in progress count, since each leaves its place to a new Receive. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receives, and the credits that peers are granted. Calls in progress count, since each leaves its place to a new
+ * Receive. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "endpoint_internal.h"
+#include "rpc/endpoint_internal.h"
 
-#define BLOCK_REQUESTS 16
+#define BLOCK_CALLS 16
 
-static void add_requests(struct ldma_endpoint *endpoint)
+static void add_calls(struct ldma_endpoint *endpoint)
 {
-	uint32_t room = 2 * endpoint->config.credits_max - endpoint->request_count;
-	uint32_t count = room < BLOCK_REQUESTS ? room : BLOCK_REQUESTS;
+	uint32_t room = 2 * endpoint->config.credits_max - endpoint->call_count;
+	uint32_t count = room < BLOCK_CALLS ? room : BLOCK_CALLS;
 	struct block *block;
-	struct request *requests;
+	struct call *calls;
 
 	if (!count)
 		return;
-	block = calloc(1, sizeof(*block) + count * sizeof(struct request));
+	block = calloc(1, sizeof(*block) + count * sizeof(struct call));
 	if (!block)
 		return;
 	block->next = endpoint->blocks;
 	endpoint->blocks = block;
-	endpoint->request_count += count;
-	requests = (struct request *)(block + 1);
+	endpoint->call_count += count;
+	calls = (struct call *)(block + 1);
 	for (uint32_t i = 0; i < count; i++) {
-		requests[i].call.endpoint = endpoint;
-		requests[i].next = endpoint->free_requests;
-		endpoint->free_requests = &requests[i];
+		calls[i].shown.endpoint = endpoint;
+		calls[i].next = endpoint->free_calls;
+		endpoint->free_calls = &calls[i];
 	}
 }
 
-struct request *request_take(struct ldma_endpoint *endpoint)
+struct call *call_take(struct ldma_endpoint *endpoint)
 {
-	struct request *request;
+	struct call *call;
 
-	if (!endpoint->free_requests)
-		add_requests(endpoint);
-	request = endpoint->free_requests;
-	if (request)
-		endpoint->free_requests = request->next;
-	return request;
+	if (!endpoint->free_calls)
+		add_calls(endpoint);
+	call = endpoint->free_calls;
+	if (call)
+		endpoint->free_calls = call->next;
+	return call;
 }
 
 static uint32_t in_use(const struct ldma_endpoint *endpoint)
@@ -46,7 +48,7 @@ static uint32_t in_use(const struct ldma_endpoint *endpoint)
 	return endpoint->stats.posted + endpoint->to_post_count + endpoint->stats.in_progress;
 }
 
-/* 0, or what the pool says; then the endpoint waits for a buffer. */
+/* Takes a buffer. Returns 0, or the pool's error; with -EINPROGRESS the endpoint waits for a buffer. */
 static int take_buffer(struct ldma_endpoint *endpoint, struct ldma_pool_buffer *ret)
 {
 	int result;
@@ -69,16 +71,16 @@ static int take_buffer(struct ldma_endpoint *endpoint, struct ldma_pool_buffer *
 void credits_top_up(struct ldma_endpoint *endpoint)
 {
 	while (!endpoint->is_broken && in_use(endpoint) < endpoint->target) {
-		struct request *request = request_take(endpoint);
+		struct call *call = call_take(endpoint);
 
-		if (!request)
+		if (!call)
 			return;
-		if (take_buffer(endpoint, &request->buffer)) {
-			request->next = endpoint->free_requests;
-			endpoint->free_requests = request;
+		if (take_buffer(endpoint, &call->buffer)) {
+			call->next = endpoint->free_calls;
+			endpoint->free_calls = call;
 			return;
 		}
-		list_append(&endpoint->to_post, request);
+		list_append(&endpoint->to_post, call);
 		endpoint->to_post_count++;
 	}
 }
@@ -92,11 +94,11 @@ void credits_receive_buffer(struct ldma_pool_waiter *waiter)
 	ldma_lock(&endpoint->lock);
 	endpoint->is_awaiting_receive = false;
 	if (is_mine && !endpoint->is_broken && in_use(endpoint) < endpoint->target) {
-		struct request *request = request_take(endpoint);
+		struct call *call = call_take(endpoint);
 
-		if (request) {
-			request->buffer = buffer;
-			list_append(&endpoint->to_post, request);
+		if (call) {
+			call->buffer = buffer;
+			list_append(&endpoint->to_post, call);
 			endpoint->to_post_count++;
 			is_used = true;
 			credits_top_up(endpoint);
@@ -111,7 +113,8 @@ void credits_receive_buffer(struct ldma_pool_waiter *waiter)
 	ldma_endpoint_put(endpoint);
 }
 
-/* Never 0: the peer could not ask again (RFC 8166, 3.3.1). Where nothing is left, the reply's own buffer is the next. */
+/* It is never 0, or the peer could not ask again (RFC 8166, 3.3.1): if no Receive is left, the reply's own buffer
+ * becomes the next one. */
 uint32_t credits_granted(const struct ldma_endpoint *endpoint)
 {
 	uint32_t backed = in_use(endpoint);

@@ -1,9 +1,10 @@
-#include "endpoint.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rpc/endpoint.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "endpoint_internal.h"
+#include "rpc/endpoint_internal.h"
 
 static uint32_t clamped(uint32_t credits, uint32_t most)
 {
@@ -114,54 +115,57 @@ void ldma_endpoint_get_stats(struct ldma_endpoint *endpoint, struct ldma_endpoin
 {
 	ldma_lock(&endpoint->lock);
 	*ret = endpoint->stats;
-	for (const struct op *op = endpoint->first_op; op; op = op->next)
+	for (const struct posting *posting = endpoint->first_posting; posting;
+	     posting = posting->next)
 		ret->queued_sends++;
 	ldma_unlock(&endpoint->lock);
 }
 
-/* A Receive that nothing came for. */
-static void end_receive(struct request *request)
+/* Ends a Receive that no message came for. */
+static void end_receive(struct call *call)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
-	uint64_t handle = request->buffer.handle;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
+	uint64_t handle = call->buffer.handle;
 
 	ldma_lock(&endpoint->lock);
-	request->next = endpoint->free_requests;
-	endpoint->free_requests = request;
+	call->next = endpoint->free_calls;
+	endpoint->free_calls = call;
 	ldma_unlock(&endpoint->lock);
 	ldma_pool_return(endpoint->config.receive_pool, handle);
 }
 
-static void end_op(struct op *op)
+static void end_posting(struct posting *posting)
 {
-	if (op->kind == OP_READ)
-		piece_end_pull(CONTAINER(op, struct piece, op), -ECONNRESET);
-	else if (op->kind == OP_WRITE)
-		piece_free(CONTAINER(op, struct piece, op));
+	struct piece *piece = CONTAINER(posting, struct piece, posting);
+
+	if (posting->is_reply)
+		call_finish(CONTAINER(posting, struct call, posting));
+	else if (piece->is_pull)
+		piece_end_pull(piece, -ECONNRESET);
 	else
-		request_finish(CONTAINER(op, struct request, op));
+		piece_free(piece);
 }
 
-/* What had not been posted. The queue pair does nothing any more, so that buffers may be used again. */
-static void end_unposted(struct op *ops, struct request_list *receives, struct request_list *calls)
+/* Ends what had not been posted. The queue pair does nothing any more, so buffers may be used again. */
+static void end_unposted(struct posting *ops, struct call_list *receives, struct call_list *calls)
 {
-	struct request *request;
+	struct call *call;
 
 	while (ops) {
-		struct op *op = ops;
+		struct posting *posting = ops;
 
-		ops = op->next;
-		end_op(op);
+		ops = posting->next;
+		end_posting(posting);
 	}
-	while ((request = list_take(receives)))
-		end_receive(request);
-	while ((request = list_take(calls))) {
-		request->whole_bytes = 0; /* it has waited for them */
-		request_finish(request);
+	while ((call = list_take(receives)))
+		end_receive(call);
+	while ((call = list_take(calls))) {
+		call->whole_bytes = 0; /* it waited for room and has taken none */
+		call_finish(call);
 	}
 }
 
-/* True: it waited, and does so no more. The endpoint is locked. */
+/* Stops the wait for a buffer. Returns whether there was one. The endpoint is locked. */
 static bool stop_awaiting_receive(struct ldma_endpoint *endpoint)
 {
 	if (!endpoint->is_awaiting_receive ||
@@ -171,15 +175,15 @@ static bool stop_awaiting_receive(struct ldma_endpoint *endpoint)
 	return true;
 }
 
-/* What an endpoint that broke leaves behind. */
+/* The items that an endpoint leaves behind when it breaks. */
 struct leftovers {
-	struct op *ops;
-	struct request_list receives, calls;
+	struct posting *ops;
+	struct call_list receives, calls;
 	struct piece *cancelled;
 	bool has_awaited;
 };
 
-/* False: it was broken before. The endpoint is locked. */
+/* Marks the endpoint as broken. Returns false if it was before. The endpoint is locked. */
 static bool set_broken(struct ldma_endpoint *endpoint, struct leftovers *ret)
 {
 	if (endpoint->is_broken)
@@ -187,19 +191,19 @@ static bool set_broken(struct ldma_endpoint *endpoint, struct leftovers *ret)
 	endpoint->is_broken = endpoint->is_ending = true;
 	endpoint_get(endpoint);
 	*ret = (struct leftovers){
-		.ops = endpoint->first_op,
+		.ops = endpoint->first_posting,
 		.receives = endpoint->to_post,
 		.calls = endpoint->to_gather,
 		.cancelled = piece_cancel_all(endpoint),
 		.has_awaited = stop_awaiting_receive(endpoint),
 	};
-	endpoint->first_op = endpoint->last_op = endpoint->last_transfer = NULL;
-	endpoint->to_post = endpoint->to_gather = (struct request_list){0};
+	endpoint->first_posting = endpoint->last_posting = endpoint->last_transfer = NULL;
+	endpoint->to_post = endpoint->to_gather = (struct call_list){0};
 	endpoint->to_post_count = 0;
 	return true;
 }
 
-/* Whoever returns from here knows that the queue pair will not be touched any more. */
+/* Once this has returned, in any thread, no thread touches the queue pair any more. */
 void endpoint_break(struct ldma_endpoint *endpoint)
 {
 	struct ldma_service *service = endpoint->service;
@@ -264,9 +268,9 @@ void endpoint_check_over(struct ldma_endpoint *endpoint)
 		service_over(endpoint->service, endpoint);
 }
 
-static void complete_receive(struct request *request, const struct ldma_wc *wc, uint64_t now)
+static void complete_receive(struct call *call, const struct ldma_wc *wc, uint64_t now)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	bool is_call = wc->status == LDMA_WC_SUCCESS;
 
 	ldma_lock(&endpoint->lock);
@@ -279,30 +283,30 @@ static void complete_receive(struct request *request, const struct ldma_wc *wc, 
 	}
 	ldma_unlock(&endpoint->lock);
 	if (is_call)
-		request_arrive(request, wc->byte_length, now);
+		call_arrive(call, wc->byte_length, now);
 	else
-		end_receive(request);
+		end_receive(call);
 }
 
-/* They complete in the order in which they were posted. */
-static void complete_send(struct request *request, const struct ldma_wc *wc)
+/* SENDs complete in the order in which they were posted. */
+static void complete_send(struct call *call, const struct ldma_wc *wc)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
 
 	ldma_lock(&endpoint->lock);
 	list_take(&endpoint->sending);
 	if (wc->status == LDMA_WC_SUCCESS) {
 		endpoint->stats.replies++;
-		endpoint->stats.bytes_sent += request->send_bytes;
+		endpoint->stats.bytes_sent += call->send_bytes;
 	}
 	ldma_unlock(&endpoint->lock);
-	request_finish(request);
+	call_finish(call);
 }
 
-/* Of one request of the queue pair; what follows in its list is completed with it. */
+/* Completes the pieces of one request of the queue pair: this one and those that follow in its list. */
 static void complete_pieces(struct piece *piece, const struct ldma_wc *wc)
 {
-	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
+	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
 	bool is_there = wc->status == LDMA_WC_SUCCESS;
 	struct piece *next;
 
@@ -313,7 +317,7 @@ static void complete_pieces(struct piece *piece, const struct ldma_wc *wc)
 			continue;
 		}
 		ldma_lock(&endpoint->lock);
-		endpoint->stats.bytes_pulled += is_there ? piece->shown.length : 0;
+		endpoint->stats.bytes_pulled += is_there ? piece->length : 0;
 		ldma_unlock(&endpoint->lock);
 		piece_end_pull(piece, is_there ? 0 : -ECONNRESET);
 	}
@@ -324,9 +328,9 @@ static struct ldma_endpoint *endpoint_of(enum tag tag, void *pointer)
 	switch (tag) {
 	case TAG_RECEIVE:
 	case TAG_SEND:
-		return ((struct request *)pointer)->call.endpoint;
+		return ((struct call *)pointer)->shown.endpoint;
 	case TAG_PIECE:
-		return ((struct piece *)pointer)->request->call.endpoint;
+		return ((struct piece *)pointer)->call->shown.endpoint;
 	default:
 		return pointer;
 	}
@@ -355,7 +359,7 @@ void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
 		complete_pieces(pointer, wc);
 	/* The send queue may have room again. */
 	ldma_lock(&endpoint->lock);
-	has_more = endpoint->first_op;
+	has_more = endpoint->first_posting;
 	ldma_unlock(&endpoint->lock);
 	if (has_more)
 		outbox_submit(endpoint, 0);

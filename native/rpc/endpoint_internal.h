@@ -1,7 +1,8 @@
-/* What the files of the endpoint and its service share.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The declarations that the files of the endpoint and its service share.
  *
- * Locks: the device's (ldma_port_lock) may be held when an endpoint's is taken, never the other way round. No buffer goes
- * back to a pool, and nobody's function is called, while either is held. */
+ * Locks: the device's (ldma_port_lock) may be held when an endpoint's is taken, never the other way round. While either
+ * is held, no buffer goes back to a pool and no function of a program is called. */
 #ifndef LDMA_ENDPOINT_INTERNAL_H
 #define LDMA_ENDPOINT_INTERNAL_H
 
@@ -9,61 +10,65 @@
 #include <stddef.h>
 #include <time.h>
 
-#include "endpoint.h"
-#include "lock.h"
-#include "server.h"
+#include "base/lock.h"
+#include "rpc/endpoint.h"
+#include "rpc/server.h"
 
-#define FEW_SEGMENTS 8 /* that a call has without memory of their own */
+#define FEW_SEGMENTS 8    /* segments of a call that need no memory of their own */
+#define TRANSFER_PIECES 2 /* pieces that are under way at a time */
 #define CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 
 /* The low bits of a work request's ID say what the rest points to. */
 enum tag {
-	TAG_RECEIVE, /* a request */
-	TAG_SEND,    /* a request */
+	TAG_RECEIVE, /* a call, which is still to come */
+	TAG_SEND,    /* a call */
 	TAG_PIECE,
-	TAG_NOTHING, /* an endpoint, which has only to know if it failed */
+	TAG_NOTHING, /* an endpoint: it only needs to know if the request failed */
 	TAG_MASK = 7,
 };
 
-enum op_kind { OP_READ, OP_WRITE, OP_SEND };
-
-/* What is to be posted, in the endpoint's order. */
-struct op {
-	struct op *next;
-	uint64_t stalled_ns; /* since when the send queue has had no room for it; 0: it had */
-	uint8_t kind;
+/* An item to be posted, in the endpoint's order: a piece, or the reply of a call. */
+struct posting {
+	struct posting *next;
+	uint64_t
+		stalled_ns; /* since when the send queue has had no room for it; 0: it has had room */
+	bool is_reply;
 };
 
-struct request;
+struct call;
 
+/* A data buffer of a call: a piece of the program asks for it, then its data moves from or to the peer. */
 struct piece {
-	struct ldma_piece shown;
-	struct op op;
+	struct ldma_piece *shown; /* the program's piece, until that is pushed */
+	struct posting posting;
 	struct ldma_pool_waiter waiter;
 	struct ldma_pool_buffer buffer; /* handle 0: none */
-	struct request *request;
+	struct call *call;
 	const struct ldma_rpcrdma_chunk *chunk;
-	ldma_piece_fn done;
+	uint64_t offset; /* in the chunk */
+	uint32_t length;
 	uint32_t posted;                /* bytes of it */
 	uint32_t segment, segment_used; /* of the chunk: where the next byte goes */
 	bool is_pull;
 	struct piece *next,
-		*previous; /* of those that wait, that departed, that were posted as one or that are free */
+		*previous; /* in the list of those that wait, departed, were posted as one or are free */
 };
 
-/* Data on its way between memory of the process and a chunk, a piece at a time. */
+/* Data that moves between memory of the process and a chunk, a piece at a time. */
 struct transfer {
 	const struct ldma_rpcrdma_chunk *chunk;
 	uint8_t *memory;
 	uint64_t from; /* in the chunk */
 	uint64_t length, asked;
-	uint32_t under_way;
-	bool is_pull, is_driven, has_news;
-	int error;
-	void (*complete)(struct request *request, int error);
+	uint32_t under_way;   /* pieces, and threads that ask for more */
+	uint32_t free_pieces; /* bits */
+	struct ldma_piece pieces[TRANSFER_PIECES];
+	bool is_pull;
+	int error; /* the first one */
+	void (*complete)(struct call *call, int error);
 };
 
-/* A part of a whole message that is fetched. */
+/* A range of a whole message that is fetched. */
 struct fetch {
 	const struct ldma_rpcrdma_chunk *chunk;
 	uint64_t from, length;
@@ -71,20 +76,20 @@ struct fetch {
 };
 
 /* A Receive, then its call, then the reply. */
-struct request {
-	struct ldma_call call;
-	struct op op; /* the reply's SEND */
+struct call {
+	struct ldma_call shown;
+	struct posting posting; /* the reply's SEND */
 	struct ldma_pool_buffer buffer;
 	struct ldma_rpcrdma header;
 	struct ldma_rpcrdma_segment few[FEW_SEGMENTS];
-	uint32_t pieces; /* that somebody has */
+	uint32_t pieces; /* those that the program has, or waits for */
 	uint32_t send_bytes, invalidated;
 	bool is_replying;
 	bool is_overfull;       /* more was pushed than the chunk takes */
-	struct piece *departed; /* WRITEs whose end is that of the reply */
+	struct piece *departed; /* WRITEs that complete with the reply */
 	uint64_t sent_ns;
 
-	/* The slow path's. */
+	/* For the slow path only. */
 	uint8_t *whole;
 	uint64_t whole_bytes;
 	struct fetch *fetches;
@@ -92,11 +97,12 @@ struct request {
 	uint8_t *answer, *data;
 	uint64_t answer_bytes, data_bytes;
 	struct transfer transfer;
-	struct request *next; /* of those that are free, to be posted, sent, gathered or queued */
+	struct call *
+		next; /* in the list of those that are free, to be posted, sent, gathered or queued */
 };
 
-struct request_list {
-	struct request *first, *last;
+struct call_list {
+	struct call *first, *last;
 };
 
 struct block {
@@ -111,27 +117,29 @@ struct ldma_endpoint {
 	bool is_broken, is_ending, is_drained,
 		is_over; /* is_ending: what was left is being ended */
 	bool is_awaiting_receive;
-	uint32_t target, to_post_count, request_count;
-	uint32_t unsignaled; /* requests in a row that tell nothing when they are done */
-	struct request *free_requests;
+	uint32_t target, to_post_count, call_count;
+	uint32_t unsignaled; /* work requests in a row without a completion */
+	struct call *free_calls;
 	struct piece *free_pieces, *waiting;
 	struct block *blocks;
-	struct request_list to_post, sending, to_gather;
-	struct op *first_op, *last_op;
-	struct op *last_transfer; /* behind which the next goes: before replies of this batch */
+	struct call_list to_post, sending, to_gather;
+	struct posting *first_posting, *last_posting;
+	struct posting
+		*last_transfer; /* the next one goes behind it, before replies of this batch */
 	struct ldma_pool_waiter receive_waiter;
 	struct ldma_endpoint_stats stats;
 
-	/* The service's. */
+	/* For the service only. */
 	struct ldma_endpoint *next, *next_over, *next_dirty;
 	bool is_dirty, is_breaking;
-	uint32_t drained_at; /* of the completion queue, if is_breaking */
+	uint32_t
+		drained_at; /* if is_breaking: the place in the completion queue of its last completion */
 };
 
 struct ldma_service {
 	struct ldma_service_config config;
 	pthread_t thread;
-	pthread_t self;   /* the same, set by itself */
+	pthread_t self;   /* the same thread, which sets it */
 	bool is_batching; /* for the thread alone */
 	struct ldma_endpoint *dirty;
 	uint64_t unposted_bytes; /* of data, in this batch; for the thread alone */
@@ -140,12 +148,12 @@ struct ldma_service {
 	struct ldma_service_stats stats;
 	bool is_stopping;
 
-	pthread_mutex_t mutex; /* of what follows */
+	pthread_mutex_t mutex; /* guards what is below */
 	pthread_cond_t has_call, has_over;
-	struct request_list calls;
+	struct call_list calls;
 	struct ldma_endpoint *endpoints, *first_over, *last_over;
 	uint32_t breaking;
-	uint64_t completions; /* that endpoints may have */
+	uint64_t completions; /* those that the endpoints may have together */
 };
 
 static inline uint64_t now_ns(void)
@@ -156,44 +164,44 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static inline struct request *request_of(const struct ldma_call *call)
+static inline struct call *call_of(const struct ldma_call *shown)
 {
-	return CONTAINER(call, struct request, call);
+	return CONTAINER(shown, struct call, shown);
 }
 
-static inline void list_append(struct request_list *list, struct request *request)
+static inline void list_append(struct call_list *list, struct call *call)
 {
-	request->next = NULL;
+	call->next = NULL;
 	if (list->first)
-		list->last->next = request;
+		list->last->next = call;
 	else
-		list->first = request;
-	list->last = request;
+		list->first = call;
+	list->last = call;
 }
 
-static inline struct request *list_take(struct request_list *list)
+static inline struct call *list_take(struct call_list *list)
 {
-	struct request *request = list->first;
+	struct call *call = list->first;
 
-	if (request)
-		list->first = request->next;
-	return request;
+	if (call)
+		list->first = call->next;
+	return call;
 }
 
 /* endpoint.c */
 
 void endpoint_get(struct ldma_endpoint *endpoint);
 
-/* The connection is over: nothing more is posted, what was will complete as flushed. */
+/* Ends the connection: nothing more is posted, and what was posted will complete as flushed. */
 void endpoint_break(struct ldma_endpoint *endpoint);
 
-/* What was posted has completed, all of it. */
+/* Notes that all that was posted has completed. */
 void endpoint_drained(struct ldma_endpoint *endpoint);
 
 /* Tells the service once nothing of the endpoint is left. */
 void endpoint_check_over(struct ldma_endpoint *endpoint);
 
-/* A completion; by the service's thread. */
+/* Handles a completion. The service's thread calls it. */
 void endpoint_complete(const struct ldma_wc *wc, uint64_t now);
 
 /* credits.c; the endpoint is locked */
@@ -201,80 +209,81 @@ void endpoint_complete(const struct ldma_wc *wc, uint64_t now);
 /* Prepares Receives up to the credits. */
 void credits_top_up(struct ldma_endpoint *endpoint);
 
-/* What a reply may grant. */
+/* Returns the credits that a reply may grant. */
 uint32_t credits_granted(const struct ldma_endpoint *endpoint);
 
-/* A request that is free, or NULL. */
-struct request *request_take(struct ldma_endpoint *endpoint);
+/* Takes a free call; NULL: there is none. */
+struct call *call_take(struct ldma_endpoint *endpoint);
 
 void credits_receive_buffer(struct ldma_pool_waiter *waiter);
 
 /* outbox.c */
 
-/* The endpoint is locked. */
-void outbox_append(struct ldma_endpoint *endpoint, struct op *op, enum op_kind kind);
+/* Queues a piece or a reply to be posted. The endpoint is locked. */
+void outbox_append(struct ldma_endpoint *endpoint, struct posting *posting, bool is_reply);
 
-/* Posts what there is to post, now or with others of the batch. data_bytes: that were added for the peer. */
+/* Posts what is queued, now or at the end of the batch. data_bytes: the data for the peer that was added. */
 void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes);
 
-/* The device is locked. False: the connection has to be broken, by the caller, without that lock. */
+/* Posts what is queued. The device is locked. Returns false if the caller has to break the connection, without that
+ * lock. */
 bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now);
 
 /* piece.c */
 
-/* As ldma_call_pull and ldma_call_room, for any chunk. */
-int piece_ask(struct request *request, const struct ldma_rpcrdma_chunk *chunk, uint64_t offset,
-	      uint32_t length, bool is_pull, ldma_piece_fn done, void *user);
+/* Does what ldma_call_pull and ldma_call_room do, for any chunk. */
+int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
+	      struct ldma_piece *shown);
 
-/* Its data is there, or is not. */
+/* Ends a pull: its data has come, or there was an error. */
 void piece_end_pull(struct piece *piece, int error);
 
-/* Its buffer goes back, and so does it. */
+/* Frees a piece and its buffer. */
 void piece_free(struct piece *piece);
 
-/* Nobody waits for buffers any more; those that did are returned, as a list. The endpoint is locked. */
+/* Ends all waits for buffers, and returns the pieces that waited, as a list. The endpoint is locked. */
 struct piece *piece_cancel_all(struct ldma_endpoint *endpoint);
 void piece_fail_all(struct piece *pieces);
 
-/* request.c */
+/* call.c */
 
-/* A call came, of so many bytes. */
-void request_arrive(struct request *request, uint32_t length, uint64_t now);
+/* Handles a call of so many bytes that came. */
+void call_arrive(struct call *call, uint32_t length, uint64_t now);
 
-/* It is over: its buffers go back. */
-void request_finish(struct request *request);
+/* Frees a call that is over, and gives its buffers back. */
+void call_finish(struct call *call);
 
 /* reply.c */
 
 /* Ends a call with an RDMA_ERROR. */
-void reply_error(struct request *request, enum ldma_rpcrdma_error error);
+void reply_error(struct call *call, enum ldma_rpcrdma_error error);
 
-/* With the message that is in request->answer. */
-void reply_answer(struct request *request);
+/* Ends a call with the message in call->answer. */
+void reply_answer(struct call *call);
 
 /* transfer.c */
 
-void transfer_start(struct request *request, const struct ldma_rpcrdma_chunk *chunk, uint64_t from,
+void transfer_start(struct call *call, const struct ldma_rpcrdma_chunk *chunk, uint64_t from,
 		    uint8_t *memory, uint64_t length, bool is_pull,
-		    void (*complete)(struct request *request, int error));
+		    void (*complete)(struct call *call, int error));
 
 /* slow.c */
 
 /* Gathers the whole message and queues it. */
-void slow_begin(struct request *request);
+void slow_begin(struct call *call);
 
-/* What it has taken is free again. */
-void slow_forget(struct request *request);
+/* Frees what the slow path took for a call. */
+void slow_forget(struct call *call);
 
 /* server.c */
 
-/* In a batch, what is to be posted waits for its end, or for enough data to be worth it. False: this is none. */
+/* Lets what is to be posted wait for the end of the batch, or for enough data. Returns false outside of a batch. */
 bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
 		   uint32_t data_bytes);
 int service_add(struct ldma_service *service, struct ldma_endpoint *endpoint);
 void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint,
 		    uint32_t drained_at);
 void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint);
-void service_queue(struct ldma_service *service, struct request *request);
+void service_queue(struct ldma_service *service, struct call *call);
 
 #endif

@@ -1,37 +1,38 @@
-/* What an endpoint posts, in its order: Receives first, so that no reply lets the peer send what finds none. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The order in which an endpoint posts: Receives first, so that no reply lets the peer send a call that finds none. */
 #include <errno.h>
 
-#include "endpoint_internal.h"
+#include "rpc/endpoint_internal.h"
 
-/* Data of several calls goes before their replies: packets of one size share trains. What was not posted at the first try
- * keeps its place. */
-void outbox_append(struct ldma_endpoint *endpoint, struct op *op, enum op_kind kind)
+/* Data of several calls goes before their replies: packets of one size share trains. What was not posted at the first
+ * try keeps its place. */
+void outbox_append(struct ldma_endpoint *endpoint, struct posting *posting, bool is_reply)
 {
-	struct op *before = kind == OP_SEND ? endpoint->last_op : endpoint->last_transfer;
-	struct op **at = before ? &before->next : &endpoint->first_op;
+	struct posting *before = is_reply ? endpoint->last_posting : endpoint->last_transfer;
+	struct posting **at = before ? &before->next : &endpoint->first_posting;
 
-	op->stalled_ns = 0;
-	op->kind = (uint8_t)kind;
-	op->next = *at;
-	*at = op;
-	if (!op->next)
-		endpoint->last_op = op;
-	if (kind != OP_SEND)
-		endpoint->last_transfer = op;
+	posting->stalled_ns = 0;
+	posting->is_reply = is_reply;
+	posting->next = *at;
+	*at = posting;
+	if (!posting->next)
+		endpoint->last_posting = posting;
+	if (!is_reply)
+		endpoint->last_transfer = posting;
 }
 
 static int post_receives(struct ldma_endpoint *endpoint)
 {
-	struct request *request;
+	struct call *call;
 
-	while ((request = endpoint->to_post.first)) {
+	while ((call = endpoint->to_post.first)) {
 		struct ldma_sge sge = {
-			.va = request->buffer.va,
+			.va = call->buffer.va,
 			.length = endpoint->config.receive_bytes,
-			.lkey = request->buffer.lkey,
+			.lkey = call->buffer.lkey,
 		};
 		struct ldma_recv_wr wr = {
-			.wr_id = (uintptr_t)request | TAG_RECEIVE, .sge = &sge, .sge_count = 1};
+			.wr_id = (uintptr_t)call | TAG_RECEIVE, .sge = &sge, .sge_count = 1};
 		int error = ldma_qp_post_recv(endpoint->config.qp, &wr);
 
 		if (error)
@@ -48,34 +49,35 @@ static uint32_t at_most(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Who waits for room in the send queue hears of completions alone: there has to be one in each quarter of it. */
+/* Requests that wait for room in the send queue are posted after a completion, so each quarter of the queue has to
+ * bring one. */
 static bool is_signal_due(const struct ldma_endpoint *endpoint)
 {
 	return endpoint->unsignaled >= endpoint->config.qp->req.mask / 4;
 }
 
-/* The next piece, if it goes on where this one ends. */
+/* Returns the next piece, if it goes on where this one ends. */
 static struct piece *follower(const struct piece *piece)
 {
-	struct op *op = piece->op.next;
+	struct posting *posting = piece->posting.next;
 	struct piece *next;
 
-	if (!op || op->kind != piece->op.kind)
+	if (!posting || posting->is_reply)
 		return NULL;
-	next = CONTAINER(op, struct piece, op);
-	return next->request == piece->request && next->chunk == piece->chunk &&
-			       next->shown.offset == piece->shown.offset + piece->shown.length
+	next = CONTAINER(posting, struct piece, posting);
+	return next->call == piece->call && next->chunk == piece->chunk &&
+			       next->offset == piece->offset + piece->length
 		       ? next
 		       : NULL;
 }
 
-/* Pieces one behind the other in one segment of the peer's, for one request of the queue pair. */
+/* Pieces one behind the other in one segment of the peer, for one request of the queue pair. */
 struct joined {
 	struct ldma_sge sge[LDMA_MAX_SGE];
 	uint32_t count, length;
 	struct piece *whole, **whole_end; /* those that end with it */
-	struct piece *partly;             /* the last, if it goes on in the next segment */
-	struct op *rest;                  /* what is to be posted afterwards */
+	struct piece *partly;             /* the last one, if it goes on in the next segment */
+	struct posting *rest;             /* the items to be posted afterwards */
 };
 
 static void join(const struct ldma_endpoint *endpoint, struct piece *piece, uint32_t room,
@@ -83,9 +85,9 @@ static void join(const struct ldma_endpoint *endpoint, struct piece *piece, uint
 {
 	uint32_t most = at_most(endpoint->config.qp->req.max_sge, LDMA_MAX_SGE);
 
-	*ret = (struct joined){.whole_end = &ret->whole, .rest = &piece->op};
+	*ret = (struct joined){.whole_end = &ret->whole, .rest = &piece->posting};
 	while (piece && ret->count < most && (room || !ret->count)) {
-		uint32_t left = piece->shown.length - piece->posted;
+		uint32_t left = piece->length - piece->posted;
 		uint32_t length = at_most(left, room);
 
 		ret->sge[ret->count++] = (struct ldma_sge){.va = piece->buffer.va + piece->posted,
@@ -100,31 +102,31 @@ static void join(const struct ldma_endpoint *endpoint, struct piece *piece, uint
 		piece->next = NULL;
 		*ret->whole_end = piece;
 		ret->whole_end = &piece->next;
-		ret->rest = piece->op.next;
+		ret->rest = piece->posting.next;
 		piece = follower(piece);
 	}
 }
 
-/* They are free when their reply has gone. */
-static void depart(struct request *request, struct piece *pieces)
+/* Leaves the pieces to their call, which frees them once its reply has gone. */
+static void depart(struct call *call, struct piece *pieces)
 {
 	while (pieces) {
 		struct piece *piece = pieces;
 
 		pieces = piece->next;
-		piece->next = request->departed;
-		request->departed = piece;
+		piece->next = call->departed;
+		call->departed = piece;
 	}
 }
 
-/* The piece, as far as one segment takes it, and those that follow it there. Pieces of a reply complete with it; others tell
- * when they are there, or their buffers free. */
+/* Posts the piece, as far as one segment takes it, and those that follow it there. Pieces of a reply complete with it;
+ * others have a completion, which says that their data came or their buffers are free. */
 static int post_pieces(struct ldma_endpoint *endpoint, struct piece *piece)
 {
-	struct request *request = piece->request;
+	struct call *call = piece->call;
 	const struct ldma_rpcrdma_segment *segment =
-		&request->header.segments[piece->chunk->first + piece->segment];
-	bool is_departing = !piece->is_pull && request->is_replying;
+		&call->header.segments[piece->chunk->first + piece->segment];
+	bool is_departing = !piece->is_pull && call->is_replying;
 	bool tells, is_due = is_signal_due(endpoint);
 	struct ldma_send_wr wr;
 	struct joined joined;
@@ -153,77 +155,77 @@ static int post_pieces(struct ldma_endpoint *endpoint, struct piece *piece)
 		joined.partly->segment_used = 0;
 	}
 	if (is_departing)
-		depart(request, joined.whole);
-	endpoint->first_op = joined.rest;
+		depart(call, joined.whole);
+	endpoint->first_posting = joined.rest;
 	return 0;
 }
 
-static void count_reply(struct ldma_endpoint *endpoint, const struct ldma_call *call, uint64_t now)
+static void count_reply(struct ldma_endpoint *endpoint, const struct ldma_call *shown, uint64_t now)
 {
 	struct ldma_endpoint_stats *stats = &endpoint->stats;
 
-	ldma_times_add(&stats->latency, now > call->received_ns ? now - call->received_ns : 0);
-	stats->read_bytes += call->read_bytes;
-	stats->written_bytes += call->written_bytes;
+	ldma_times_add(&stats->latency, now > shown->received_ns ? now - shown->received_ns : 0);
+	stats->read_bytes += shown->read_bytes;
+	stats->written_bytes += shown->written_bytes;
 }
 
-static int post_reply(struct ldma_endpoint *endpoint, struct request *request, uint64_t now)
+static int post_reply(struct ldma_endpoint *endpoint, struct call *call, uint64_t now)
 {
 	struct ldma_sge sge = {
-		.va = request->buffer.va,
-		.length = request->send_bytes,
-		.lkey = request->buffer.lkey,
+		.va = call->buffer.va,
+		.length = call->send_bytes,
+		.lkey = call->buffer.lkey,
 	};
 	struct ldma_send_wr wr = {
-		.wr_id = (uintptr_t)request | TAG_SEND,
+		.wr_id = (uintptr_t)call | TAG_SEND,
 		.sge = &sge,
 		.sge_count = 1,
-		.opcode = request->invalidated ? LDMA_WR_SEND_WITH_INV : LDMA_WR_SEND,
+		.opcode = call->invalidated ? LDMA_WR_SEND_WITH_INV : LDMA_WR_SEND,
 		.flags = LDMA_SEND_SIGNALED,
-		.imm = request->invalidated,
+		.imm = call->invalidated,
 	};
 	int error = ldma_qp_post_send(endpoint->config.qp, &wr);
 
 	if (error)
 		return error;
 	endpoint->unsignaled = 0;
-	request->sent_ns = now;
-	list_append(&endpoint->sending, request);
-	count_reply(endpoint, &request->call, now);
-	endpoint->stats.invalidations += request->invalidated != 0;
+	call->sent_ns = now;
+	list_append(&endpoint->sending, call);
+	count_reply(endpoint, &call->shown, now);
+	endpoint->stats.invalidations += call->invalidated != 0;
 	return 0;
 }
 
-/* What is first, or a part of it. It may belong to somebody else, once posted. */
+/* Posts the first item, or a part of it. Once it is posted, its completion may free it at any time. */
 static int post_first(struct ldma_endpoint *endpoint, uint64_t now)
 {
-	struct op *op = endpoint->first_op, *rest = op->next;
+	struct posting *posting = endpoint->first_posting, *rest = posting->next;
 	int error;
 
-	if (op->kind != OP_SEND)
-		return post_pieces(endpoint, CONTAINER(op, struct piece, op));
-	error = post_reply(endpoint, CONTAINER(op, struct request, op), now);
+	if (!posting->is_reply)
+		return post_pieces(endpoint, CONTAINER(posting, struct piece, posting));
+	error = post_reply(endpoint, CONTAINER(posting, struct call, posting), now);
 	if (!error)
-		endpoint->first_op = rest;
+		endpoint->first_posting = rest;
 	return error;
 }
 
 static int post_ops(struct ldma_endpoint *endpoint, uint64_t now)
 {
-	while (endpoint->first_op) {
-		struct op *op = endpoint->first_op;
-		uint64_t stalled_ns = op->stalled_ns;
+	while (endpoint->first_posting) {
+		struct posting *posting = endpoint->first_posting;
+		uint64_t stalled_ns = posting->stalled_ns;
 		int error = post_first(endpoint, now);
 
 		if (error) {
 			if (!stalled_ns)
-				op->stalled_ns = now;
+				posting->stalled_ns = now;
 			return error;
 		}
-		if (stalled_ns && endpoint->first_op != op)
+		if (stalled_ns && endpoint->first_posting != posting)
 			ldma_times_add(&endpoint->stats.send_waits, now - stalled_ns);
 	}
-	endpoint->last_op = NULL;
+	endpoint->last_posting = NULL;
 	return 0;
 }
 
@@ -237,10 +239,10 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now)
 		/* Before the peer has confirmed the connection, calls may come, but nothing may be sent. */
 		if (!error && endpoint->config.qp->state >= LDMA_QP_RTS)
 			error = post_ops(endpoint, now);
-		endpoint->last_transfer = endpoint->last_op;
+		endpoint->last_transfer = endpoint->last_posting;
 	}
 	ldma_unlock(&endpoint->lock);
-	return !error || error == -ENOMEM; /* no room in a ring: later */
+	return !error || error == -ENOMEM; /* ENOMEM: no room in a ring; it is posted later */
 }
 
 void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes)

@@ -1,8 +1,9 @@
-/* Pieces: data buffers on their way between a program and a chunk of the peer's. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Data buffers that move between pieces of a program and a chunk of the peer. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "endpoint_internal.h"
+#include "rpc/endpoint_internal.h"
 
 #define BLOCK_PIECES 16
 
@@ -30,12 +31,12 @@ static struct piece *take_free(struct ldma_endpoint *endpoint)
 	return piece;
 }
 
-/* Where in the chunk's segments an offset is. */
+/* Finds the segment of the chunk where the piece's offset is. */
 static void seek(struct piece *piece)
 {
 	const struct ldma_rpcrdma_segment *segments =
-		&piece->request->header.segments[piece->chunk->first];
-	uint64_t left = piece->shown.offset;
+		&piece->call->header.segments[piece->chunk->first];
+	uint64_t left = piece->offset;
 
 	piece->posted = piece->segment = 0;
 	while (piece->segment < piece->chunk->count && left >= segments[piece->segment].length)
@@ -43,57 +44,59 @@ static void seek(struct piece *piece)
 	piece->segment_used = (uint32_t)left;
 }
 
+/* The endpoint is locked. */
 static void set_free(struct ldma_endpoint *endpoint, struct piece *piece)
 {
-	ldma_lock(&endpoint->lock);
 	piece->next = endpoint->free_pieces;
 	endpoint->free_pieces = piece;
-	ldma_unlock(&endpoint->lock);
 }
 
 void piece_free(struct piece *piece)
 {
-	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
+	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
 	uint64_t handle = piece->buffer.handle;
 
+	ldma_lock(&endpoint->lock);
 	set_free(endpoint, piece);
+	ldma_unlock(&endpoint->lock);
 	if (handle)
 		ldma_pool_return(endpoint->config.data_pool, handle);
 }
 
-/* Its owner is told that there will be no data, or no buffer. */
-static void fail(struct piece *piece, int error)
+/* Takes a piece back from the program, and frees it. */
+static void take_back(struct piece *piece)
 {
+	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
 	uint64_t handle = piece->buffer.handle;
 
-	piece->buffer.handle = 0;
-	piece->shown.memory = NULL;
-	piece->shown.error = error;
+	ldma_lock(&endpoint->lock);
+	piece->call->pieces--;
+	set_free(endpoint, piece);
+	ldma_unlock(&endpoint->lock);
 	if (handle)
-		ldma_pool_return(piece->request->call.endpoint->config.data_pool, handle);
-	piece->done(&piece->shown);
+		ldma_pool_return(endpoint->config.data_pool, handle);
 }
 
-static void has_buffer(struct piece *piece)
+/* Tells the program that there will be no data, or no buffer. */
+static void fail(struct piece *piece, int error)
 {
-	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
-	bool is_broken;
+	struct ldma_piece *shown = piece->shown;
 
-	piece->shown.memory = piece->buffer.memory;
-	if (!piece->is_pull) {
-		piece->done(&piece->shown);
+	take_back(piece);
+	shown->memory = NULL;
+	shown->error = error;
+	shown->done(shown);
+}
+
+/* Gives the piece the buffer that came; a pull is queued to be posted. The endpoint is locked. */
+static void has_buffer(struct ldma_endpoint *endpoint, struct piece *piece)
+{
+	piece->buffer = piece->waiter.buffer;
+	piece->shown->memory = piece->buffer.memory;
+	if (!piece->is_pull)
 		return;
-	}
 	seek(piece);
-	ldma_lock(&endpoint->lock);
-	is_broken = endpoint->is_broken;
-	if (!is_broken)
-		outbox_append(endpoint, &piece->op, OP_READ);
-	ldma_unlock(&endpoint->lock);
-	if (is_broken)
-		fail(piece, -ECONNRESET);
-	else
-		outbox_submit(endpoint, 0);
+	outbox_append(endpoint, &piece->posting, false);
 }
 
 static void leave_queue(struct ldma_endpoint *endpoint, struct piece *piece)
@@ -119,28 +122,32 @@ static void enter_queue(struct ldma_endpoint *endpoint, struct piece *piece)
 
 static void record_wait(struct ldma_endpoint *endpoint, struct piece *piece)
 {
-	piece->request->call.waited_ns += piece->waiter.waited_ns;
+	piece->call->shown.waited_ns += piece->waiter.waited_ns;
 	ldma_times_add(&endpoint->stats.buffer_waits, piece->waiter.waited_ns);
 }
 
-/* The pool's word that waiting is over. */
+/* Is called by the pool when the waiting is over. */
 static void waited(struct ldma_pool_waiter *waiter)
 {
 	struct piece *piece = CONTAINER(waiter, struct piece, waiter);
-	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
-	bool is_broken;
+	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
+	bool is_pull = piece->is_pull, is_there;
 
 	ldma_lock(&endpoint->lock);
 	leave_queue(endpoint, piece);
 	record_wait(endpoint, piece);
-	is_broken = endpoint->is_broken;
-	ldma_unlock(&endpoint->lock);
-	if (!waiter->result)
+	is_there = !waiter->result && !endpoint->is_broken;
+	if (is_there)
+		has_buffer(endpoint, piece);
+	else if (!waiter->result)
 		piece->buffer = waiter->buffer;
-	if (waiter->result || is_broken)
+	ldma_unlock(&endpoint->lock);
+	if (!is_there)
 		fail(piece, -ESHUTDOWN);
+	else if (is_pull)
+		outbox_submit(endpoint, 0);
 	else
-		has_buffer(piece);
+		piece->shown->done(piece->shown);
 }
 
 struct piece *piece_cancel_all(struct ldma_endpoint *endpoint)
@@ -149,7 +156,7 @@ struct piece *piece_cancel_all(struct ldma_endpoint *endpoint)
 
 	for (struct piece *piece = endpoint->waiting; piece; piece = next) {
 		next = piece->next;
-		/* Who has got its buffer at this very moment ends by itself, when it has the lock. */
+		/* A piece that gets its buffer right now is ended by `waited`, once that has the lock. */
 		if (ldma_pool_cancel(endpoint->config.data_pool, &piece->waiter))
 			continue;
 		leave_queue(endpoint, piece);
@@ -170,44 +177,58 @@ void piece_fail_all(struct piece *pieces)
 	}
 }
 
-int piece_ask(struct request *request, const struct ldma_rpcrdma_chunk *chunk, uint64_t offset,
-	      uint32_t length, bool is_pull, ldma_piece_fn done, void *user)
+/* Asks the pool for a buffer. Returns 0: it has one; -EINPROGRESS: it waits; or an error. The endpoint is locked. */
+static int ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
+	       struct ldma_piece *shown)
 {
-	struct ldma_endpoint *endpoint = request->call.endpoint;
-	struct piece *piece = NULL;
-	int result = -EAGAIN;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
+	struct piece *piece;
+	int result;
 
-	ldma_lock(&endpoint->lock);
-	if (request->pieces < LDMA_CALL_PIECES) {
-		piece = take_free(endpoint);
-		result = piece ? 0 : -ENOMEM;
-	}
-	if (!piece) {
-		ldma_unlock(&endpoint->lock);
-		return result;
-	}
-	request->pieces++;
-	piece->shown = (struct ldma_piece){
-		.call = &request->call, .length = length, .offset = offset, .user = user};
+	if (call->pieces == LDMA_CALL_PIECES)
+		return -EAGAIN;
+	if (endpoint->is_broken)
+		return -ESHUTDOWN;
+	piece = take_free(endpoint);
+	if (!piece)
+		return -ENOMEM;
+	piece->shown = shown;
 	piece->buffer.handle = 0;
-	piece->request = request;
+	piece->call = call;
 	piece->chunk = chunk;
-	piece->done = done;
+	piece->offset = shown->offset;
+	piece->length = shown->length;
 	piece->is_pull = is_pull;
 	piece->waiter.complete = waited;
-	result = endpoint->is_broken ? -ESHUTDOWN
-				     : ldma_pool_wait(endpoint->config.data_pool, LDMA_POOL_DATA,
-						      &piece->waiter);
-	if (result == -EINPROGRESS)
+	shown->call = &call->shown;
+	shown->error = 0;
+	shown->transport = piece;
+	result = ldma_pool_wait(endpoint->config.data_pool, LDMA_POOL_DATA, &piece->waiter);
+	if (result == -EINPROGRESS) {
 		enter_queue(endpoint, piece);
-	ldma_unlock(&endpoint->lock);
-	if (!result) {
-		piece->buffer = piece->waiter.buffer;
-		has_buffer(piece);
-	} else if (result != -EINPROGRESS) {
-		fail(piece, -ESHUTDOWN);
+	} else if (result) {
+		set_free(endpoint, piece);
+		return -ESHUTDOWN;
+	} else {
+		has_buffer(endpoint, piece);
 	}
-	return 0;
+	call->pieces++;
+	return result;
+}
+
+int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
+	      struct ldma_piece *shown)
+{
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
+	int result;
+
+	ldma_lock(&endpoint->lock);
+	result = ask(call, chunk, is_pull, shown);
+	ldma_unlock(&endpoint->lock);
+	if (result || !is_pull)
+		return result;
+	outbox_submit(endpoint, 0);
+	return -EINPROGRESS;
 }
 
 void piece_end_pull(struct piece *piece, int error)
@@ -215,73 +236,53 @@ void piece_end_pull(struct piece *piece, int error)
 	if (error)
 		fail(piece, error);
 	else
-		piece->done(&piece->shown);
+		piece->shown->done(piece->shown);
 }
 
-uint64_t ldma_call_connection(const struct ldma_call *call)
+int ldma_call_pull(struct ldma_call *shown, struct ldma_piece *piece)
 {
-	return call->endpoint->config.number;
-}
+	struct call *call = call_of(shown);
 
-uint32_t ldma_call_piece_bytes(const struct ldma_call *call)
-{
-	return call->endpoint->config.data_bytes;
-}
-
-int ldma_call_pull(struct ldma_call *call, uint64_t offset, uint32_t length, ldma_piece_fn done,
-		   void *user)
-{
-	struct request *request = request_of(call);
-
-	if (!length || length > call->endpoint->config.data_bytes || offset > call->read_length ||
-	    length > call->read_length - offset)
+	if (!piece->length || piece->length > shown->piece_bytes ||
+	    piece->offset > shown->read_length ||
+	    piece->length > shown->read_length - piece->offset)
 		return -EINVAL;
-	return piece_ask(request, &request->header.reads[0], offset, length, true, done, user);
+	return piece_ask(call, &call->header.reads[0], true, piece);
 }
 
-int ldma_call_room(struct ldma_call *call, uint64_t offset, ldma_piece_fn done, void *user)
+int ldma_call_room(struct ldma_call *shown, struct ldma_piece *piece)
 {
-	struct request *request = request_of(call);
+	struct call *call = call_of(shown);
 
-	if (!call->has_write || offset > call->write_room)
+	if (!shown->has_write || piece->offset > shown->write_room ||
+	    piece->length > shown->piece_bytes)
 		return -EINVAL;
-	return piece_ask(request, &request->header.writes[0], offset,
-			 call->endpoint->config.data_bytes, false, done, user);
-}
-
-static void no_more_mine(struct piece *piece)
-{
-	struct ldma_endpoint *endpoint = piece->request->call.endpoint;
-
-	ldma_lock(&endpoint->lock);
-	piece->request->pieces--;
-	ldma_unlock(&endpoint->lock);
+	return piece_ask(call, &call->header.writes[0], false, piece);
 }
 
 void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 {
-	struct piece *piece = CONTAINER(shown, struct piece, shown);
-	struct request *request = piece->request;
-	struct ldma_endpoint *endpoint = request->call.endpoint;
-	uint64_t room = piece->chunk->length - shown->offset;
-	bool is_over = !length || !piece->buffer.handle;
+	struct piece *piece = shown->transport;
+	struct call *call = piece->call;
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
+	bool is_over;
 
-	if (length > room || length > endpoint->config.data_bytes) {
-		request->is_overfull = true;
-		is_over = true;
+	if (length > piece->chunk->length - piece->offset || length > endpoint->config.data_bytes) {
+		call->is_overfull = true;
+		length = 0;
 	}
-	if (is_over) {
-		ldma_piece_drop(shown);
+	if (!length) {
+		take_back(piece);
 		return;
 	}
-	shown->length = length;
+	piece->length = length;
 	seek(piece);
 	ldma_lock(&endpoint->lock);
-	request->pieces--;
+	call->pieces--;
 	is_over = endpoint->is_broken;
 	if (!is_over) {
 		endpoint->stats.bytes_pushed += length;
-		outbox_append(endpoint, &piece->op, OP_WRITE);
+		outbox_append(endpoint, &piece->posting, false);
 	}
 	ldma_unlock(&endpoint->lock);
 	if (is_over)
@@ -292,8 +293,5 @@ void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 
 void ldma_piece_drop(struct ldma_piece *shown)
 {
-	struct piece *piece = CONTAINER(shown, struct piece, shown);
-
-	no_more_mine(piece);
-	piece_free(piece);
+	take_back(shown->transport);
 }

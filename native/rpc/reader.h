@@ -1,11 +1,12 @@
-/* A bounded cursor over XDR. What is not there reads as 0 and makes the reader bad, for good: who has read all that he
- * wants asks once. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A bounded cursor over XDR. Beyond the end it reads 0 and becomes bad, for good, so that its user may read everything
+ * first and look at is_bad once. */
 #ifndef LDMA_READER_H
 #define LDMA_READER_H
 
 #include <stdbool.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 struct ldma_reader {
 	const uint8_t *at;
@@ -13,7 +14,7 @@ struct ldma_reader {
 	bool is_bad;
 };
 
-/* The next length bytes, or NULL. */
+/* Takes the next length bytes; NULL if they are not there. */
 static inline const uint8_t *ldma_reader_take(struct ldma_reader *reader, uint32_t length)
 {
 	const uint8_t *at = reader->at;
@@ -42,7 +43,7 @@ static inline uint64_t ldma_reader_hyper(struct ldma_reader *reader)
 	return at ? get64(at) : 0;
 }
 
-/* Opaque data of variable length up to most, and its padding. */
+/* Skips opaque data of variable length up to most, and its padding. */
 static inline void ldma_reader_skip_opaque(struct ldma_reader *reader, uint32_t most)
 {
 	uint32_t length = ldma_reader_word(reader);
@@ -53,7 +54,7 @@ static inline void ldma_reader_skip_opaque(struct ldma_reader *reader, uint32_t 
 		ldma_reader_take(reader, (length + 3) & ~UINT32_C(3));
 }
 
-/* The next word has to be this one. */
+/* Takes the next word, which has to be this one. */
 static inline void ldma_reader_expect(struct ldma_reader *reader, uint32_t word)
 {
 	if (ldma_reader_word(reader) != word)

@@ -1,12 +1,13 @@
-#include "rpcrdma.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rpc/rpcrdma.h"
 
 #include <errno.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 #define SEGMENT_BYTES 16
 
-/* Whoever reads beyond the end gets zeros, and is_bad. */
+/* A cursor that reads zeros beyond the end, and sets is_bad. */
 struct cursor {
 	const uint8_t *at, *end;
 	bool is_bad;
@@ -16,7 +17,7 @@ struct budget {
 	const struct ldma_rpcrdma_limits *limits;
 	uint64_t list_bytes;
 	uint32_t segments;
-	uint32_t room; /* for segments that are kept */
+	uint32_t room; /* for the segments that are kept */
 };
 
 static uint32_t word(struct cursor *cursor)
@@ -50,7 +51,7 @@ static void segment(struct cursor *cursor, struct budget *budget, struct ldma_rp
 	found.length = word(cursor);
 	found.offset = (uint64_t)word(cursor) << 32;
 	found.offset |= word(cursor);
-	/* Up to the last address, and no further. */
+	/* A segment may end at the last address, and no further. */
 	if (found.length && found.offset > UINT64_MAX - (found.length - 1))
 		cursor->is_bad = true;
 	if (found.length > budget->list_bytes || !budget->segments)
@@ -66,7 +67,7 @@ static void segment(struct cursor *cursor, struct budget *budget, struct ldma_rp
 	chunk->length += found.length;
 }
 
-/* Segments of a chunk come in their order, those of several as the sender liked. */
+/* Sorts segments by position: those of one chunk come in order, those of several chunks in any order. */
 static void sort(struct ldma_rpcrdma_segment *segments, uint32_t *positions, uint32_t count)
 {
 	for (uint32_t i = 1; i < count; i++) {
@@ -145,8 +146,8 @@ static void write_list(struct cursor *cursor, struct budget *budget, struct ldma
 	}
 }
 
-/* Positions are those of XDR items, each behind the data of the chunk before. The chunk at position 0 is the reduced
- * message itself, which others belong into. */
+/* Checks that positions are those of XDR items, each behind the data of the chunk before. The chunk at position 0 is
+ * the reduced message itself, into which the others are put. */
 static bool has_good_positions(const struct ldma_rpcrdma *header)
 {
 	uint64_t end = 0;
@@ -162,7 +163,7 @@ static bool has_good_positions(const struct ldma_rpcrdma *header)
 	return true;
 }
 
-/* Where the RPC message is said to be (RFC 8166, 3.5 and 4.5.2). */
+/* Checks where the header says that the RPC message is (RFC 8166, 3.5 and 4.5.2). */
 static bool has_good_placement(const struct ldma_rpcrdma *header)
 {
 	bool has_zero = header->read_count && !header->reads[0].position;

@@ -1,5 +1,6 @@
-/* RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message, and its rules. Sans-I/O, and bounded: what
- * a header may ask for is limited before anything is done. livedma.rpc.rdma_header has the same rules. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message, and its rules. It is sans-I/O, and
+ * bounded: limits on what a header may ask for apply before anything is done. */
 #ifndef LDMA_RPCRDMA_H
 #define LDMA_RPCRDMA_H
 
@@ -7,8 +8,8 @@
 #include <stdint.h>
 
 #define LDMA_RPCRDMA_VERSION 1
-#define LDMA_RPCRDMA_CHUNKS 16      /* the most of a list that limits can allow */
-#define LDMA_RPCRDMA_SEGMENTS 256   /* and of all lists together */
+#define LDMA_RPCRDMA_CHUNKS 16      /* the most chunks of a list that limits can allow */
+#define LDMA_RPCRDMA_SEGMENTS 256   /* and the most segments of all lists together */
 #define LDMA_RPCRDMA_FIXED_BYTES 28 /* of a header whose lists are empty */
 #define LDMA_RPCRDMA_ERROR_BYTES 28 /* the most that an RDMA_ERROR takes */
 
@@ -34,7 +35,7 @@ struct ldma_rpcrdma_segment {
 	uint32_t handle, length;
 };
 
-/* Segments first to first + count - 1 of the header's. */
+/* The segments first to first + count - 1 of the header. */
 struct ldma_rpcrdma_chunk {
 	uint32_t position; /* of a read chunk: where in the message it belongs */
 	uint32_t first, count;
@@ -55,21 +56,22 @@ struct ldma_rpcrdma {
 	struct ldma_rpcrdma_chunk reply;
 };
 
-/* Reads the header that data starts with. Segments go to `segments`, which has room for so many. 0; -EPROTO: a rule is
- * broken (ERR_CHUNK); -EPROTONOSUPPORT: another version (ERR_VERS); -ENOSPC: more segments, so many as
- * ret->segment_count says at most, and once again will do. Lists are there for RDMA_MSG and RDMA_NOMSG alone. */
+/* Decodes the header that data starts with. Segments go to `segments`, which has room for `room` of them. Returns 0;
+ * -EPROTO: a rule is broken (ERR_CHUNK); -EPROTONOSUPPORT: another version (ERR_VERS); -ENOSPC: there are more
+ * segments, at most ret->segment_count, and a second call with that room succeeds. Only RDMA_MSG and RDMA_NOMSG have
+ * lists. */
 int ldma_rpcrdma_decode(const uint8_t *data, uint32_t length,
 			const struct ldma_rpcrdma_limits *limits,
 			struct ldma_rpcrdma_segment *segments, uint32_t room,
 			struct ldma_rpcrdma *ret);
 
-/* Bytes that ldma_rpcrdma_encode writes for it. */
+/* Returns the bytes that ldma_rpcrdma_encode writes for it. */
 uint32_t ldma_rpcrdma_bytes(const struct ldma_rpcrdma *header);
 
-/* Writes an RDMA_MSG or RDMA_NOMSG as it is. */
+/* Writes the header of an RDMA_MSG or RDMA_NOMSG. */
 void ldma_rpcrdma_encode(const struct ldma_rpcrdma *header, uint8_t *ret);
 
-/* Bytes of the header of a reply to a call; is_long: by the reply chunk. */
+/* Returns the bytes of the header of a reply to a call; is_long: the reply goes by the reply chunk. */
 uint32_t ldma_rpcrdma_reply_bytes(const struct ldma_rpcrdma *call, bool is_long);
 
 /* Writes the header of a reply: its write list is the call's with data_bytes in the first chunk and nothing in others
@@ -78,14 +80,14 @@ void ldma_rpcrdma_encode_reply(const struct ldma_rpcrdma *call, uint32_t credits
 			       uint64_t data_bytes, bool is_long, uint64_t reply_bytes,
 			       uint8_t *ret);
 
-/* Writes an RDMA_ERROR for a call, of which the first 8 bytes are at data. Returns how many bytes. */
+/* Writes an RDMA_ERROR for a call whose first 8 bytes are at data. Returns its length. */
 uint32_t ldma_rpcrdma_encode_error(const uint8_t *data, uint32_t credits,
 				   enum ldma_rpcrdma_error error, uint8_t *ret);
 
-/* Whether what decode refused is to be answered: an RDMA_ERROR never is, nor what does not name the call it is for. */
+/* Returns whether to answer a header that decode refused: not if it is an RDMA_ERROR, or does not name its call. */
 bool ldma_rpcrdma_is_answered(const uint8_t *data, uint32_t length);
 
-/* The one key that all segments have; 0 if there is none, or another one. */
+/* Returns the key that all segments have; 0 if there are none, or they differ. */
 uint32_t ldma_rpcrdma_only_handle(const struct ldma_rpcrdma *header);
 
 #endif

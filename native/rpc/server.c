@@ -1,15 +1,20 @@
-#include "server.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rpc/server.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "endpoint_internal.h"
+#include "rpc/endpoint_internal.h"
 
 #define BATCH 64                    /* completions handled in a row */
 #define BATCHES 16                  /* and batches, before the rest is looked at */
-#define TRAIN_BYTES (64 << 10)      /* of data are worth sending when a call has been handled, */
-#define JOINED_BYTES (256 << 10)    /* and so many at once, since the peer may be idle meanwhile */
-#define SLICE_NS UINT64_C(50000000) /* so often the thread looks what else there is to do */
+#define TRAIN_BYTES (64 << 10)      /* so much data is posted once a call has been handled, */
+#define JOINED_BYTES (256 << 10)    /* and so much at once, since the peer may be idle meanwhile */
+#define SLICE_NS UINT64_C(50000000) /* the interval at which the thread looks for other work */
+
+/* Only the service's own thread has batches. Its identity tells, not an argument, since posting also begins in
+ * callbacks of a pool, which do not say which thread returned a buffer; and not a thread-local variable, since each
+ * extension module that links this file has one of its own. */
 
 static bool is_batching(const struct ldma_service *service)
 {
@@ -17,16 +22,8 @@ static bool is_batching(const struct ldma_service *service)
 	       service->is_batching;
 }
 
-static void mark_dirty(struct ldma_service *service, struct ldma_endpoint *endpoint)
-{
-	if (endpoint->is_dirty)
-		return;
-	endpoint->is_dirty = true;
-	endpoint->next_dirty = service->dirty;
-	service->dirty = endpoint;
-}
-
-/* What a batch has led to so far, under one lock. What has to be broken is, after it, and posts for itself. */
+/* Posts what a batch has led to so far, under one lock. Then it breaks the endpoints that failed, which post by
+ * themselves. */
 static void post_all(struct ldma_service *service, uint64_t now)
 {
 	struct ldma_endpoint *endpoint, *broken = NULL;
@@ -59,7 +56,11 @@ bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
 {
 	if (!is_batching(service))
 		return false;
-	mark_dirty(service, endpoint);
+	if (!endpoint->is_dirty) {
+		endpoint->is_dirty = true;
+		endpoint->next_dirty = service->dirty;
+		service->dirty = endpoint;
+	}
 	service->unposted_bytes += data_bytes;
 	if (service->unposted_bytes >= JOINED_BYTES)
 		post_all(service, now_ns());
@@ -85,7 +86,7 @@ static uint32_t handle_batch(struct ldma_service *service)
 	return count;
 }
 
-/* An endpoint that broke, and all of whose completions were handled; it is no more in the list. */
+/* Takes from the list an endpoint that broke and all of whose completions were handled. */
 static struct ldma_endpoint *take_drained(struct ldma_service *service)
 {
 	uint32_t head = service->config.cq->head;
@@ -120,7 +121,7 @@ static void end_drained(struct ldma_service *service)
 
 static bool is_stalled(struct ldma_endpoint *endpoint, uint64_t now)
 {
-	const struct request *oldest;
+	const struct call *oldest;
 	bool is_stalled;
 
 	ldma_lock(&endpoint->lock);
@@ -144,7 +145,7 @@ static struct ldma_endpoint *find_stalled(struct ldma_service *service, uint64_t
 	return endpoint;
 }
 
-/* Endpoints leave by this thread alone, so what was found stays. */
+/* Breaks the endpoints that stalled. Only this thread removes endpoints, so one that was found stays. */
 static void end_stalled(struct ldma_service *service)
 {
 	uint64_t now = now_ns();
@@ -297,15 +298,15 @@ void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint)
 	pthread_mutex_unlock(&service->mutex);
 }
 
-void service_queue(struct ldma_service *service, struct request *request)
+void service_queue(struct ldma_service *service, struct call *call)
 {
 	pthread_mutex_lock(&service->mutex);
-	list_append(&service->calls, request);
+	list_append(&service->calls, call);
 	pthread_cond_signal(&service->has_call);
 	pthread_mutex_unlock(&service->mutex);
 }
 
-/* The caller has the mutex. False: time is up, or the service has stopped. */
+/* Waits for the condition; the caller has the mutex. Returns false if time is up, or the service has stopped. */
 static bool wait_for(struct ldma_service *service, pthread_cond_t *condition, uint64_t until_ns)
 {
 	struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
@@ -325,14 +326,14 @@ static uint64_t deadline(uint64_t timeout_ns)
 struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns)
 {
 	uint64_t until_ns = deadline(timeout_ns);
-	struct request *request;
+	struct call *call;
 
 	pthread_mutex_lock(&service->mutex);
 	while (!service->calls.first && wait_for(service, &service->has_call, until_ns))
 		;
-	request = list_take(&service->calls);
+	call = list_take(&service->calls);
 	pthread_mutex_unlock(&service->mutex);
-	return request ? &request->call : NULL;
+	return call ? &call->shown : NULL;
 }
 
 struct ldma_endpoint *ldma_service_next_over(struct ldma_service *service, uint64_t timeout_ns)

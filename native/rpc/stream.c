@@ -1,15 +1,16 @@
-#include "stream.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rpc/stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 #define MARK 4
 #define LAST UINT32_C(0x80000000)
-#define RECORDS 4 /* of the longest, that come at once */
+#define RECORDS 4 /* the longest records that can come at once */
 
 static int buffer_init(struct ldma_stream_buffer *buffer, size_t size)
 {
@@ -37,7 +38,7 @@ void ldma_stream_destroy(struct ldma_stream *stream)
 	stream->tx.memory = stream->rx.memory = NULL;
 }
 
-/* Moves what is left to the front. */
+/* Moves the bytes that are left to the front. */
 static void compact(struct ldma_stream_buffer *buffer)
 {
 	size_t length = buffer->end - buffer->start;
@@ -114,7 +115,7 @@ int ldma_stream_next(struct ldma_stream *stream, const uint8_t **ret, uint32_t *
 			return -EPROTO;
 		if (rx->end - stream->next - MARK < length)
 			return 0;
-		/* Fragments move together; a single one stays where it is. */
+		/* Fragments are moved together; a single one stays where it is. */
 		if (!stream->merged && mark & LAST)
 			record = at + MARK;
 		else

@@ -1,9 +1,10 @@
-#include "icrc.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "wire/icrc.h"
 
 #include <isa-l/crc.h>
 #include <string.h>
 
-#define LRH_BYTES 8 /* stands in for the local route header, as ones */
+#define LRH_BYTES 8 /* ones in the place of the local route header */
 #define BTH_BYTES 12
 /* Packets up to this size are copied whole: one CRC call is cheaper than two. */
 #define COPY_BYTES 256
@@ -11,10 +12,10 @@
 
 typedef uint64_t chunk __attribute__((vector_size(16)));
 
-/* Ones over what may change on the way, for headers without options, from the LRH's place on. Whole chunks, so that
- * what is stored masked can be loaded again by the CRC without a stall. */
+/* A mask with ones over what may change on the way, for headers without options, from the LRH's place on. It is in
+ * whole chunks, so that the CRC can load what is stored masked without a stall. */
 struct mask {
-	uint32_t bth; /* where it has to be for the mask to fit */
+	uint32_t bth; /* where the BTH has to be for the mask to fit */
 	uint32_t chunks;
 	uint8_t bytes[80];
 };
@@ -50,7 +51,7 @@ static void copy_masked(const struct mask *mask, const uint8_t *l3, uint8_t *hea
 	}
 }
 
-/* The same for headers of any length. */
+/* Does the same for headers of any length. */
 static void copy_any(enum ldma_l3 kind, const uint8_t *l3, uint32_t bth, uint8_t *head,
 		     uint32_t copied)
 {

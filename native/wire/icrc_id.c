@@ -1,7 +1,8 @@
-#include "icrc_id.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "wire/icrc_id.h"
 
-#include "bytes.h"
-#include "icrc.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
 
 #define POLYNOMIAL 0xedb88320u /* CRC-32's, bits reversed: the highest bit is x^0 */
 #define ONE (1u << 31)
@@ -9,7 +10,7 @@
 #define BTH_OFFSET 28
 #define ID_OFFSET 4
 
-/* a * b modulo the polynomial. */
+/* Returns a * b modulo the polynomial. */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
 	uint32_t product = 0;
@@ -24,7 +25,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* x^-bits: the polynomial is primitive, so x^(2^32 - 1) is one. */
+/* Returns x^-bits: the polynomial is primitive, so x^(2^32 - 1) is one. */
 static uint32_t inverse_power(uint32_t bits)
 {
 	uint32_t result = ONE, base = X;
@@ -47,7 +48,7 @@ bool ldma_icrc_find_id(struct ldma_icrc_cache *cache, const uint8_t *l3, uint32_
 		cache->bytes[slot] = bytes;
 		cache->factor[slot] = inverse_power(8 * bytes);
 	}
-	/* Wound back to before the ID, a difference of nothing but the ID is in the next two bytes. */
+	/* Wound back to before the ID, a difference in the ID alone lies in the next two bytes. */
 	difference = multiply(cache->factor[slot], difference);
 	if (difference >> 16)
 		return false;

@@ -1,7 +1,12 @@
-/* The statuses of NFSv4.1 that this code answers with (RFC 8881 15.1). */
-#ifndef LDMA_STATUS_H
-#define LDMA_STATUS_H
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Numbers of NFSv4.1 that C and BPF know: the operations of data, and the statuses that the server answers with or looks
+ * at. All there are, with the same names, are in livedma.wire.nfs_numbers; tests/wire/test_nfs_numbers.py compares. */
+#ifndef LDMA_WIRE_NFS_H
+#define LDMA_WIRE_NFS_H
 
+enum { LDMA_NFS_PROGRAM = 100003, LDMA_NFS_VERSION = 4, LDMA_NFS_COMPOUND = 1 };
+
+/* RFC 8881 15.1 */
 enum ldma_nfs_status {
 	LDMA_NFS_OK = 0,
 	LDMA_NFS_IO = 5,
@@ -13,12 +18,23 @@ enum ldma_nfs_status {
 	LDMA_NFS_STALE = 70,
 	LDMA_NFS_SERVERFAULT = 10006,
 	LDMA_NFS_DELAY = 10008,
+	LDMA_NFS_GRACE = 10013,
 	LDMA_NFS_BADSESSION = 10052,
 	LDMA_NFS_BADSLOT = 10053,
 	LDMA_NFS_SEQ_MISORDERED = 10063,
 	LDMA_NFS_RETRY_UNCACHED_REP = 10068,
 	LDMA_NFS_SEQ_FALSE_RETRY = 10076,
 	LDMA_NFS_BAD_HIGH_SLOT = 10077,
+};
+
+/* RFC 8881 16.2.1 */
+enum ldma_nfs_op {
+	LDMA_NFS_OP_COMMIT = 5,
+	LDMA_NFS_OP_GETATTR = 9,
+	LDMA_NFS_OP_PUTFH = 22,
+	LDMA_NFS_OP_READ = 25,
+	LDMA_NFS_OP_WRITE = 38,
+	LDMA_NFS_OP_SEQUENCE = 53,
 };
 
 #endif

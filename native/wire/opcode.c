@@ -1,8 +1,9 @@
-#include "opcode_words.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "wire/opcode_words.h"
 
 enum {
 #define HEADER(name, bytes) name##_BYTES = (bytes),
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 #define BYTES_IF(mask, name) (((mask) & (name)) ? name##_BYTES : 0)
@@ -22,17 +23,17 @@ const struct ldma_opcode_info ldma_opcodes[256] = {
 		.operation = LDMA_OP_##operation_,                                                 \
 		.role = (role_),                                                                   \
 	},
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 const uint8_t ldma_header_bytes[LDMA_HEADER_COUNT] = {
 #define HEADER(name, bytes) [LDMA_##name] = (bytes),
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 const char *const ldma_header_names[LDMA_HEADER_COUNT] = {
 #define HEADER(name, bytes) [LDMA_##name] = #name,
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 const char *const ldma_operation_names[LDMA_OP_COUNT] = {

@@ -1,25 +1,26 @@
-/* The opcode table of opcode.def as C: codes, header masks, operations, roles. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The opcode table of opcode.def in C: codes, header masks, operations and roles. All of it is constant. */
 #ifndef LDMA_OPCODE_H
 #define LDMA_OPCODE_H
 
 #include <stdint.h>
 
-/* Position of a header in the wire order behind the BTH. */
+/* The position of a header in the wire order after the BTH. */
 enum ldma_header {
 #define HEADER(name, bytes) LDMA_##name,
-#include "opcode.def"
+#include "wire/opcode.def"
 	LDMA_HEADER_COUNT
 };
 
 /* The same as bits of a mask. */
 enum ldma_header_bit {
 #define HEADER(name, bytes) LDMA_HAS_##name = 1u << LDMA_##name,
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 enum ldma_opcode {
 #define OPCODE(code, transport, name, headers, operation, role) LDMA_OPCODE_##name = (code),
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 enum ldma_transport {
@@ -31,7 +32,7 @@ enum ldma_transport {
 	LDMA_TRANSPORT_XRC,
 };
 
-/* What a packet does, whichever transport carries it. Names are user-visible (filters, summaries). */
+/* What a packet does, whatever transport carries it. Users see the names in filters and summaries. */
 enum ldma_operation {
 	LDMA_OP_UNKNOWN,
 	LDMA_OP_SEND,

@@ -1,9 +1,10 @@
-#include "packet.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "wire/packet.h"
 
 #include <string.h>
 
-#include "bytes.h"
-#include "icrc.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
@@ -27,7 +28,7 @@ static bool fail(struct ldma_packet *packet, enum ldma_packet_error error, uint3
 	return true; /* it is RoCE all the same */
 }
 
-/* The bytes of the frame from pos on that were captured. */
+/* Returns how many bytes of the frame from pos on were captured. */
 static uint32_t left(const struct ldma_packet *packet, uint32_t pos)
 {
 	return pos < packet->captured ? packet->captured - pos : 0;
@@ -107,7 +108,7 @@ static void decode_header(struct ldma_packet *packet, enum ldma_header header, c
 	}
 }
 
-/* Rules that tie the headers of one packet together. */
+/* Checks the rules that tie the headers of one packet together. */
 static void check_consistency(struct ldma_packet *packet, const struct ldma_opcode_info *info)
 {
 	uint32_t at = packet->bth_offset, length = packet->payload_length;
@@ -202,7 +203,7 @@ static bool decode_transport(struct ldma_packet *packet, enum ldma_l3 kind, uint
 	return true;
 }
 
-/* UDP at pos; end is where IP says that its payload ends. */
+/* Decodes UDP at pos; end is where IP says that its payload ends. */
 static bool decode_udp(struct ldma_packet *packet, enum ldma_l3 kind, uint32_t pos, uint32_t end)
 {
 	const uint8_t *p = packet->frame + pos;
@@ -227,7 +228,7 @@ static bool decode_udp(struct ldma_packet *packet, enum ldma_l3 kind, uint32_t p
 	return decode_transport(packet, kind, pos + UDP_BYTES, end);
 }
 
-/* Whether UDP to the RoCE port is at pos; without that there is no telling that a broken packet is RoCE. */
+/* Returns whether UDP to the RoCE port is at pos; without that nothing shows that a broken packet is RoCE. */
 static bool is_roce_port(const struct ldma_packet *packet, uint32_t pos)
 {
 	return left(packet, pos) >= UDP_BYTES && get16(packet->frame + pos + 2) == LDMA_ROCE2_PORT;

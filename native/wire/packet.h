@@ -1,7 +1,9 @@
-/* Headers <-> structs: RoCEv1 and RoCEv2 frames, decoded and built by the opcode table.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A packet is a RoCEv1 or RoCEv2 frame as a struct; this decodes frames into packets and builds frames from them, by
+ * the opcode table. Nothing here keeps state: any thread may call it.
  *
- * Decoding never reads past the captured bytes, never allocates and never fails: what a frame contradicts or lacks
- * is described in the packet itself (error, error_at), next to everything that could be decoded before it.
+ * Decoding never reads past the captured bytes, never allocates and never fails: the packet itself says what its frame
+ * contradicts or lacks (error, error_at), next to everything that could be decoded before it.
  */
 #ifndef LDMA_PACKET_H
 #define LDMA_PACKET_H
@@ -10,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "opcode.h"
+#include "wire/opcode.h"
 
 #define LDMA_ROCE2_PORT 4791
 #define LDMA_BTH_BYTES 12
@@ -159,11 +161,11 @@ size_t ldma_packet_error_text(const struct ldma_packet *packet, char *buf, size_
 size_t ldma_packet_encode(const struct ldma_packet *packet, const void *payload,
 			  size_t payload_length, uint8_t *buf, size_t capacity);
 
-/* Puts the checksums of a RoCEv2 packet of length bytes, whose headers are whole, in their places: the IPv4 header's (and
- * for UDP over it none), or UDP's over IPv6 without extensions. */
+/* Puts the checksums of a RoCEv2 packet of length bytes, whose headers are whole, in their places: the IPv4 header's
+ * (and for UDP over it none), or UDP's over IPv6 without extensions. */
 void ldma_packet_set_checksums(uint8_t *l3, size_t length);
 
-/* Where ldma_packet_encode puts the payload in buf. A payload that is already there is not copied. */
+/* Returns where ldma_packet_encode puts the payload in buf. A payload that is already there is not copied. */
 size_t ldma_packet_payload_offset(const struct ldma_packet *packet);
 
 enum ldma_aeth_kind { LDMA_AETH_ACK, LDMA_AETH_RNR_NAK, LDMA_AETH_RESERVED, LDMA_AETH_NAK };
@@ -173,10 +175,10 @@ static inline enum ldma_aeth_kind ldma_aeth_kind(uint8_t syndrome)
 	return (enum ldma_aeth_kind)((syndrome >> 5) & 3);
 }
 
-/* "PSN sequence error" and so on; never NULL. */
+/* Returns the reason of a NAK in words ("PSN sequence error"); never NULL. */
 const char *ldma_nak_reason(uint8_t syndrome);
 
-/* How long an RNR NAK's timer field asks to wait (IBA table 45). */
+/* Returns how long the timer field of an RNR NAK asks to wait (IBA table 45). */
 uint32_t ldma_rnr_timer_us(uint8_t syndrome);
 
 #endif

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "bytes.h"
-#include "icrc.h"
-#include "packet.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
 
 #define IPV4_BYTES 20
 #define IPV6_BYTES 40
@@ -107,7 +108,7 @@ static void encode_bth(const struct ldma_packet *packet, uint8_t *p, size_t pad)
 	put24(p + 9, packet->psn);
 }
 
-/* Never 0: over IPv6 that would mean "no checksum", which IPv6 forbids (RFC 8200 8.1). */
+/* Returns the checksum, never 0: over IPv6 that would mean "no checksum", which IPv6 forbids (RFC 8200 8.1). */
 static uint16_t udp6_checksum(const uint8_t *ip, const uint8_t *udp, size_t length)
 {
 	uint32_t sum = sum16((uint32_t)length + 17, ip + 8, 32);

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdio.h>
 
-#include "packet.h"
+#include "wire/packet.h"
 
 size_t ldma_packet_error_text(const struct ldma_packet *packet, char *buf, size_t size)
 {
