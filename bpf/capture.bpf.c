@@ -1,23 +1,24 @@
-/* Capture: copies the RoCE packets that pass into a ring buffer, and passes every packet on as it is.
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The programs of a capture copy the RoCE packets that pass into a ring buffer, and pass every packet on unchanged.
  *
  * A record is reserved in one of a few constant sizes, so that the frame is copied once, from the packet straight
- * into the ring. Nothing wakes the consumer per packet: it looks by itself, and only if it sleeps while the ring
- * fills is it woken. What the ring has no room for is counted.
+ * into the ring. The consumer is not woken per packet: it looks by itself, and is woken only if it sleeps while the
+ * ring fills. Packets for which the ring has no room are counted.
  */
-#include "roce.h"
+#include "bpf/roce.h"
 
-#include "capture_match.h"
-#include "record.h"
+#include "bpf/capture_match.h"
+#include "bpf/record.h"
 
-#define TCX_NEXT (-1) /* also what a filter of clsact returns to have no say */
+#define TCX_NEXT (-1) /* a filter of clsact returns it, too, to decide nothing */
 #define TAG_BYTES 4
 #define SMALLEST 128 /* room for a frame in the smallest record */
-/* of a GSO train before its first BTH; fits the smallest record behind a tag */
+/* headers of a GSO train before its first BTH; they fit the smallest record with a tag */
 #define HEADERS_MAX 120
 
 const volatile struct ldma_capture_config config;
 
-__u32 consumer_sleeps; /* set by the consumer before it sleeps, cleared by whoever wakes it */
+__u32 consumer_sleeps; /* the consumer sets it before it sleeps; the CPU that wakes it clears it */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -31,7 +32,7 @@ struct {
 	__type(value, struct ldma_capture_counters);
 } counters SEC(".maps");
 
-/* One frame that is to be recorded, and how it lies in the packet. */
+/* A frame to be recorded, and how it lies in the packet. */
 struct frame {
 	__u64 time_ns;
 	__u32 length; /* on the wire, without a tag that is kept beside the packet */
@@ -122,7 +123,7 @@ static __always_inline bool copy_frame(void *ctx, const bool xdp, const struct f
 	return true;
 }
 
-/* The front of a packet that fills the smallest record, without a call: the usual case of a short snaplen. */
+/* Copies the front of a packet that fills the smallest record, without a call: the usual case of a short snaplen. */
 static __always_inline bool copy_front(struct xdp_md *ctx, __u8 *to, __u32 bytes, const __u32 size)
 {
 	void *data = (void *)(long)ctx->data;
@@ -219,7 +220,7 @@ static __always_inline struct ldma_capture_counters *my_counters(void)
 	return bpf_map_lookup_elem(&counters, &key);
 }
 
-/* Whether the filters and sampling let a packet of a known operation through; counts it. */
+/* Returns whether the filters and sampling let a packet of a known operation through, and counts it. */
 static __always_inline bool wanted(struct ldma_capture_counters *count, bool match, __u32 length)
 {
 	count->roce++;
@@ -358,4 +359,4 @@ int capture_tc_egress(struct __sk_buff *skb)
 	return capture_skb(skb, LDMA_RECORD_TX);
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

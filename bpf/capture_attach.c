@@ -1,4 +1,5 @@
-#include "capture_attach.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/capture_attach.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* enum bpf_attach_type since 6.6; the headers may be older than the kernel */
+/* enum bpf_attach_type since Linux 6.6; the headers may be older than the kernel */
 #define TCX_INGRESS 46
 #define TCX_EGRESS 47
 
@@ -23,7 +24,7 @@ int capture_fail(struct capture_error *error, int err, const char *format, ...)
 	return err;
 }
 
-/* Whether a link holds the XDP program `id` on some interface with this index. */
+/* Returns whether a link holds the XDP program `id` on an interface with this index. */
 static bool held_by_link(uint32_t id, uint32_t ifindex)
 {
 	uint32_t link_id = 0;
@@ -55,7 +56,7 @@ static uint32_t mode_flags(uint8_t attach_mode)
 	return XDP_FLAGS_DRV_MODE;
 }
 
-/* Who is attached; ret_fd is the program, or -1 if there is none. */
+/* Finds the attached XDP program; *ret_fd is its descriptor, or -1 if there is none. */
 static int find_foreign(uint32_t ifindex, struct capture_foreign *foreign, uint32_t *ret_flags,
 			int *ret_fd, struct capture_error *error)
 {

@@ -1,8 +1,10 @@
-/* Within the session: attaching its programs. Contracts are those of capture_session.h. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How sessions attach their programs to the hooks of an interface; private to capture_*.c and monitor_*.c. Functions
+ * return and fill errors as in capture_session.h. */
 #ifndef LDMA_CAPTURE_ATTACH_H
 #define LDMA_CAPTURE_ATTACH_H
 
-#include "capture_session.h"
+#include "bpf/capture_session.h"
 
 /* One program on one hook of one interface. */
 struct attachment {
@@ -12,7 +14,7 @@ struct attachment {
 	int replaced_fd;    /* XDP: the program to put back; -1: none */
 	uint32_t xdp_flags; /* XDP: the mode it was attached in */
 	bool egress;        /* clsact */
-	bool made_qdisc;    /* clsact: nobody had one before */
+	bool made_qdisc;    /* clsact: the interface had no such qdisc before */
 	uint32_t handle, priority;
 };
 

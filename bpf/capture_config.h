@@ -1,4 +1,6 @@
-/* What a capture is told before its programs are loaded: the same struct in BPF and user space. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The configuration of a capture, which user space sets before its programs are loaded: the same struct in BPF and user
+ * space. */
 #ifndef LDMA_CAPTURE_CONFIG_H
 #define LDMA_CAPTURE_CONFIG_H
 

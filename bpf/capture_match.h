@@ -1,10 +1,11 @@
-/* Which packets a capture takes: one meaning for BPF programs and for the device's tap. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The filters of a capture: BPF programs and the device's tap decide with the same functions which packets to take. */
 #ifndef LDMA_CAPTURE_MATCH_H
 #define LDMA_CAPTURE_MATCH_H
 
 #include <stdbool.h>
 
-#include "capture_config.h"
+#include "bpf/capture_config.h"
 
 #define LDMA_INLINE static inline __attribute__((always_inline))
 
@@ -50,7 +51,7 @@ LDMA_INLINE bool ldma_capture_takes_transport(const volatile struct ldma_capture
 	return false;
 }
 
-/* Whether sampling leaves out the packet that was the matched-th to match, counted from 1. */
+/* Returns whether sampling leaves out the packet that was the matched-th to match, counted from 1. */
 LDMA_INLINE bool ldma_capture_leaves_out(const volatile struct ldma_capture_config *config,
 					 __u64 matched)
 {

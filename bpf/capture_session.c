@@ -1,4 +1,5 @@
-#include "capture_session.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/capture_session.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -8,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bpf/capture_attach.h"
+#include "bpf/gather.h"
+#include "bpf/libbpf_words.h"
+#include "bpf/ring.h"
+#include "bpf/wall_clock.h"
 #include "capture.skel.h"
-#include "capture_attach.h"
-#include "gather.h"
-#include "libbpf_words.h"
-#include "ring.h"
-#include "wall_clock.h"
 
 struct capture_session {
 	struct capture_options options;
@@ -212,7 +213,8 @@ int capture_session_poll(struct capture_session *session, struct ldma_batch *bat
 		left_ns = deadline_ns - ldma_clock_ns(CLOCK_MONOTONIC);
 		if (left_ns <= 0)
 			break;
-		/* Nobody wakes us for a few packets: look again after a while, less often the quieter it is. */
+		/* The programs do not wake the consumer for a few packets: look again after a while, less often the
+		 * quieter it is. */
 		if (left_ns < slice_ms * 1000000LL)
 			slice_ms = (int)((left_ns + 999999) / 1000000);
 		__atomic_store_n(sleeps, 1, __ATOMIC_SEQ_CST);

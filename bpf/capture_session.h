@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A live capture: the programs of capture.bpf.c, loaded once, attached to one interface after another.
  *
  * Programs attach as BPF links, which vanish with the process however it ends. Functions return 0 or a negative errno;
@@ -10,9 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "batch.h"
-#include "capture_config.h"
-#include "record.h"
+#include "bpf/capture_config.h"
+#include "bpf/record.h"
+#include "capture/batch.h"
 
 #define CAPTURE_RING_BYTES_DEFAULT (16u << 20)
 
@@ -20,7 +21,7 @@ struct capture_error {
 	char text[320];
 };
 
-/* How programs are attached now. */
+/* The way in which programs are attached now. */
 enum capture_mode {
 	CAPTURE_DETACHED,
 	CAPTURE_XDP_NATIVE,
@@ -58,7 +59,7 @@ int capture_session_open(const struct capture_options *options, struct capture_s
 int capture_session_attach(struct capture_session *session, uint32_t ifindex,
 			   struct capture_error *error);
 
-/* Detaches; what was replaced is put back (error is filled if that failed). What is in the ring stays there. */
+/* Detaches, and puts a replaced program back (error is filled if that failed). What is in the ring stays there. */
 int capture_session_detach(struct capture_session *session, struct capture_error *error);
 void capture_session_close(struct capture_session *session); /* detaches; accepts NULL */
 
@@ -72,7 +73,7 @@ const struct capture_foreign *capture_session_foreign(const struct capture_sessi
  * -ENOBUFS if the batch has no room for a single frame. Times are CLOCK_REALTIME. */
 int capture_session_poll(struct capture_session *session, struct ldma_batch *batch, int timeout_ms);
 
-/* What was counted since the programs were loaded. */
+/* Adds up what the CPUs counted since the programs were loaded. */
 int capture_session_counters(const struct capture_session *session,
 			     struct ldma_capture_counters *ret);
 

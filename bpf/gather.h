@@ -1,4 +1,5 @@
-/* For readers of rings. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A pause for readers of rings, so that they read many records at once. */
 #ifndef LDMA_GATHER_H
 #define LDMA_GATHER_H
 

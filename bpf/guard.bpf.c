@@ -1,8 +1,9 @@
-/* As many as IPv6 has and allows at once (RFC 8200 §4.1); what comes with more is hiding something. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* As many as IPv6 has and allows at once (RFC 8200 §4.1); a packet with more hides something. */
 #define ROCE_EXTENSIONS_MAX 6
-#include "roce.h"
+#include "bpf/roce.h"
 
-#include "guard_rule.h"
+#include "bpf/guard_rule.h"
 
 #define TOKEN_TRIES 16
 
@@ -61,8 +62,8 @@ static __always_inline bool is_known(__u32 qp)
 	return qp <= 1 || (word && *word >> (qp % 64) & 1);
 }
 
-/* The generic cell rate algorithm: a token bucket in one word, so that CPUs share it without a lock. A packet moves
- * full_ns on by one interval; it may, as long as full_ns stays within the tolerance. */
+/* Takes a token by the generic cell rate algorithm: a token bucket in one word, so that CPUs share it without a lock. A
+ * packet moves full_ns on by one interval, and passes as long as full_ns stays within the tolerance. */
 static __always_inline bool take_token(const struct ldma_guard_rule *rule)
 {
 	__u32 key = rule->slot;
@@ -79,22 +80,23 @@ static __always_inline bool take_token(const struct ldma_guard_rule *rule)
 		if (__sync_val_compare_and_swap(&bucket->full_ns, full_ns, next_ns) == full_ns)
 			return true;
 	}
-	return false; /* as many others took one meanwhile */
+	return false; /* other CPUs took a token at each try */
 }
 
-/* Without a branch for each: the verifier would follow them all. Unused places differ from every QP in bit 24. */
+/* Compares without a branch for each QP: the verifier would follow them all. Unused places differ from every QP in bit
+ * 24. */
 static __always_inline bool is_listed(const struct ldma_guard_rule *rule, __u32 qp)
 {
 	__u32 hits = 0;
 
 #pragma unroll
 	for (int i = 0; i < LDMA_GUARD_RULE_QPS; i++)
-		hits |= (rule->qps[i] ^ qp) - 1; /* bit 31 is set by a difference of 0 only */
+		hits |= (rule->qps[i] ^ qp) - 1; /* only a difference of 0 sets bit 31 */
 	return hits >> 31;
 }
 
-/* Not static, like first_match(): so the verifier takes each by itself, once, and not again for every rule and every way
- * through the headers. */
+/* This and first_match() are not static: so the verifier checks each by itself, once, and not again for every rule and
+ * every way through the headers. */
 __noinline bool matches(const struct ldma_guard_rule *rule, const struct roce *roce, bool known)
 {
 	if (!rule || !roce)
@@ -115,7 +117,7 @@ __noinline bool matches(const struct ldma_guard_rule *rule, const struct roce *r
 	return true;
 }
 
-/* The number of the first rule that matches, or LDMA_GUARD_RULES. */
+/* Returns the number of the first rule that matches, or LDMA_GUARD_RULES. */
 __noinline __u32 first_match(const struct ldma_guard_ruleset *ruleset, const struct roce *roce,
 			     bool known)
 {
@@ -130,7 +132,7 @@ __noinline __u32 first_match(const struct ldma_guard_ruleset *ruleset, const str
 	return LDMA_GUARD_RULES;
 }
 
-/* One name for each source and no BTH that reaches beyond the packet. */
+/* Gives each source a single form, and drops a BTH that reaches beyond the packet. */
 static __always_inline void normalize(struct roce *roce)
 {
 	if (roce->ip_version == 6 && !roce->src.halves[0] &&
@@ -179,4 +181,4 @@ int guard_xdp(struct xdp_md *ctx)
 	return drop ? XDP_DROP : XDP_PASS;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The guard's rules and counters: the same structs in BPF and user space.
  *
  * A ruleset is replaced as a whole: user space fills a new map and puts it into the slot of the map of maps `rulesets`
@@ -24,7 +25,7 @@
 	(LDMA_GUARD_SLOTS + 1) /* RoCE without a whole BTH, in addition to its rule */
 #define LDMA_GUARD_COUNTERS (LDMA_GUARD_SLOTS + 2)
 
-/* Every QP there can be has a bit that says whether it exists. */
+/* Every possible QP has a bit that says whether it exists. */
 #define LDMA_GUARD_QPS (1u << 24)
 #define LDMA_GUARD_QP_WORDS (LDMA_GUARD_QPS / 64)
 
@@ -33,7 +34,7 @@ enum ldma_guard_action { LDMA_GUARD_ALLOW, LDMA_GUARD_DROP, LDMA_GUARD_LIMIT };
 enum ldma_guard_qp_match {
 	LDMA_GUARD_QP_ANY,
 	LDMA_GUARD_QP_LISTED,
-	LDMA_GUARD_QP_UNKNOWN, /* neither 0, 1 nor one that exists; or no whole BTH, so that it cannot be told */
+	LDMA_GUARD_QP_UNKNOWN, /* neither 0, 1 nor one that exists; or there is no whole BTH to tell */
 };
 
 /* A packet matches if it meets every condition. The BTH's conditions never hold for a packet without a whole BTH,
@@ -74,7 +75,7 @@ struct ldma_guard_counters {
 };
 _Static_assert(sizeof(struct ldma_guard_counters) == 32, "BPF and user space share this layout");
 
-/* Of a rule that limits; alone on its cache line. */
+/* The bucket of a rule that limits; alone on its cache line. */
 struct ldma_guard_bucket {
 	__u64 full_ns; /* when the bucket is full again, CLOCK_MONOTONIC */
 	__u64 reserved[7];

@@ -1,4 +1,5 @@
-#include "guard_session.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/guard_session.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -12,8 +13,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "bpf/libbpf_words.h"
 #include "guard.skel.h"
-#include "libbpf_words.h"
 
 #define LINK "link"
 #define KNOWN_QPS_BYTES (LDMA_GUARD_QP_WORDS * sizeof(uint64_t))
@@ -50,7 +51,7 @@ static int link_info(int fd, struct bpf_link_info *ret)
 	return bpf_obj_get_info_by_fd(fd, ret, &size);
 }
 
-/* The link that holds XDP program prog_id on the interface, 0 if none does. */
+/* Returns the link that holds XDP program prog_id on the interface, or 0 if none does. */
 static uint32_t find_link(uint32_t prog_id, uint32_t ifindex)
 {
 	struct bpf_link_info info;
@@ -131,7 +132,7 @@ static int attach(int prog_fd, uint32_t ifindex)
 		return fd;
 	opts.flags = XDP_FLAGS_SKB_MODE;
 	fd = bpf_link_create(prog_fd, (int)ifindex, BPF_XDP, &opts);
-	/* Drivers and modes differ in the error they give when the place is taken. */
+	/* Drivers and modes differ in the error that they return when the place is taken. */
 	if (fd < 0 && !guard_xdp_query(ifindex, &other) && other.prog_id)
 		return -EBUSY;
 	return fd;

@@ -1,8 +1,10 @@
-/* The guard from user space: load, attach, pin; later find again, list, change, take away.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The guard's user space side: it loads, attaches and pins the program; later it finds it again, lists and changes its
+ * rules, and takes it away.
  *
  * The guard outlives the process: its link and maps are pinned in one directory per interface, the link last, so that
- * a directory without a link is what an interrupted start left behind. Whoever changes anything holds a lock of the
- * caller's making. Functions return 0 or a negative errno.
+ * a directory without a link is what an interrupted start left behind. A caller that changes anything holds a lock of
+ * its own making, across processes. Functions return 0 or a negative errno.
  */
 #ifndef LDMA_GUARD_SESSION_H
 #define LDMA_GUARD_SESSION_H
@@ -10,22 +12,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "guard_rule.h"
+#include "bpf/guard_rule.h"
 
 /* The XDP program of an interface. */
 struct guard_xdp {
 	uint32_t prog_id; /* 0: none */
-	uint32_t link_id; /* of the BPF link that holds it; 0: none does */
+	uint32_t link_id; /* of the BPF link that holds it; 0: no link does */
 	bool generic;
 	char name[16]; /* may be empty */
 };
 
 struct guard_session;
 
-/* Whether there is a BPF file system at the path. */
+/* Returns whether there is a BPF file system at the path. */
 bool guard_is_bpffs(const char *path);
 
-/* What runs on an interface of this thread's network namespace. -ENODEV: no such interface. */
+/* Finds the XDP program on an interface of this thread's network namespace. -ENODEV: there is no such interface. */
 int guard_xdp_query(uint32_t ifindex, struct guard_xdp *ret);
 
 /* Loads the program, pins its maps in `directory`, attaches it (native XDP, else generic) and pins the link. The
@@ -33,8 +35,8 @@ int guard_xdp_query(uint32_t ifindex, struct guard_xdp *ret);
  * stay for the caller to remove. -EBUSY: another XDP program is attached, and nothing was changed. */
 int guard_start(uint32_t ifindex, const char *directory, struct guard_session **ret);
 
-/* Opens what guard_start() pinned. -ENOENT: there is no link. -ENODEV: its interface is gone. -EPROTO: the maps are
- * not laid out as ours, so another version of the program pinned them. */
+/* Opens what guard_start() pinned. -ENOENT: there is no link. -ENODEV: its interface is gone. -EPROTO: the maps have
+ * another layout, so another version of the program pinned them. */
 int guard_open(const char *directory, struct guard_session **ret);
 void guard_close(struct guard_session *session); /* accepts NULL; the guard itself stays */
 
@@ -47,10 +49,10 @@ int guard_rules(struct guard_session *session, struct ldma_guard_ruleset *ret);
  * their counters and tokens. -EINVAL for a slot that the present ruleset does not have. */
 int guard_replace(struct guard_session *session, struct ldma_guard_ruleset *ruleset);
 
-/* The sums over all CPUs, LDMA_GUARD_COUNTERS of them. */
+/* Fills ret with the sums over all CPUs, LDMA_GUARD_COUNTERS of them. */
 int guard_counters(struct guard_session *session, struct ldma_guard_counters *ret);
 
-/* The known QPs as LDMA_GUARD_QP_WORDS words of 64 bits, shared with the program; valid until guard_close(). */
+/* Returns the known QPs as LDMA_GUARD_QP_WORDS words of 64 bits, shared with the program; valid until guard_close(). */
 uint64_t *guard_known_qps(struct guard_session *session);
 
 #endif

@@ -1,4 +1,5 @@
-/* What libbpf says by itself: nothing, since whoever calls tells errors; or its warnings, to stderr. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sets what libbpf prints by itself: nothing, since the callers report errors; or its warnings, to stderr. */
 #ifndef LDMA_LIBBPF_WORDS_H
 #define LDMA_LIBBPF_WORDS_H
 

@@ -1,13 +1,14 @@
-/* Counts compaction and page migration at the kernel's tracepoints.
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The programs count compaction and page migration at the kernel's tracepoints.
  *
- * Only the fields that are used are declared; where they are in a record, and the numbers of enumerators, come from
- * the running kernel's BTF when the program is loaded. */
+ * Only the fields that are used are declared; their offsets in a record, and the numbers of enumerators, come from the
+ * running kernel's BTF when the program is loaded. */
 #include <linux/bpf.h>
 
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-#include "memory_counters.h"
+#include "bpf/memory_counters.h"
 
 #define RELOCATED __attribute__((preserve_access_index))
 
@@ -150,4 +151,4 @@ int migrate_pages(struct trace_event_raw_mm_migrate_pages *record)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

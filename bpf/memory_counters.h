@@ -1,4 +1,5 @@
-/* What memory.bpf.c counts, one per CPU; user space adds them up. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The counters of memory.bpf.c: one struct per CPU, which user space adds up. */
 #ifndef LDMA_MEMORY_COUNTERS_H
 #define LDMA_MEMORY_COUNTERS_H
 
@@ -7,8 +8,8 @@
 /* How a run of compaction through a zone ended. The kernel's own numbers differ between versions. */
 enum ldma_compaction_end {
 	LDMA_COMPACTION_SUCCESS, /* there is a block of the size that was asked for */
-	LDMA_COMPACTION_WHOLE_ZONE, /* the zone, or what of it was worth it, was gone through; no such block */
-	LDMA_COMPACTION_CONTENDED, /* gave up: a lock, a signal, or somebody else's turn */
+	LDMA_COMPACTION_WHOLE_ZONE, /* the zone, or its part that was worth it, was scanned; no such block */
+	LDMA_COMPACTION_CONTENDED, /* gave up: a lock, a signal, or another task's turn */
 	LDMA_COMPACTION_OTHER,
 	LDMA_COMPACTION_ENDS,
 };

@@ -1,4 +1,5 @@
-#include "memory_session.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/memory_session.h"
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libbpf_words.h"
+#include "bpf/libbpf_words.h"
 #include "memory.skel.h"
 
 #define PROGRAMS 3
@@ -19,7 +20,7 @@ struct memory_session {
 	uint32_t attached;
 };
 
-/* A program whose record the kernel does not know would keep the others from being loaded. */
+/* Leaves out a program whose record the kernel does not know: it would keep the others from being loaded. */
 static int leave_out_unknown(struct memory_bpf *bpf)
 {
 	struct btf *btf = btf__load_vmlinux_btf();

@@ -1,26 +1,27 @@
-/* Follows RPC-over-RDMA: calls and their replies, per connection and per session, at tc ingress and egress.
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The program follows RPC-over-RDMA: calls and their replies, per connection and per session, at tc ingress and egress.
  *
- * Which way a packet goes is told by the connection that it belongs to, not by the hook: the interface may be the
- * server's, a client's or one between them. Packets are only looked at. A packet may be a train of segments (GSO, GRO),
- * each with a BTH of its own. */
+ * The connection of a packet, not the hook, tells which way it goes: the interface may be the server's, a client's or
+ * one between them. Packets are only read. A packet may be a train of segments (GSO, GRO), each with a BTH of its
+ * own. */
 #include <linux/bpf.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "monitor_calls.h"
-#include "monitor_connections.h"
-#include "monitor_message.h"
-#include "monitor_scratch.h"
-#include "monitor_tables.h"
-#include "roce.h"
+#include "bpf/monitor_calls.h"
+#include "bpf/monitor_connections.h"
+#include "bpf/monitor_message.h"
+#include "bpf/monitor_scratch.h"
+#include "bpf/monitor_tables.h"
+#include "bpf/roce.h"
 
 #define LOOPBACK 1 /* the index of lo, in each network namespace */
 #define TCX_NEXT -1
 #define READ_REQUEST_BYTES 28
 #define ICRC_BYTES 4
 #define RETH_BYTES 16
-#define BTH_AETH_BYTES 16 /* or the BTH and an ICRC: no packet has less */
+#define BTH_AETH_BYTES 16 /* also the BTH and an ICRC: no packet is shorter */
 #define DETH_BYTES 8
 #define PSN_KNOWN (1u << 24)
 #define SEGMENTS_OF_TRAIN 1024
@@ -46,7 +47,7 @@ enum {
 
 enum { AETH_RNR_NAK = 0x20, AETH_NAK = 0x60 };
 
-/* On lo, where each packet passes both hooks: whether this is egress. */
+/* Returns, on lo, where each packet passes both hooks, whether this is egress. */
 static __always_inline bool is_leaving(const struct __sk_buff *skb)
 {
 	return !skb->ingress_ifindex;
@@ -89,7 +90,7 @@ static __always_inline void look_up(struct walk *walk, struct scratch *scratch)
 	walk->place = recent->place;
 }
 
-/* Whether the queue pair is one of a connection's, and this hook is where its packets count. */
+/* Returns whether the queue pair belongs to a connection, and its packets count at this hook. */
 static __always_inline bool find_place(struct __sk_buff *skb, struct walk *walk,
 				       struct scratch *scratch, __u32 qpn)
 {
@@ -104,13 +105,14 @@ static __always_inline bool find_place(struct __sk_buff *skb, struct walk *walk,
 	       is_leaving(skb) == (walk->place.way == LDMA_MONITOR_TO_CLIENT);
 }
 
-/* What kind of syndrome the AETH of an acknowledgement has (IBA 9.7.5.2.1); 0: it is none of an error. */
+/* Returns the kind of error in an acknowledgement's AETH (IBA 9.7.5.2.1); 0: it is no error. */
 static __always_inline __u32 aeth_error(const __u8 *bth)
 {
 	return bth[ROCE_BTH_BYTES] & AETH_NAK;
 }
 
-/* The PSNs from psn to psn + count - 1 went that way; how many of them had been seen before. */
+/* Takes note of the PSNs from psn to psn + count - 1 that went that way. Returns how many of them had been seen
+ * before. */
 static __always_inline __u32 see_psn(struct ldma_monitor_connection *connection, __u32 way,
 				     __u32 psn, __u32 count)
 {
@@ -149,14 +151,14 @@ static __always_inline __u32 qpn_of(const __u8 *bth)
 	return bpf_ntohl(*(const __be32 *)(bth + 4)) & 0xffffff;
 }
 
-/* A BTH's opcode and queue pair. */
+/* Returns a BTH's opcode and queue pair. */
 static __always_inline __u32 whose(const __u8 *bth)
 {
 	return (__u32)bth[0] << 24 | qpn_of(bth);
 }
 
-/* Whether the segments from this one to that one are of one kind, where the last may be the end of what the others are
- * the middle of: such are the first and the last, and as far apart as PSNs are. */
+/* Returns whether the segments `from` to `to` are a stretch of one kind, of which the last may end the message. The
+ * first and the last show it: they are of that kind, and their PSNs as far apart as they are. */
 static __always_inline bool is_stretch(struct __sk_buff *skb, const struct walk *walk, __u32 from,
 				       __u32 to, __u32 whose_it_is, __u32 psn)
 {
@@ -169,7 +171,7 @@ static __always_inline bool is_stretch(struct __sk_buff *skb, const struct walk 
 	       psn_of(other) == ((psn + to - from) & 0xffffff);
 }
 
-/* How many segments from this one on need no look of their own. The last of a train may be another message. */
+/* Returns how many segments from this one on need no look of their own. The last of a train may be another message. */
 __noinline int stretch(struct __sk_buff *skb, const struct walk *walk, __u32 from,
 		       __u32 whose_it_is, __u32 psn)
 {
@@ -187,14 +189,14 @@ __noinline int stretch(struct __sk_buff *skb, const struct walk *walk, __u32 fro
 	return 1;
 }
 
-/* Of the middle of a message. What begins one in between would be longer (WRITEs have an RETH, first responses an AETH)
- * or of another kind, which could not be followed by its like. */
+/* Returns whether the packet is of the middle of a message. A packet that begins a message in between would be longer
+ * (WRITEs have an RETH, first responses an AETH) or of another kind, which a packet of this kind could not follow. */
 static __always_inline bool is_middle(const __u8 *bth)
 {
 	return bth[0] == RC_WRITE_MIDDLE || bth[0] == RC_READ_RESPONSE_MIDDLE;
 }
 
-/* A whole WRITE that fills its packet: nothing else that is as long could be in between. */
+/* Returns whether the packet is a whole WRITE that fills it: no other packet of that length could be in between. */
 static __always_inline bool is_full_write(const struct walk *walk, const __u8 *bth,
 					  const struct ldma_monitor_connection *connection)
 {
@@ -202,7 +204,7 @@ static __always_inline bool is_full_write(const struct walk *walk, const __u8 *b
 	       walk->size == ROCE_BTH_BYTES + RETH_BYTES + connection->mtu_bytes + ICRC_BYTES;
 }
 
-/* Has bytes of the packet in the window. */
+/* Makes sure that these bytes of the packet are in the window. */
 static __always_inline bool load(struct __sk_buff *skb, struct walk *walk, struct scratch *scratch,
 				 __u32 at, __u32 length)
 {
@@ -214,7 +216,7 @@ static __always_inline bool load(struct __sk_buff *skb, struct walk *walk, struc
 	return true;
 }
 
-/* A packet of a connection's. at, length: of its segment, from the BTH on. */
+/* Takes a packet of a connection. at, length: of its segment, from the BTH on. */
 static __always_inline void on_packet(struct __sk_buff *skb, struct walk *walk,
 				      struct scratch *scratch, const __u8 *bth, __u32 at,
 				      __u32 length, __u32 count)
@@ -261,7 +263,7 @@ static __always_inline void on_packet(struct __sk_buff *skb, struct walk *walk,
 		on_answer(walk, scratch, connection, start, length, again);
 }
 
-/* The segment that is next. */
+/* Takes the next segment. */
 static __always_inline void on_segment(struct __sk_buff *skb, struct walk *walk,
 				       struct scratch *scratch)
 {
@@ -271,7 +273,7 @@ static __always_inline void on_segment(struct __sk_buff *skb, struct walk *walk,
 
 	if (at > skb->len || length < BTH_AETH_BYTES)
 		goto next;
-	/* Of what is long, first only as much as tells what it is: most are data. Short ones come together. */
+	/* Of a long segment, loads only as much as tells what it is: most are data. Short ones are loaded together. */
 	if (length > LOOK_BYTES)
 		left = BTH_AETH_BYTES;
 	if ((at < walk->from || at + length > walk->to) && !load(skb, walk, scratch, at, left))
@@ -295,7 +297,7 @@ struct train {
 	struct walk walk;
 };
 
-/* Several in one call: on CPUs that guard their returns, those are what costs. */
+/* Takes several segments in one call: on CPUs that guard returns, returns are what costs. */
 static long some_segments(__u32 index, void *data)
 {
 	struct train *train = data;
@@ -321,7 +323,7 @@ __noinline int begin_at_any(struct __sk_buff *skb, struct walk *walk)
 	return 1;
 }
 
-/* Whether the packet is RoCEv2: then the walk begins at its first segment. */
+/* Returns whether the packet is RoCEv2; then the walk begins at its first segment. */
 static __always_inline bool begin(struct __sk_buff *skb, struct walk *walk)
 {
 	const struct ethhdr *ethernet = (void *)(long)skb->data;
@@ -330,14 +332,14 @@ static __always_inline bool begin(struct __sk_buff *skb, struct walk *walk)
 	const __u8 *bth = (void *)(udp + 1);
 
 	walk->place.connection = LDMA_MONITOR_NONE;
-	/* What nearly all packets are: Ethernet, IPv4 without options, UDP, all in one piece. */
+	/* Nearly all packets are Ethernet, IPv4 without options, UDP, all in one piece. */
 	if ((void *)(udp + 1) <= (void *)(long)skb->data_end &&
 	    ethernet->h_proto == bpf_htons(ETH_P_IP) && ip->ihl == 5 &&
 	    ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(0x1fff))) {
 		if (udp->dest != bpf_htons(ROCE_PORT) ||
 		    bpf_ntohs(ip->tot_len) < sizeof(*ip) + sizeof(*udp))
 			return false;
-		/* And every third of them is an ACK that tells nothing. */
+		/* Every third of them is an ACK that tells nothing. */
 		if ((void *)(bth + BTH_AETH_BYTES) <= (void *)(long)skb->data_end &&
 		    bth[0] == RC_ACK && !aeth_error(bth) && !skb->gso_size)
 			return false;
@@ -345,14 +347,14 @@ static __always_inline bool begin(struct __sk_buff *skb, struct walk *walk)
 		*(__be32 *)walk->key.to = ip->daddr;
 		walk->ip_version = 4;
 		walk->payload = sizeof(*ethernet) + sizeof(*ip) + sizeof(*udp);
-		/* What the IP header says: Ethernet pads short frames. */
+		/* The size is what the IP header says: Ethernet pads short frames. */
 		walk->size = bpf_ntohs(ip->tot_len) - sizeof(*ip) - sizeof(*udp);
 		return true;
 	}
 	return begin_at_any(skb, walk);
 }
 
-/* At ingress and egress. */
+/* Runs at ingress and at egress. */
 SEC("tc")
 int monitor(struct __sk_buff *skb)
 {
@@ -374,4 +376,4 @@ int monitor(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

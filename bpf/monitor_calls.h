@@ -1,4 +1,6 @@
-/* Calls, from their arrival to their replies, and what they add to their connections and sessions. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The monitor's calls: it keeps each from its arrival to its reply, and adds its figures to its connection and
+ * session. */
 #ifndef LDMA_MONITOR_CALLS_H
 #define LDMA_MONITOR_CALLS_H
 
@@ -9,9 +11,9 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "monitor_connections.h"
-#include "monitor_message.h"
-#include "monitor_tables.h"
+#include "bpf/monitor_connections.h"
+#include "bpf/monitor_message.h"
+#include "bpf/monitor_tables.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -49,17 +51,17 @@ static __always_inline __u64 now_of(struct walk *walk)
 	return walk->now_ns;
 }
 
-/* Counts up with XIDs that do so, in whichever byte order. */
+/* Returns a hash that counts up when XIDs do, in either byte order. */
 static __always_inline __u32 hash_of(__u32 xid)
 {
 	return xid + bpf_ntohl(xid);
 }
 
-/* Where calls of one XID are kept. */
+/* The place where calls of one XID are kept. */
 struct spot {
 	struct ldma_monitor_block *block;
 	__u32 at;    /* of a row */
-	__u32 first; /* row that is tried first */
+	__u32 first; /* the row that is tried first */
 };
 
 static __always_inline bool find_spot(__u32 connection, __u32 xid, struct spot *ret)
@@ -79,13 +81,13 @@ static __always_inline struct ldma_monitor_row *row_of(const struct spot *spot, 
 	return &spot->block->rows[(spot->first + i) % LDMA_MONITOR_ROWS];
 }
 
-/* Begins to bring it into this CPU's cache: another one has written it. */
+/* Begins to bring the row into this CPU's cache: another CPU has written it. */
 static __always_inline void touch(const struct spot *spot)
 {
 	(void)*(const volatile __u32 *)row_of(spot, 0)->xid;
 }
 
-/* The row that has the call with this XID, or NULL. */
+/* Returns the row that has the call with this XID, or NULL. */
 static __always_inline struct ldma_monitor_row *find_call(const struct spot *spot, __u32 xid)
 {
 	for (__u32 i = 0; i < LDMA_MONITOR_ROWS; i++) {
@@ -102,8 +104,8 @@ static __always_inline bool is_open(__u32 state)
 	return state == LDMA_MONITOR_OPEN || state == LDMA_MONITOR_LATE;
 }
 
-/* A place for a new call: the first without an open call; if there is none, one is lost. NULL: it is open already. Rows
- * behind are not looked at, since the CPU that sees the replies is at work there. */
+/* Returns a row for a new call: the first without an open call; if there is none, one call is lost. NULL: the call is
+ * open already. Later rows are not read, since the CPU that sees the replies works there. */
 static __always_inline struct ldma_monitor_row *place_call(const struct spot *spot, __u32 xid)
 {
 	for (__u32 i = 0; i < LDMA_MONITOR_ROWS; i++) {
@@ -118,7 +120,7 @@ static __always_inline struct ldma_monitor_row *place_call(const struct spot *sp
 	return row_of(spot, 0);
 }
 
-/* Reads a message's header, and finds where its call is or will be. As read_header(): negative if there is nothing. */
+/* Reads a message's header, and finds where its call is or will be. Returns as read_header(). */
 static __always_inline int begin_message(const struct walk *walk, struct message *message,
 					 __u32 is_again, struct rpcrdma *header, struct spot *spot)
 {
@@ -133,7 +135,7 @@ static __always_inline int begin_message(const struct walk *walk, struct message
 	return has_message;
 }
 
-/* In the order of the program: user space reads a call only while it is open. */
+/* Sets the state in the order of the program: user space reads a call only while it is open. */
 static __always_inline void set_state(struct ldma_monitor_row *row, __u32 at, __u32 state)
 {
 	asm volatile("" ::: "memory");
@@ -141,7 +143,7 @@ static __always_inline void set_state(struct ldma_monitor_row *row, __u32 at, __
 	asm volatile("" ::: "memory");
 }
 
-/* Its index, if it has one. */
+/* Returns the session's index, or LDMA_MONITOR_NONE. */
 static __always_inline __u32 known_session(struct scratch *scratch, const __u64 id[2])
 {
 	__u32 at = (id[0] ^ id[1]) * 0x9e3779b97f4a7c15ull >> 32, now = sessions_generation;
@@ -186,7 +188,7 @@ static __always_inline void open_call(struct walk *walk, struct scratch *scratch
 	set_state(row, at, LDMA_MONITOR_OPEN);
 }
 
-/* The first packet of a SEND to the server, whose message is from `at` to `end` of the window. */
+/* Takes the first packet of a SEND to the server, whose message is from `at` to `end` of the window. */
 static __always_inline void on_call(struct walk *walk, struct scratch *scratch,
 				    struct ldma_monitor_connection *connection, __u32 at, __u32 end,
 				    __u32 is_again)
@@ -211,11 +213,11 @@ struct answer {
 	__u64 id[2];
 	__u32 step;
 	__u32 read, written;
-	__u32 has_id;  /* of a session where it worked */
+	__u32 has_id;  /* id is that of a session whose SEQUENCE worked */
 	__u32 session; /* its index; LDMA_MONITOR_NONE: not known */
 };
 
-/* The session of its id, which has a place from now on if there is one. */
+/* Returns the index of the answer's session, and gives a new one a place; LDMA_MONITOR_NONE if none is free. */
 __noinline __u32 session_of(const struct answer *answer)
 {
 	struct ldma_monitor_session *session;
@@ -240,7 +242,7 @@ __noinline __u32 session_of(const struct answer *answer)
 		sessions_high = index + 1;
 	if (!bpf_map_update_elem(&sessions_by_id, key, &index, BPF_NOEXIST))
 		return index;
-	/* Another CPU was faster. */
+	/* Another CPU has added the session meanwhile. */
 	session->counts.last_ns = 0;
 	bpf_map_push_elem(&free_sessions, &index, 0);
 	known = bpf_map_lookup_elem(&sessions_by_id, key);
@@ -266,7 +268,7 @@ static __always_inline void count(struct ldma_monitor_counts *counts,
 		counts->max_ns = answer->ns;
 	if (answer->step < LDMA_MONITOR_STEPS)
 		__sync_fetch_and_add(&times->steps[answer->step], 1);
-	/* Behind all others: who finds the bit finds what it stands for. */
+	/* The bit is set last: a reader that finds it finds what it stands for. */
 	if (!(counts->touched & line))
 		__sync_fetch_and_or(&counts->touched, line);
 }
@@ -286,7 +288,7 @@ static __always_inline void count_session(__u32 index, __u32 connection,
 	count(&session->counts, &session->times, answer);
 }
 
-/* Whether the SEQUENCE of a call worked, whose reply came by a chunk: only then there is so much of it. */
+/* Returns whether the SEQUENCE of a call worked whose reply came by a chunk: only then is the reply so long. */
 static __always_inline bool has_worked_unseen(const struct ldma_monitor_call *call,
 					      const struct rpcrdma *header)
 {
@@ -311,7 +313,7 @@ static __always_inline void read_answer(struct walk *walk, const struct ldma_mon
 	} else if (seen->kind == LDMA_MONITOR_WRITE) {
 		ret->written = seen->bytes;
 	} else if (!seen->has_failed && header->proc != RPCRDMA_ERROR) {
-		/* Its results were not seen, or are others: what was moved by chunks. */
+		/* Its results were not seen, or are of other operations: counts what chunks moved. */
 		ret->read = header->write_bytes;
 		ret->written = more->bytes;
 	}
@@ -338,7 +340,7 @@ count_answer(struct walk *walk, struct ldma_monitor_connection *connection, stru
 		count_session(answer->session, walk->place.connection, answer);
 }
 
-/* The first packet of a SEND to the client. */
+/* Takes the first packet of a SEND to the client. */
 static __always_inline void on_answer(struct walk *walk, struct scratch *scratch,
 				      struct ldma_monitor_connection *connection, __u32 at,
 				      __u32 end, __u32 is_again)
@@ -357,7 +359,7 @@ static __always_inline void on_answer(struct walk *walk, struct scratch *scratch
 		return;
 	row = find_call(&spot, header.xid);
 	if (!row) {
-		/* A call of the server's own (a callback) is none of ours. */
+		/* The server's own calls (callbacks) are not followed. */
 		if (!is_again && (!has_message || is_reply(&message)))
 			__sync_fetch_and_add(&losses.replies, 1);
 		return;
@@ -368,7 +370,7 @@ static __always_inline void on_answer(struct walk *walk, struct scratch *scratch
 		return;
 	if (has_message && !read_reply(&message, row->kind[at] != LDMA_MONITOR_FOREIGN, &seen))
 		return;
-	/* Once it is answered, its place may have the next call. */
+	/* Read first: once the call is answered, its place may have the next call. */
 	read_answer(walk, row, at, &header, &seen, &answer);
 	if (__sync_val_compare_and_swap(&row->state[at], state, LDMA_MONITOR_ANSWERED) != state)
 		return;

@@ -1,4 +1,6 @@
-/* Connections: learned from the CM's messages (IBA 12.6), found by the queue pair that a packet goes to. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The monitor's connections: it learns them from the CM's messages (IBA 12.6), and finds them by the queue pair that a
+ * packet goes to. */
 #ifndef LDMA_MONITOR_CONNECTIONS_H
 #define LDMA_MONITOR_CONNECTIONS_H
 
@@ -9,23 +11,23 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "monitor_tables.h"
+#include "bpf/monitor_tables.h"
 
-#define REQUESTS_MOST 1024 /* REQs whose REPs are awaited */
-#define CM_BYTES 80        /* of a MAD: the header, and as much as is looked at of a message */
+#define REQUESTS_MOST 1024 /* REQs that wait for their REPs */
+#define CM_BYTES 80        /* of a MAD: the header, and the part of a message that is read */
 #define CM_AT 24           /* where the message begins */
 
 enum { CM_CLASS = 7, CM_SEND = 3, CM_RC = 0 };
 enum { CM_REQ = 0x10, CM_REJ = 0x12, CM_REP = 0x13, CM_DREQ = 0x15, CM_DREP = 0x16 };
 
-/* A packet, segment by segment. */
+/* The walk through a packet, segment by segment. */
 struct walk {
 	struct ldma_monitor_key key; /* of the queue pair that was looked up last */
 	struct ldma_monitor_place place;
-	__u64 now_ns;               /* 0: nobody has asked yet */
+	__u64 now_ns;               /* 0: not read from the clock yet */
 	__u32 payload, size, count; /* offset of the first BTH; bytes and number of segments */
 	__u32 next;                 /* segment to look at */
-	__u32 from, to;             /* what of the packet is in the window */
+	__u32 from, to;             /* the part of the packet that is in the window */
 	__u32 ip_version;
 };
 
@@ -35,15 +37,15 @@ const volatile __u32 port_count;
 struct ldma_monitor_losses losses;
 __u32 generation = 1;          /* changes whenever `places` has changed */
 __u32 sessions_generation = 1; /* changes whenever a session was forgotten */
-__u32 sessions_high;           /* places of sessions that were ever used are below */
+__u32 sessions_high;           /* all places of sessions that were ever used are below */
 
-/* A request to connect, and what came of it. */
+/* A request to connect, and the connection that it led to. */
 struct request_key {
 	__u8 client[16], server[16];
 	__u32 comm_id; /* the client's */
 };
 
-struct request {
+struct cm_request {
 	__u32 client_qpn;
 	__u32 mtu_bytes;
 	__u32 connection; /* LDMA_MONITOR_NONE: there is none yet */
@@ -54,7 +56,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, REQUESTS_MOST);
 	__type(key, struct request_key);
-	__type(value, struct request);
+	__type(value, struct cm_request);
 } requests SEC(".maps");
 
 struct {
@@ -95,7 +97,7 @@ static __always_inline __u32 word_at(const __u8 *cm, __u32 at)
 	return bpf_ntohl(*(const __be32 *)(cm + CM_AT + at));
 }
 
-/* A place for a connection; NULL if none is free. What it had before was taken away by user space. */
+/* Returns a place for a connection, or NULL if none is free. User space has cleared it. */
 static __always_inline struct ldma_monitor_connection *new_connection(__u32 *ret)
 {
 	struct ldma_monitor_connection *connection;
@@ -135,7 +137,7 @@ static __always_inline void begin_place(const __u8 *from, const __u8 *to, __u32 
 
 static __noinline int on_request(const __u8 *cm, const struct ldma_monitor_key *path)
 {
-	struct request request = {.connection = LDMA_MONITOR_NONE};
+	struct cm_request request = {.connection = LDMA_MONITOR_NONE};
 	struct request_key key = {0};
 	__u8 mtu;
 
@@ -159,7 +161,7 @@ static __noinline int on_reply(const __u8 *cm, const struct ldma_monitor_key *pa
 {
 	struct ldma_monitor_connection *connection;
 	struct request_key key = {0};
-	struct request *request;
+	struct cm_request *request;
 	__u32 index;
 
 	if (!cm || !path)
@@ -189,12 +191,12 @@ static __noinline int on_reply(const __u8 *cm, const struct ldma_monitor_key *pa
 	return 0;
 }
 
-/* DREQ, DREP or REJ, from either side: local is the sender's communication id. Both have to be right. */
+/* Takes a DREQ, DREP or REJ from either side. local is the sender's communication id; both ids have to be right. */
 static __noinline int on_end(const __u8 *cm, const struct ldma_monitor_key *path, bool by_client)
 {
 	struct ldma_monitor_connection *connection;
 	struct request_key key = {0};
-	struct request *request;
+	struct cm_request *request;
 	__u32 local, remote;
 
 	if (!cm || !path)
@@ -219,7 +221,7 @@ static __noinline int on_end(const __u8 *cm, const struct ldma_monitor_key *path
 	return 0;
 }
 
-/* A DREQ names the queue pair that it goes to: so those end whose communication ids nobody knows. */
+/* Ends a connection whose communication ids are not known by the queue pair to which a DREQ goes. */
 static __noinline int on_unnamed_end(const __u8 *cm, const struct ldma_monitor_key *path)
 {
 	struct ldma_monitor_connection *connection;
@@ -245,7 +247,7 @@ static __noinline int on_unnamed_end(const __u8 *cm, const struct ldma_monitor_k
 	return 0;
 }
 
-/* A MAD to QP 1. cm: its first CM_BYTES bytes. */
+/* Takes a MAD to QP 1. cm: its first CM_BYTES bytes. */
 static __always_inline void on_mad(const __u8 *cm, const struct ldma_monitor_key *path,
 				   __u32 ip_version)
 {

@@ -1,11 +1,12 @@
-/* Within the monitor. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the monitor's user space side share. */
 #ifndef LDMA_MONITOR_INTERNAL_H
 #define LDMA_MONITOR_INTERNAL_H
 
-#include "capture_attach.h"
-#include "monitor_session.h"
+#include "bpf/capture_attach.h"
+#include "bpf/monitor_session.h"
 
-/* What was there at the look before. */
+/* The values at the look before. */
 struct monitor_before {
 	uint64_t read_bytes, written_bytes, sum_ns;
 	uint64_t rnr_naks, naks, retransmissions;
@@ -17,7 +18,7 @@ struct monitor_connection {
 	struct monitor_before before;
 	uint32_t number;
 	uint32_t row;
-	bool is_leaving; /* it was told for the last time; its place is free after the next look */
+	bool is_leaving; /* it was reported for the last time; the next look frees its place */
 };
 
 struct monitor_session {
@@ -45,7 +46,7 @@ struct monitor {
 	uint32_t last_number;
 };
 
-/* The maps that look.c changes. */
+/* Change the maps for monitor_look.c, or read them. */
 void monitor_free_connection(struct monitor *monitor, uint32_t index);
 void monitor_forget_places(struct monitor *monitor, uint32_t index);
 void monitor_forget_session(struct monitor *monitor, uint32_t index);

@@ -1,18 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
 #include <string.h>
 
-#include "monitor_internal.h"
-#include "wall_clock.h"
+#include "base/log_linear.h"
+#include "bpf/monitor_internal.h"
+#include "bpf/wall_clock.h"
 
 #define WORDS (LDMA_MONITOR_CONNECTIONS / 64)
-#define GRACE_NS 20000000u /* after which no program has an ended connection or session in hand */
+#define GRACE_NS 20000000u /* after it no program still works on an ended connection or session */
 
 static uint64_t load64(const __u64 *value)
 {
 	return __atomic_load_n((const uint64_t *)value, __ATOMIC_RELAXED);
 }
 
-/* What was added to a counter since the look before. */
+/* Returns what was added to a counter since the look before. */
 static uint64_t added(const __u64 *counter, uint64_t *before)
 {
 	uint64_t now = load64(counter), ret = now - *before;
@@ -21,7 +23,7 @@ static uint64_t added(const __u64 *counter, uint64_t *before)
 	return ret;
 }
 
-/* The middle of the step within which the nth of the sorted times is; n counts from 1. */
+/* Returns the middle of the step that holds the nth of the sorted times; n counts from 1. */
 static uint64_t nth_ns(const uint32_t *steps, uint64_t touched, uint64_t n)
 {
 	uint64_t sum = 0;
@@ -32,7 +34,8 @@ static uint64_t nth_ns(const uint32_t *steps, uint64_t touched, uint64_t n)
 		for (uint32_t i = first; i < first + LDMA_MONITOR_LINE; i++) {
 			sum += steps[i];
 			if (sum >= n)
-				return ldma_monitor_step_ns(i);
+				return ldma_log_linear_middle_ns(i, LDMA_MONITOR_STEP_BITS,
+								 LDMA_MONITOR_UNIT_BITS);
 		}
 	}
 	return 0;
@@ -43,12 +46,12 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 	return value < most ? value : most;
 }
 
-/* What was added to one line of steps, and its sum. */
+/* Writes what was added to one line of steps, and returns its sum. */
 static uint32_t look_at_line(const uint32_t *line, uint32_t *before, uint32_t *ret)
 {
 	uint32_t now[LDMA_MONITOR_LINE], sum = 0;
 
-	/* All at once: atomic loads would come one by one. */
+	/* Copies the line at once: atomic loads would come one by one. */
 	memcpy(now, line, sizeof(now));
 	for (uint32_t i = 0; i < LDMA_MONITOR_LINE; i++) {
 		ret[i] = now[i] - before[i];
@@ -82,7 +85,7 @@ static void look_at_times(struct ldma_monitor_counts *counts, struct ldma_monito
 	ret->p99_ns = at_most(nth_ns(steps, touched, ret->count - ret->count / 100), ret->max_ns);
 }
 
-/* Calls that are open, for each session, too. Returns how many were given up. */
+/* Counts the open calls of a connection, and of each session. Returns how many calls were given up. */
 static uint64_t look_at_calls(struct monitor *monitor, uint32_t index, uint64_t now_ns,
 			      bool has_ended, uint32_t *ret_in_flight)
 {
@@ -140,7 +143,7 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 	look_at_times(&connection->counts, &connection->times, before, &row->times);
 }
 
-/* Where all places are taken, the connection that was idle for longest goes, if that is long enough. */
+/* If all places are taken, ends the connection that was idle for longest, if that was long enough. */
 static void make_room(struct monitor *monitor, uint32_t count, uint64_t now_ns)
 {
 	struct ldma_monitor_connection *oldest = NULL;
@@ -151,13 +154,13 @@ static void make_room(struct monitor *monitor, uint32_t count, uint64_t now_ns)
 		struct ldma_monitor_connection *one = &monitor->connections[i];
 
 		if (load64(&one->ended_ns) || monitor->known_connections[i].is_leaving)
-			return; /* it will be given back by itself */
+			return; /* a place will become free by itself */
 		if (monitor->connection_rows[monitor->known_connections[i].row].in_flight)
 			continue;
 		if (!oldest || load64(&one->counts.last_ns) < load64(&oldest->counts.last_ns))
 			oldest = one;
 	}
-	/* A reply may have come since it is now. */
+	/* A reply may have come after now_ns was read. */
 	if (!oldest || load64(&oldest->counts.last_ns) + monitor->options.idle_ns > now_ns)
 		return;
 	monitor_forget_places(monitor, (uint32_t)(oldest - monitor->connections));
@@ -188,7 +191,7 @@ static uint32_t look_at_connections(struct monitor *monitor, uint64_t now_ns)
 	return count;
 }
 
-/* Its connections, as far as they live. */
+/* Fills in the session's connections that still live. */
 static void look_at_uses(struct monitor *monitor, struct ldma_monitor_session *session,
 			 struct monitor_session *known, struct monitor_session_row *row)
 {
@@ -244,7 +247,7 @@ static uint32_t look_at_sessions(struct monitor *monitor, uint64_t now_ns)
 			continue;
 		idle_ns = now_ns > last_ns ? now_ns - last_ns : 0;
 		if (known->is_leaving) {
-			/* Nobody finds it any more; calls that had found it have to end first. */
+			/* No program finds it any more; calls that had found it have to end first. */
 			if (!known->in_flight && idle_ns > GRACE_NS)
 				monitor_free_session(monitor, i);
 			continue;

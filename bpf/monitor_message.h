@@ -1,7 +1,9 @@
-/* Reading RPC-over-RDMA messages (RFC 8166) and what NFSv4.1 puts into them (RFC 8881), from the first bytes of a SEND.
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Reads RPC-over-RDMA messages (RFC 8166) and what NFSv4.1 puts into them (RFC 8881), from the first bytes of a SEND.
  *
- * Calls:   SEQUENCE's session and, behind SEQUENCE and PUTFH, READ or WRITE. Replies: the same, with what was read or
- * written. Everything is bounded, and whatever is not as expected ends the walk: what was found until then counts. */
+ * Of a call it reads SEQUENCE's session and, after SEQUENCE and PUTFH, READ or WRITE; of a reply the same, with what
+ * was read or written. Everything is bounded, and anything unexpected ends the walk: what was found until then
+ * counts. */
 #ifndef LDMA_MONITOR_MESSAGE_H
 #define LDMA_MONITOR_MESSAGE_H
 
@@ -12,10 +14,11 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "monitor_scratch.h"
-#include "monitor_tables.h"
+#include "bpf/monitor_scratch.h"
+#include "bpf/monitor_tables.h"
+#include "wire/nfs.h"
 
-#define LOOK_BYTES 528 /* of a segment, from its BTH on, that are looked at */
+#define LOOK_BYTES 528 /* the part of a segment that is read, from its BTH on */
 #define RPCRDMA_SHORTEST_BYTES 16
 #define RPCRDMA_FIXED_BYTES 28 /* of a header with lists that are empty */
 #define SEGMENTS_MOST 16
@@ -29,10 +32,8 @@
 enum { RPCRDMA_MSG, RPCRDMA_NOMSG, RPCRDMA_MSGP, RPCRDMA_DONE, RPCRDMA_ERROR };
 enum { RPC_CALL, RPC_REPLY };
 enum { AUTH_NONE, AUTH_SYS };
-enum { NFS_PROGRAM = 100003, NFS_COMPOUND = 1, NFS_V4 = 4 };
-enum { OP_PUTFH = 22, OP_READ = 25, OP_WRITE = 38, OP_SEQUENCE = 53 };
 
-/* A message in the window: where the walk through it stands, and where it, or what is looked at of it, ends. */
+/* A message in the window: `at` is where the walk through it stands, `end` where it, or its part that is read, ends. */
 struct message {
 	const __u8 *window;
 	__u32 at, end;
@@ -45,14 +46,14 @@ struct rpcrdma {
 	__u32 reply_bytes; /* of the reply chunk */
 };
 
-/* Whether so many bytes follow. Where the message, or what is looked at of it, ends, walks end. */
+/* Returns whether so many bytes follow. A walk ends where the message, or its part that is read, ends. */
 static __always_inline bool has(const struct message *message, __u32 bytes)
 {
 	return message->at + bytes <= message->end;
 }
 
-/* What stands so many bytes ahead, up to PEEK_MOST, which has to be there. The mask is for the verifier, and before the
- * addition for speed: it is the same for all that is read from where the walk stands. */
+/* Returns what is so many bytes ahead, up to PEEK_MOST; it has to be there. The mask is for the verifier. It comes
+ * before the addition for speed: it is then the same for all that is read from one place of the walk. */
 static __always_inline const void *ahead_of(const struct message *message, __u32 ahead)
 {
 	return message->window + (message->at & (WINDOW_BYTES - 1)) + ahead;
@@ -72,7 +73,7 @@ static __always_inline bool take(struct message *message, __u32 *ret)
 	return true;
 }
 
-/* Behind fixed bytes and an opaque of that many. */
+/* Moves past fixed bytes and an opaque of that length. Returns whether the message goes that far. */
 static __always_inline bool skip(struct message *message, __u32 fixed, __u32 opaque)
 {
 	if (opaque > LOOK_BYTES)
@@ -89,7 +90,7 @@ static __always_inline void peek_id(const struct message *message, __u64 ret[2])
 	ret[1] = id[1];
 }
 
-/* The segments of a chunk, and their bytes together. */
+/* Takes the segments of a chunk, and adds up their bytes. */
 static __always_inline bool take_chunk(struct message *message, __u32 *bytes)
 {
 	__u32 count;
@@ -103,8 +104,8 @@ static __always_inline bool take_chunk(struct message *message, __u32 *bytes)
 	return true;
 }
 
-/* Reads the header, its lists as far as they can be, and stands behind it then. Returns 1 if an RPC message follows; 0:
- * there is none, or it is too far behind; negative: this is no header of version 1. */
+/* Reads the header, and its lists as far as possible, and moves past it. Returns 1 if an RPC message follows; 0: there
+ * is none, or it is too far away; negative: this is no header of version 1. */
 static __always_inline int read_header(struct message *message, struct rpcrdma *ret)
 {
 	__u32 more;
@@ -123,11 +124,11 @@ static __always_inline int read_header(struct message *message, struct rpcrdma *
 		return -1;
 	message->at += RPCRDMA_SHORTEST_BYTES;
 	for (int i = 0; i < SEGMENTS_MOST && has(message, 24) && peek(message, 0); i++) {
-		if (peek(message, 4)) /* position 0 has the message itself */
+		if (peek(message, 4)) /* a chunk at position 0 has the message itself */
 			ret->read_bytes += peek(message, 12);
 		message->at += 24;
 	}
-	/* One write chunk is all that NFS offers for a READ; what has more is counted by its first. */
+	/* NFS offers one write chunk for a READ; of several, only the first counts. */
 	if (!take(message, &more) || more || !take(message, &more))
 		return 0;
 	if (more && (!take_chunk(message, &ret->write_bytes) || !take(message, &more) || more))
@@ -137,7 +138,7 @@ static __always_inline int read_header(struct message *message, struct rpcrdma *
 	return ret->proc == RPCRDMA_MSG;
 }
 
-/* What a call tells of itself. */
+/* What a call says about itself. */
 struct seen_call {
 	__u64 id[2];
 	__u32 has_id;
@@ -146,7 +147,7 @@ struct seen_call {
 	__u32 tag_bytes;
 };
 
-/* Reads an RPC message. false: it is no call. */
+/* Reads an RPC message. Returns false if it is no call. */
 static __always_inline bool read_call(struct message *message, struct seen_call *ret)
 {
 	__u32 flavour, operation;
@@ -157,8 +158,8 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 	if (peek(message, 4) != RPC_CALL)
 		return false;
 	ret->kind = LDMA_MONITOR_FOREIGN;
-	if (peek(message, 12) != NFS_PROGRAM || peek(message, 16) != NFS_V4 ||
-	    peek(message, 20) != NFS_COMPOUND)
+	if (peek(message, 12) != LDMA_NFS_PROGRAM || peek(message, 16) != LDMA_NFS_VERSION ||
+	    peek(message, 20) != LDMA_NFS_COMPOUND)
 		return true;
 	ret->kind = LDMA_MONITOR_OTHER;
 	flavour = peek(message, 24);
@@ -172,7 +173,7 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 	/* the tag; minor version, number of operations */
 	if (!skip(message, 4 + 8, ret->tag_bytes) || !take(message, &operation))
 		return true;
-	if (operation == OP_SEQUENCE) {
+	if (operation == LDMA_NFS_OP_SEQUENCE) {
 		if (!has(message, SEQUENCE_ARGS_BYTES + 4))
 			return true;
 		peek_id(message, ret->id);
@@ -180,34 +181,34 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 		operation = peek(message, SEQUENCE_ARGS_BYTES);
 		message->at += SEQUENCE_ARGS_BYTES + 4;
 	}
-	if (operation != OP_PUTFH || !has(message, 4) || !skip(message, 4, peek(message, 0)) ||
-	    !take(message, &operation))
+	if (operation != LDMA_NFS_OP_PUTFH || !has(message, 4) ||
+	    !skip(message, 4, peek(message, 0)) || !take(message, &operation))
 		return true;
-	if (operation == OP_READ) {
+	if (operation == LDMA_NFS_OP_READ) {
 		ret->kind = LDMA_MONITOR_READ;
-	} else if (operation == OP_WRITE && has(message, WRITE_ARGS_BYTES)) {
+	} else if (operation == LDMA_NFS_OP_WRITE && has(message, WRITE_ARGS_BYTES)) {
 		ret->kind = LDMA_MONITOR_WRITE;
 		ret->bytes = peek(message, WRITE_ARGS_BYTES - 4);
 	}
 	return true;
 }
 
-/* What a reply tells. */
+/* What a reply says. */
 struct seen_reply {
 	__u64 id[2];
 	__u32 has_id; /* SEQUENCE worked */
-	__u32 kind;   /* READ or WRITE: it worked, and did so many bytes: */
+	__u32 kind;   /* READ or WRITE: it worked, for so many bytes */
 	__u32 bytes;
 	__u32 has_failed; /* RPC says so, or the COMPOUND's status */
 };
 
-/* What is too short to tell may be one. */
+/* Returns whether the message is a reply, or too short to tell. */
 static __always_inline bool is_reply(const struct message *message)
 {
 	return !has(message, 24) || peek(message, 4) == RPC_REPLY;
 }
 
-/* Reads an RPC message. false: it is no reply. is_compound: the call was one. */
+/* Reads an RPC message. Returns false if it is no reply. is_compound: the call was a COMPOUND. */
 static __always_inline bool read_reply(struct message *message, bool is_compound,
 				       struct seen_reply *ret)
 {
@@ -234,25 +235,25 @@ static __always_inline bool read_reply(struct message *message, bool is_compound
 			break;
 		operation = peek(message, 0);
 		message->at += 8;
-		if (operation == OP_SEQUENCE) {
+		if (operation == LDMA_NFS_OP_SEQUENCE) {
 			if (!has(message, SEQUENCE_RESULT_BYTES))
 				break;
 			peek_id(message, ret->id);
 			ret->has_id = 1;
 			message->at += SEQUENCE_RESULT_BYTES;
-		} else if (operation == OP_READ) {
+		} else if (operation == LDMA_NFS_OP_READ) {
 			if (!has(message, 8)) /* whether it is the end, count */
 				break;
 			ret->kind = LDMA_MONITOR_READ;
 			ret->bytes = peek(message, 4);
 			break;
-		} else if (operation == OP_WRITE) {
+		} else if (operation == LDMA_NFS_OP_WRITE) {
 			if (!has(message, 4))
 				break;
 			ret->kind = LDMA_MONITOR_WRITE;
 			ret->bytes = peek(message, 0);
 			break;
-		} else if (operation != OP_PUTFH) {
+		} else if (operation != LDMA_NFS_OP_PUTFH) {
 			break;
 		}
 	}

@@ -1,5 +1,6 @@
-/* What each CPU has for itself: room for what is looked at, and what it found lately, since looking into a map of all CPUs
- * takes longer than comparing. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What each CPU has for itself: a window for the part of a packet that it reads, and the places that it found lately,
+ * since a lookup in a map of all CPUs takes longer than a comparison. */
 #ifndef LDMA_MONITOR_SCRATCH_H
 #define LDMA_MONITOR_SCRATCH_H
 
@@ -7,10 +8,10 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "monitor_tables.h"
+#include "bpf/monitor_tables.h"
 
-#define WINDOW_BYTES 4096 /* a power of two: any place within is found by a mask */
-#define PEEK_MOST 64      /* how far ahead of any place there may be read */
+#define WINDOW_BYTES 4096 /* a power of two: a mask keeps any place within */
+#define PEEK_MOST 64      /* how far ahead of any place in it may be read */
 #define RECENT_PLACES 64
 #define RECENT_SESSIONS 256
 
@@ -27,7 +28,7 @@ struct recent_session {
 };
 
 struct scratch {
-	/* Of a packet: one segment, or as many as fit, since each copy of a part takes its time. */
+	/* One segment of a packet, or as many as fit, since each copy takes time. */
 	__u8 window[WINDOW_BYTES + PEEK_MOST];
 	struct recent_place places[RECENT_PLACES];
 	struct recent_session sessions[RECENT_SESSIONS];

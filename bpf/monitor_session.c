@@ -1,4 +1,5 @@
-#include "monitor_session.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/monitor_session.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -8,12 +9,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "libbpf_words.h"
+#include "bpf/libbpf_words.h"
+#include "bpf/monitor_internal.h"
+#include "bpf/wall_clock.h"
 #include "monitor.skel.h"
-#include "monitor_internal.h"
-#include "wall_clock.h"
 
-#define FED_BYTES 2048 /* of a frame: more than is looked at, and no more than the kernel takes */
+#define FED_BYTES 2048 /* of a frame: more than is read, and no more than the kernel takes */
 
 static int load_failed(struct capture_error *error, int err)
 {
@@ -83,7 +84,7 @@ static void unmap_table(const struct bpf_map *map, void *table)
 		munmap(table, mapped_bytes(map));
 }
 
-/* From the highest on, so that low ones are used first and looks stay short. */
+/* Fills a stack of free places from the highest on, so that low ones are used first and looks stay short. */
 static int fill(const struct bpf_map *stack, uint32_t count)
 {
 	int err = 0;
@@ -228,7 +229,7 @@ static bool is_there(const struct attachment *attachment)
 
 	if (attachment->mode == CAPTURE_CLSACT)
 		return !bpf_tc_query(&hook, &opts);
-	/* A tcx link's interface stands where an XDP link's does; 0: somebody detached it, or the interface went. */
+	/* A tcx link's interface stands where an XDP link's does; 0: it was detached, or the interface is gone. */
 	return !bpf_obj_get_info_by_fd(attachment->link_fd, &info, &size) && info.xdp.ifindex;
 }
 
@@ -347,7 +348,7 @@ int monitor_feed(struct monitor *monitor, const uint8_t *frame, uint32_t length,
 
 	if (!segment_bytes && length > FED_BYTES)
 		length = FED_BYTES;
-	/* It leaves, and it arrives. */
+	/* On lo a frame passes egress, then ingress. */
 	for (uint32_t ingress = 0; !err && ingress < 2; ingress++) {
 		struct __sk_buff skb = {.gso_size = segment_bytes, .ingress_ifindex = ingress};
 		LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame, .data_size_in = length,

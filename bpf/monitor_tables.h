@@ -1,11 +1,12 @@
-/* What monitor.bpf.c keeps of connections, sessions and calls, in arrays that user space maps: both sides read and write
- * them while the other does. Counters only grow (atomic adds, and wrap): whoever reads them takes differences. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The tables in which monitor.bpf.c keeps connections, sessions and calls: arrays that user space maps, read and
+ * written by both sides at the same time. Counters only grow (by atomic adds, and wrap): a reader takes differences. */
 #ifndef LDMA_MONITOR_TABLES_H
 #define LDMA_MONITOR_TABLES_H
 
 #include <linux/types.h>
 
-#define LDMA_MONITOR_PORTS 8          /* that are watched at most */
+#define LDMA_MONITOR_PORTS 8          /* watched at most */
 #define LDMA_MONITOR_CONNECTIONS 256  /* at most */
 #define LDMA_MONITOR_SESSIONS 65536   /* at most */
 #define LDMA_MONITOR_NONE 0xffffffffu /* no index */
@@ -13,9 +14,11 @@
 /* Log-linear: units of 64 ns up to 1 us, then 16 steps to a power of two up to 2^36 ns (69 s), where the last step has
  * all that is longer. A time is known within 1/32 of itself as the middle of its step. */
 #define LDMA_MONITOR_UNIT_BITS 6
+#define LDMA_MONITOR_STEP_BITS 4
 #define LDMA_MONITOR_STEPS 432
 #define LDMA_MONITOR_UNITS_MOST ((1u << 30) - 1)
 
+/* ldma_log_linear_bucket() of these units (base/log_linear.h), for BPF. */
 static inline __attribute__((always_inline)) __u32 ldma_monitor_step(__u64 ns)
 {
 	__u64 units = ns >> LDMA_MONITOR_UNIT_BITS;
@@ -46,23 +49,14 @@ static inline __attribute__((always_inline)) __u32 ldma_monitor_step(__u64 ns)
 	return shift * 16 + ((value >> (shift - 1)) & 15);
 }
 
-/* The middle of a step. */
-static inline __u64 ldma_monitor_step_ns(__u32 step)
-{
-	__u32 shift = step < 32 ? 0 : step / 16 - 1;
-	__u64 least = step < 32 ? step : (16ull + step % 16) << shift;
-
-	return ((least << 1) + (1ull << shift)) << (LDMA_MONITOR_UNIT_BITS - 1);
-}
-
 /* What each answered call adds to; how many there were is the sum of the steps. What is used for each call comes first,
  * within one cache line as far as it fits: that is what a call costs. */
 struct ldma_monitor_counts {
 	__u64 last_ns; /* of a reply, CLOCK_MONOTONIC as all times */
 	__u64 read_bytes, written_bytes;
 	__u64 sum_ns;
-	__u64 max_ns; /* since user space set it to 0 */
-	__u64 touched; /* lines of steps that had something added since user space set it to 0: a bit each */
+	__u64 max_ns;  /* since user space set it to 0 */
+	__u64 touched; /* a bit per line of steps that changed since user space set it to 0 */
 };
 
 #define LDMA_MONITOR_LINE 16 /* steps of a cache line */
@@ -73,7 +67,7 @@ struct ldma_monitor_times {
 
 enum ldma_monitor_way { LDMA_MONITOR_TO_SERVER, LDMA_MONITOR_TO_CLIENT, LDMA_MONITOR_WAYS };
 
-/* Each way's packets are seen by a CPU of its own, so each has a cache line of its own. */
+/* The packets of each way are seen by a CPU of its own, so each way has a cache line of its own. */
 struct ldma_monitor_flow {
 	__u32 psn;     /* the highest of requests seen so far, with bit 24 set; 0: none yet */
 	__u32 credits; /* asked for by the client, granted by the server */
@@ -106,7 +100,7 @@ struct ldma_monitor_session {
 
 enum ldma_monitor_kind {
 	LDMA_MONITOR_FOREIGN, /* no NFSv4 COMPOUND */
-	LDMA_MONITOR_OTHER,   /* any other, or one whose message comes by a chunk */
+	LDMA_MONITOR_OTHER,   /* any other COMPOUND, or a call whose message comes by a chunk */
 	LDMA_MONITOR_READ,
 	LDMA_MONITOR_WRITE,
 };
@@ -118,16 +112,17 @@ enum ldma_monitor_state {
 	LDMA_MONITOR_ANSWERED, /* kept, so that it is recognised if it comes again */
 };
 
-/* What is kept of a call for replies that do not tell all. */
+/* What is kept of a call for replies that do not say all. */
 struct ldma_monitor_call {
 	__u64 id[2]; /* of its SEQUENCE */
-	__u32 bytes; /* that a WRITE brings, or those of the read list */
+	__u32 bytes; /* those that a WRITE brings, or those of the read list */
 	__u16 tag_bytes;
 	__u16 has_id;
 };
 
-/* Calls of a connection whose XIDs follow each other. One CPU sees the calls and another the replies, and what costs most
- * is to bring cache lines from one to the other: so neighbours, and what their replies need of them, are together. */
+/* A row: calls of a connection whose XIDs follow each other. One CPU sees the calls and another the replies, and what
+ * costs most is to bring cache lines from one to the other: so a row keeps neighbours, and what their replies need,
+ * together. */
 #define LDMA_MONITOR_CALLS 8 /* of a row */
 
 struct ldma_monitor_row {
@@ -139,8 +134,8 @@ struct ldma_monitor_row {
 	struct ldma_monitor_call more[LDMA_MONITOR_CALLS];
 };
 
-/* A call is in one of the rows of a block, since clients count XIDs up in either byte order or put fields into them: so
- * many may be open whose XIDs differ only in what does not tell the block and the place in a row. */
+/* A block: a call may be in any of its rows. Clients count XIDs up in either byte order or put fields into them, so as
+ * many calls as a block has rows can be open whose XIDs lead to the same block and the same place in a row. */
 #define LDMA_MONITOR_ROWS 8    /* of a block */
 #define LDMA_MONITOR_BLOCKS 32 /* of a connection */
 

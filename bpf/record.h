@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* One captured frame as it crosses the ring buffer from BPF to user space: this header, then the frame's bytes. */
 #ifndef LDMA_RECORD_H
 #define LDMA_RECORD_H
 
 #include <linux/types.h>
 
-/* As enum ldma_direction of core/packet.h. */
+/* As enum ldma_direction of wire/packet.h. */
 #define LDMA_RECORD_RX 1
 #define LDMA_RECORD_TX 2
 
@@ -26,7 +27,7 @@ struct ldma_record {
 };
 _Static_assert(sizeof(struct ldma_record) == 24, "BPF and user space share this layout");
 
-/* What the programs counted, one of these per CPU; their sum is the truth. */
+/* What the programs counted, one struct per CPU; user space adds them up. */
 struct ldma_capture_counters {
 	__u64 frames;       /* frames of any kind that passed */
 	__u64 roce;         /* RoCE packets among them, segments counted one by one */

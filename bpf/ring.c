@@ -1,4 +1,5 @@
-#include "ring.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/ring.h"
 
 #include <errno.h>
 #include <linux/bpf.h>

@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The consumer's side of a BPF ring buffer, record by record.
  *
- * libbpf's own consumer gives the space of each record back by itself, which costs the producer a cache miss per
- * packet, and cannot leave a record for later. This one does it for many records at once, and can.
+ * libbpf's own consumer gives the space of each record back at once, which costs the producer a cache miss per packet,
+ * and it cannot leave a record for later. This consumer gives back many records at once, and can. One thread uses a
+ * ring.
  */
 #ifndef LDMA_RING_H
 #define LDMA_RING_H
@@ -15,7 +17,7 @@ struct ldma_ring {
 	const uint8_t *data; /* mapped twice in a row: no record wraps */
 	size_t size;
 	unsigned long at;       /* the next record */
-	unsigned long released; /* what the kernel knows of it */
+	unsigned long released; /* up to here the kernel has the space back */
 	size_t page;
 };
 
@@ -23,7 +25,8 @@ struct ldma_ring {
 int ldma_ring_map(int map_fd, size_t size, struct ldma_ring *ret);
 void ldma_ring_unmap(struct ldma_ring *ring);
 
-/* The next record that is complete, or NULL; ret is its length. It stays the next one until ldma_ring_advance(). */
+/* Returns the next complete record, with its length in *ret_bytes, or NULL. It stays the next one until
+ * ldma_ring_advance(). */
 const void *ldma_ring_peek(struct ldma_ring *ring, uint32_t *ret_bytes);
 void ldma_ring_advance(struct ldma_ring *ring, uint32_t bytes);
 

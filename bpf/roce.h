@@ -1,4 +1,5 @@
-/* Finding RoCE in a packet, for XDP and tc programs.
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Finds RoCE in a packet, for XDP and tc programs.
  *
  * roce_parse_xdp() and roce_parse_skb() walk Ethernet, up to two VLAN tags, IPv4 with options or IPv6 with a bounded
  * number of extension headers, UDP to port 4791 and the BTH, or the GRH of RoCEv1 and its BTH: one cursor, one bounds
@@ -21,7 +22,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "roce_opcodes.h"
+#include "bpf/roce_opcodes.h"
 
 #define ROCE_PORT 4791
 #define ROCE_ETHERTYPE_V1 0x8915
@@ -31,7 +32,7 @@
 #define ROCE_EXTENSIONS_MAX 4 /* IPv6 extension headers that are followed */
 #endif
 #define ROCE_COPY_BYTES 256
-#define ROCE_COPY_ROOM 64 /* behind it: how exactly Linux 6.1 knows where a header ends */
+#define ROCE_COPY_ROOM 64 /* after the copy: Linux 6.1 knows the end of a header only so exactly */
 
 enum roce_found {
 	ROCE_NONE,
@@ -68,7 +69,8 @@ struct roce {
 	__u8 is_endless; /* IPv6 with more extension headers than are followed: it may be RoCE */
 };
 
-/* Where the walk stands. copy is NULL when the packet is read in place; it is a constant in each inlined walk. */
+/* The place of a walk in the packet. copy is NULL when the packet is read in place; it is a constant in each inlined
+ * walk. */
 struct roce_cursor {
 	void *pos, *end;
 	__u8 *copy;
@@ -76,8 +78,8 @@ struct roce_cursor {
 	__u32 at; /* offset in the packet */
 };
 
-/* bytes if they are from 1 to `most`, else 0: in a way that the verifier of Linux 6.1 follows, which learns nothing from
- * a value that is not 0. */
+/* Returns bytes if they are from 1 to `most`, else 0, in a way that the verifier of Linux 6.1 follows: it learns
+ * nothing from a test that a value is not 0. */
 static __always_inline __u32 roce_within(__u32 bytes, __u32 most)
 {
 	__u32 rest = bytes - 1;
@@ -88,7 +90,7 @@ static __always_inline __u32 roce_within(__u32 bytes, __u32 most)
 	return rest + 1;
 }
 
-/* The next `bytes` bytes, or NULL if they are not all there. */
+/* Takes and returns the next `bytes` bytes, or returns NULL if they are not all there. */
 static __always_inline void *roce_take(struct roce_cursor *cursor, __u32 bytes)
 {
 	void *taken;
@@ -114,7 +116,7 @@ static __always_inline void roce_skip(struct roce_cursor *cursor, __u32 bytes)
 		cursor->pos += bytes;
 }
 
-/* The BTH and a DETH behind it. What is RoCE stays RoCE if it ends early. */
+/* Walks the BTH and a DETH after it. A packet known to be RoCE stays RoCE if it ends early. */
 static __always_inline enum roce_found roce_walk_bth(struct roce_cursor *cursor, struct roce *ret)
 {
 	const struct roce_opcode *opcode;
@@ -174,7 +176,7 @@ static __always_inline enum roce_found roce_walk_ipv4(struct roce_cursor *cursor
 	ret->ip_bytes = bpf_ntohs(ip->tot_len);
 	ret->src.words[0] = ip->saddr;
 	ret->dst.words[0] = ip->daddr;
-	if (ip->ihl > 5) /* fewer are impossible, and for the decoder to complain about */
+	if (ip->ihl > 5) /* fewer are impossible; the decoder reports them */
 		roce_skip(cursor, (ip->ihl * 4 - 20) & 0x3c); /* the mask is for the verifier */
 	return roce_walk_udp(cursor, ret);
 }
@@ -270,7 +272,7 @@ struct {
 	__type(value, __u8[ROCE_COPY_BYTES + ROCE_COPY_ROOM]);
 } roce_copies SEC(".maps");
 
-/* Walks the copy; a packet that ends within its headers is RoCE if it got as far as naming itself so. */
+/* Walks the copy. A packet that ends within its headers is RoCE if it names RoCE before that. */
 static __always_inline bool roce_walk_copy(__u8 *copy, __u32 copied, struct roce *ret)
 {
 	struct roce_cursor cursor = {.copy = copy, .copied = copied};
@@ -303,7 +305,7 @@ static __noinline bool roce_parse_paged_skb(struct __sk_buff *skb, struct roce *
 	return roce_walk_copy(copy, bytes, ret);
 }
 
-/* Whether the packet is RoCE; ret is valid only then (its source and is_endless: for IPv6 in any case).
+/* Returns whether the packet is RoCE; ret is valid only then (its source and is_endless: for IPv6 in any case).
  * length: bpf_xdp_get_buff_len(ctx), or the linear length in a program that is not of section xdp.frags. */
 static __always_inline bool roce_parse_xdp(struct xdp_md *ctx, __u32 length, struct roce *ret)
 {

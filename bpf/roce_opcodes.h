@@ -1,10 +1,11 @@
-/* The opcode table of core/opcode.def for BPF: the same classes as in C, less the names, which need pointers. */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The opcode table of wire/opcode.def for BPF: the same classes as in C, less the names, which need pointers. */
 #ifndef LDMA_ROCE_OPCODES_H
 #define LDMA_ROCE_OPCODES_H
 
 #include <linux/types.h>
 
-#include "opcode_words.h"
+#include "wire/opcode_words.h"
 
 struct roce_opcode {
 	__u16 headers;  /* mask of ldma_header_bit */
@@ -15,7 +16,7 @@ struct roce_opcode {
 static const struct roce_opcode roce_opcodes[256] = {
 #define OPCODE(code, transport, name, headers_, operation_, role_)                                 \
 	[code] = {.headers = (headers_), .operation = LDMA_OP_##operation_, .role = (role_)},
-#include "opcode.def"
+#include "wire/opcode.def"
 };
 
 #endif

@@ -1,4 +1,5 @@
-#include "share_session.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bpf/share_session.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -10,12 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "libbpf_words.h"
+#include "bpf/libbpf_words.h"
 #include "steer.skel.h"
 
 enum { CLAIMS, LIVING, SOCKETS, MAP_COUNT };
 
-/* In the order of pinning. */
+/* The pins, in the order of pinning. */
 static const char *const pins[MAP_COUNT] = {"claims", "living", LDMA_SHARE_SOCKETS};
 
 struct share_session {
@@ -92,7 +93,7 @@ int share_start(const char *directory, uint32_t address, uint32_t interface,
 	bpf = steer_bpf__open();
 	if (!bpf)
 		return -errno;
-	bpf_program__set_autoload(bpf->progs.steer_udp, false); /* who joins loads its own */
+	bpf_program__set_autoload(bpf->progs.steer_udp, false); /* each process loads its own */
 	bpf_program__set_autoload(bpf->progs.steer_packets, false);
 	err = steer_bpf__load(bpf);
 	for (int i = 0; i < MAP_COUNT && !err; i++) {
@@ -162,7 +163,7 @@ static int take_slot(struct share_session *session, int socket_fd)
 	return -EUSERS;
 }
 
-/* Both programs, over the maps of all, with the process's own place. */
+/* Loads both programs, with the shared maps and the process's own slot. */
 static int load(struct share_session *session, struct steer_bpf *bpf)
 {
 	bpf->rodata->own_slot = (uint32_t)session->slot;
@@ -177,7 +178,8 @@ static int load(struct share_session *session, struct steer_bpf *bpf)
 	return steer_bpf__load(bpf);
 }
 
-/* Every process puts its own copy in the place of the one before, which does the same: so nobody depends on another. */
+/* Puts the process's own copy of the program in the place of the one before, which does the same: so no process depends
+ * on another. */
 static int steer(struct share_session *session, int socket_fd, int *ret_filter)
 {
 	struct steer_bpf *bpf = steer_bpf__open();
@@ -208,7 +210,7 @@ int share_join(void *arg, int socket_fd, int *ret_filter)
 	err = take_slot(session, socket_fd);
 	if (err)
 		return err;
-	remove_claims(session); /* of who had the slot before and could not */
+	remove_claims(session); /* those that the slot's last process could not remove */
 	err = steer(session, socket_fd, ret_filter);
 	slot = (uint32_t)session->slot;
 	if (!err)
@@ -253,7 +255,7 @@ void share_leave(struct share_session *session)
 		return;
 	err = bpf_map_lookup_elem(session->maps[SOCKETS], &slot, &cookie);
 	if (!err && cookie != session->cookie)
-		return; /* the socket was closed and somebody took its place */
+		return; /* the socket was closed and another took its place */
 	remove_claims(session);
 	bpf_map_update_elem(session->maps[LIVING], &slot, &no, BPF_ANY);
 	bpf_map_delete_elem(session->maps[SOCKETS], &slot);

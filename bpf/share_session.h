@@ -1,8 +1,9 @@
-/* Sharing an address from user space: find or pin the maps, take a slot, claim ports, leave.
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The user space side of sharing an address: a process finds or pins the maps, takes a slot, claims ports and leaves.
  *
  * The maps are pinned in one directory per address and network namespace, `sockets` last, so that a directory without
- * it is what an interrupted start left behind. Whoever joins, claims or leaves holds a lock of the caller's making.
- * Functions return 0 or a negative errno.
+ * it is what an interrupted start left behind. A caller that joins, claims or leaves holds a lock of its own making,
+ * across processes. Functions return 0 or a negative errno.
  */
 #ifndef LDMA_SHARE_SESSION_H
 #define LDMA_SHARE_SESSION_H
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "steer.h"
+#include "bpf/steer.h"
 
 #define LDMA_SHARE_SOCKETS "sockets-" LDMA_STEER_VERSION /* the name of the pin */
 
@@ -21,25 +22,26 @@ struct share_session;
 int share_open(const char *directory, uint32_t address, uint32_t interface,
 	       struct share_session **ret);
 
-/* The same, pinning new maps in the directory, which exists and is empty. Pins may stay when it fails. */
+/* Does the same, and pins new maps in the directory, which exists and is empty. Pins may stay when it fails. */
 int share_start(const char *directory, uint32_t address, uint32_t interface,
 		struct share_session **ret);
 void share_close(struct share_session *session); /* accepts NULL; the slot stays */
 
-/* Takes the lowest slot that is free for the socket, which is bound with SO_REUSEPORT, and steers its group. Returns the
- * slot; -EUSERS: all are taken. ret_filter: a program that lets a packet socket hear what is for the slot; the caller
- * closes it. A join of struct ldma_share. */
+/* Takes the lowest free slot for the socket, which is bound with SO_REUSEPORT, and steers its group. Returns the slot;
+ * -EUSERS: all are taken. *ret_filter becomes a program by which a packet socket receives what is for the slot; the
+ * caller closes it. This is a join of struct ldma_share. */
 int share_join(void *session, int socket_fd, int *ret_filter);
 
-/* Requests to the service, an ID of 32 bits, come to this process from now on. -EADDRINUSE: they go to another one that
- * lives. */
+/* share_claim makes requests to the service, an ID of 32 bits, come to this process from now on; share_release ends
+ * that. -EADDRINUSE: they go to another living process. */
 int share_claim(struct share_session *session, uint32_t service);
-int share_release(struct share_session *session, uint32_t service); /* 0 also if it is not ours */
+int share_release(struct share_session *session, uint32_t service); /* 0 also without a claim */
 
-/* Gives the slot and all claims back, before or after the socket was closed; not what others have by now. */
+/* Gives the slot and all claims back, before or after the socket was closed; not those that other processes have by
+ * now. */
 void share_leave(struct share_session *session);
 
-/* How many slots are taken by living processes. */
+/* Returns how many slots are taken by living processes. */
 uint32_t share_count(const struct share_session *session);
 
 #endif

@@ -1,12 +1,14 @@
-/* Which of the processes that share an address gets a packet.
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The steering programs decide which of the processes that share an address gets a packet.
  *
- * A packet to a queue pair goes to the slot in the top 8 bits of its number. QP 1, which every process has, gets messages
- * of the CM: they go to the slot in the top 8 bits of the receiver's own ID, which they carry, except for those that
- * start something. Those carry a port: they go to who claimed it, or else to the lowest living slot, which refuses them.
+ * A packet to a queue pair goes to the slot in the top 8 bits of its number. QP 1, which every process has, gets
+ * messages of the CM. They carry the receiver's own ID and go to the slot in its top 8 bits, except for messages that
+ * start an exchange. Those carry a port: they go to the process that claimed it, or else to the lowest living slot,
+ * which refuses them.
  *
- * The kernel knows who lives: a socket that was closed is not in `sockets`. Only steer_udp can ask for it. It sees every
- * packet, also those that packet sockets hear, and notes in `living` what it finds for steer_packets: after the death of
- * a process a request may be lost once, and finds its way when it is repeated. */
+ * The kernel knows which processes live: a socket that was closed is not in `sockets`. Only steer_udp can ask for it.
+ * It sees every packet, also those that packet sockets receive, and notes in `living` what it finds for steer_packets:
+ * after the death of a process a request may be lost once, and finds its way when it is repeated. */
 #include <stdbool.h>
 
 #include <linux/bpf.h>
@@ -17,15 +19,15 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "steer.h"
+#include "bpf/steer.h"
 
 #define ROCE_PORT 4791
-#define LOOPBACK 1 /* the index of every namespace's lo */
+#define LOOPBACK 1 /* the index of lo in every network namespace */
 #define LOOPBACK_NET 127
 #define IP_OFFSET_MASK 0x1fff
 #define UDP_BYTES 8
 #define GSI_QP 1
-#define MAD_OFFSET 20 /* from the BTH: behind it and the DETH */
+#define MAD_OFFSET 20 /* from the BTH: after it and the DETH */
 #define CM_CLASS 7
 #define CM_REQ 0x10
 #define CM_SIDR_REQ 0x17
@@ -53,12 +55,12 @@ struct {
 	__type(value, __u32); /* not 0: alive, as far as is known */
 } living SEC(".maps");
 
-/* Of the process that loads it, for steer_packets. */
+/* Set by the process that loads the program, for steer_packets. */
 const volatile __u32 own_slot, own_address, own_interface;
 
 enum kind {
 	DIRECT,  /* for the slot, dead or alive */
-	CLAIMED, /* for the slot, or if it is dead for anybody */
+	CLAIMED, /* for the slot, or if it is dead for any living slot */
 	ANYBODYS,
 };
 
@@ -105,7 +107,7 @@ static __always_inline enum kind find_owner(void *ctx, __u32 bth, __u32 *ret_slo
 	__u8 qp[3];
 
 	if (bpf_skb_load_bytes(ctx, bth + 5, qp, sizeof(qp)))
-		return ANYBODYS; /* who counts it as malformed */
+		return ANYBODYS; /* the receiver counts it as malformed */
 	if (qp[0] == 0 && qp[1] == 0 && qp[2] == GSI_QP)
 		return find_owner_of_mad(ctx, bth + MAD_OFFSET, ret_slot);
 	*ret_slot = qp[0];
@@ -143,7 +145,7 @@ int steer_udp(struct sk_reuseport_md *ctx)
 	if (kind != ANYBODYS && try_slot(ctx, slot))
 		return SK_PASS;
 	if (kind == DIRECT)
-		return SK_DROP; /* as a device does with what is for no queue pair of its own */
+		return SK_DROP; /* as a device drops what is for no queue pair of its own */
 	bpf_loop(LDMA_STEER_SLOTS, try_next, &search, 0);
 	return search.has_found ? SK_PASS : SK_DROP;
 }
@@ -161,8 +163,8 @@ static long stop_at_living(__u32 slot, __u32 *ret_slot)
 	return is_living(slot);
 }
 
-/* What the filter of a packet socket that is alone at its address lets through (port/packet_socket.c). Returns where the
- * BTH is, or 0. */
+/* Lets through what the filter of a packet socket lets through that is alone at its address (port/packet_socket.c).
+ * Returns the offset of the BTH, or 0. */
 static __always_inline __u32 find_bth(struct __sk_buff *skb)
 {
 	struct {
@@ -205,4 +207,4 @@ int steer_packets(struct __sk_buff *skb)
 	return slot == own_slot ? (int)skb->len : 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

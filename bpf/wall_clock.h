@@ -1,4 +1,5 @@
-/* From the monotonic clock, which records have, to the wall clock, which people and files want. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The offset from the monotonic clock, which records have, to the wall clock, which people and files want. */
 #ifndef LDMA_WALL_CLOCK_H
 #define LDMA_WALL_CLOCK_H
 
@@ -13,7 +14,8 @@ static inline int64_t ldma_clock_ns(clockid_t clock)
 	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* CLOCK_REALTIME less CLOCK_MONOTONIC. The best of a few readings: one may be interrupted between the two clocks. */
+/* Returns CLOCK_REALTIME less CLOCK_MONOTONIC: the best of 16 readings, since a reading may be interrupted between the
+ * two clocks. */
 static inline int64_t ldma_wall_offset_ns(void)
 {
 	int64_t best = 0, shortest = INT64_MAX;
