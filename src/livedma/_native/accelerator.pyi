@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from typing import final
 
 from livedma._native.nfs import Changes, SlotTable, WriteVerifier

@@ -1,4 +1,5 @@
-"""Calls of NFS that are served without Python. Contracts are in storage/accelerator.h."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""NFS calls that are served without Python. Contracts are in nfs/accelerator.h."""
 import os
 import time
 
@@ -6,27 +7,21 @@ cimport cython
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from livedma._native.histogram cimport ldma_histogram, shown
 from livedma._native.nfs cimport *
 
-cdef extern from "histogram.h" nogil:
-    int LDMA_HISTOGRAM_BUCKETS
-    struct ldma_histogram:
-        uint64_t count, sum_ns, max_ns
-        uint64_t *buckets
-    uint64_t ldma_histogram_least_ns(uint32_t bucket)
-
-cdef extern from "accelerator.h" nogil:
+cdef extern from "nfs/accelerator.h" nogil:
     int LDMA_OTHER_BYTES, LDMA_WORKERS_MAX
     uint32_t LDMA_UID_NONE
-    struct ldma_access:
+    struct ldma_grant_access:
         uint32_t seqid
         bint is_readable, is_writable
     struct ldma_opens:
         uint32_t count
-    int ldma_opens_grant(ldma_opens *opens, const uint8_t *other, ldma_access access,
+    int ldma_opens_grant(ldma_opens *opens, const uint8_t *other, ldma_grant_access access,
                          const uint8_t *handle, uint32_t handle_length, int fd, uint64_t client,
                          uint32_t uid)
-    bint ldma_opens_update(ldma_opens *opens, const uint8_t *other, ldma_access access)
+    bint ldma_opens_update(ldma_opens *opens, const uint8_t *other, ldma_grant_access access)
     bint ldma_opens_revoke(ldma_opens *opens, const uint8_t *other)
 
     struct ldma_sessions:
@@ -91,7 +86,7 @@ cdef class Sessions:
             raise ValueError("there is a session of that id")
 
     def remove(self, SlotTable table not None):
-        """Whether it was there."""
+        """Removes a session; returns whether it was there."""
         return bool(ldma_sessions_remove(&self.accelerator.live().sessions, table.c))
 
     def __len__(self):
@@ -100,11 +95,11 @@ cdef class Sessions:
 
 @cython.final
 cdef class Accelerator:
-    """Serves READ, WRITE and COMMIT on files that were granted, without Python.
+    """Serves READ, WRITE and COMMIT on granted files, without Python.
 
-    Threads make the storage calls that may block; `operations` calls are served at a time, and
-    one READ gives up to `read_max` bytes. Change attributes and the write verifier are shared with
-    whoever answers the calls that are left.
+    Threads make the storage calls that may block. It serves up to `operations` calls at a time, and
+    one READ gives up to `read_max` bytes. It shares change attributes and the write verifier with
+    the Python code that answers all other calls.
     """
 
     cdef ldma_accelerator *c
@@ -133,7 +128,7 @@ cdef class Accelerator:
         if not self.c:
             return
         ldma_accelerator_close(self.c)
-        # Whoever drops it while its calls are under way keeps its memory taken.
+        # Its memory is not freed if it is dropped while its calls are under way.
         if not ldma_accelerator_in_use(self.c):
             with nogil:
                 ldma_accelerator_destroy(self.c)
@@ -145,7 +140,7 @@ cdef class Accelerator:
 
     @property
     def capsule(self):
-        """Its struct ldma_program, for a transport. Keeps the accelerator."""
+        """Its struct ldma_program, for a transport. The capsule keeps the accelerator alive."""
         capsule = PyCapsule_New(self.live(), "ldma_program", release_owner)
         PyCapsule_SetContext(capsule, <void *>self)
         Py_INCREF(self)
@@ -153,9 +148,9 @@ cdef class Accelerator:
 
     def grant(self, bytes other, uint32_t seqid, bytes handle not None, int fd, bint readable,
               bint writable, uint64_t client, uint32_t uid):
-        """READ, WRITE and COMMIT by this stateid, of this client and user (UID_NONE: AUTH_NONE), may use
+        """Lets READ, WRITE and COMMIT by this stateid, of this client and user (UID_NONE: AUTH_NONE), use
         a duplicate of fd. ValueError: there is such a grant, or it is no regular file."""
-        cdef ldma_access access
+        cdef ldma_grant_access access
         check_other(other)
         access.seqid = seqid
         access.is_readable = readable
@@ -166,8 +161,8 @@ cdef class Accelerator:
             raise OSError(-result, os.strerror(-result))
 
     def update(self, bytes other, uint32_t seqid, bint readable, bint writable):
-        """Whether there is such a grant; it has changed."""
-        cdef ldma_access access
+        """Changes a grant; returns whether there is such a grant."""
+        cdef ldma_grant_access access
         check_other(other)
         access.seqid = seqid
         access.is_readable = readable
@@ -175,18 +170,18 @@ cdef class Accelerator:
         return bool(ldma_opens_update(&self.live().opens, other, access))
 
     def revoke(self, bytes other):
-        """Whether there was such a grant. Calls that have begun go on."""
+        """Takes a grant back; returns whether there was one. Calls that have begun go on."""
         check_other(other)
         return bool(ldma_opens_revoke(&self.live().opens, other))
 
     @property
     def grants(self):
-        """How many there are."""
+        """The number of grants."""
         return self.c.opens.count
 
     @property
     def store_delay_s(self):
-        """How long each storage call waits before it is made."""
+        """The time that each storage call waits before it is made."""
         return load64_relaxed(&self.c.workers.delay_ns) / 1e9
 
     @store_delay_s.setter
@@ -197,7 +192,7 @@ cdef class Accelerator:
 
     @property
     def store_width(self):
-        """How many storage calls are made at a time, their delays included; 0: any number."""
+        """The most storage calls that are made at a time, those in their delay among them; 0: no limit."""
         return load_relaxed(&self.c.workers.width)
 
     @store_width.setter
@@ -223,20 +218,17 @@ cdef class Accelerator:
         return counters
 
     def served(self, str kind not None):
-        """Calls, bytes and errors of one of KINDS."""
+        """Returns the calls, bytes and errors of one of KINDS."""
         cdef ldma_kind_counters counters = self.of_kind(kind)
         return {"calls": counters.calls, "bytes": counters.bytes, "errors": counters.errors}
 
     def storage_times(self, str kind not None):
-        """How long storage calls took: (count, sum, longest, [(least of a bucket, how many)]), in ns."""
+        """Returns how long storage calls took: (count, sum, longest, [(least of a bucket, how many)]), in ns."""
         cdef ldma_kind_counters counters = self.of_kind(kind)
-        cdef ldma_histogram *h = &counters.storage
-        buckets = [(ldma_histogram_least_ns(i), h.buckets[i])
-                   for i in range(LDMA_HISTOGRAM_BUCKETS) if h.buckets[i]]
-        return h.count, h.sum_ns, h.max_ns, buckets
+        return shown(&counters.storage)
 
     def close(self, double timeout_s=10):
-        """Takes no more calls, and waits for those that it has taken. TimeoutError: some are left."""
+        """Takes no more calls, and waits for those that it has taken. TimeoutError: some have not ended."""
         cdef double until = time.monotonic() + timeout_s
         ldma_accelerator_close(self.c)
         while ldma_accelerator_in_use(self.c):

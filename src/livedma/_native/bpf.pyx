@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """BPF programs from Python: the live capture."""
 from libc.string cimport memset
 
@@ -6,7 +7,7 @@ from livedma._native.packet cimport *
 from livedma._native.wire cimport Batch
 
 
-cdef extern from "capture_session.h" nogil:
+cdef extern from "bpf/capture_session.h" nogil:
     int CAPTURE_RING_BYTES_DEFAULT
 
     struct capture_error:
@@ -102,7 +103,7 @@ cdef class CaptureSession:
             raise OSError(-err, error.text.decode())
 
     def close(self):
-        """Detaches and frees everything; may be called again."""
+        """Detaches and frees everything. Calling it again has no effect."""
         cdef capture_session *c = self.c
         if c == NULL:
             return
@@ -122,7 +123,7 @@ cdef class CaptureSession:
 
     @property
     def foreign(self):
-        """The XDP program that was found at the last attach: (id, name, held by a link), or None."""
+        """Returns the XDP program that the last attach found: (id, name, held by a link), or None."""
         cdef const capture_foreign *foreign = capture_session_foreign(self.open())
         if not foreign.id:
             return None
@@ -144,7 +145,7 @@ cdef class CaptureSession:
         return added
 
     def counters(self):
-        """What the programs counted since they were loaded."""
+        """Returns what the programs counted since they were loaded."""
         cdef ldma_capture_counters counters
         cdef int err = capture_session_counters(self.open(), &counters)
         if err:

@@ -1,4 +1,5 @@
-"""The client's side of RPC-over-RDMA on a queue pair: calls go out as far as the peer grants, replies come back checked."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The client's side of RPC-over-RDMA on a queue pair: it sends as many calls as the peer grants, and checks replies."""
 import os
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from livedma._native.rdma cimport Engine, QueuePair, check, ldma_qp, ldma_wc
 
 from livedma._native import rdma as native
 
-cdef extern from "caller.h" nogil:
+cdef extern from "rpc/caller.h" nogil:
     struct ldma_segment:
         uint32_t key
         uint32_t length
@@ -79,7 +80,7 @@ cdef extern from "caller.h" nogil:
     int ldma_caller_release(ldma_caller *caller, uint32_t receive)
     bint ldma_caller_end_one(ldma_caller *caller, ldma_answer *ret)
 
-cdef extern from "bytes.h" nogil:
+cdef extern from "base/bytes.h" nogil:
     void put32(uint8_t *p, uint32_t v)
 
 cdef dict NUMBERS = {name: number for number, name in native.STATUSES.items()}
@@ -87,7 +88,7 @@ cdef dict OPCODES = {name: number for number, name in native.COMPLETED.items()}
 
 
 class Ended(NamedTuple):
-    """How a call ended. error: 0 or an errno; message: None if it is in the reply chunk."""
+    """The end of a call. error: 0 or an errno; message: None if it is in the reply chunk."""
 
     user: int
     error: int
@@ -98,12 +99,12 @@ class Ended(NamedTuple):
 
 
 def receives(uint32_t calls):
-    """The Receives that the queue pair of a caller has to take."""
+    """Returns how many Receives the queue pair of a caller has to hold."""
     return ldma_caller_receives(calls)
 
 
 def memory_bytes(uint32_t calls, uint32_t send_bytes, uint32_t receive_bytes):
-    """What a caller's memory has to have."""
+    """Returns how many bytes of memory a caller needs."""
     return ldma_caller_bytes(calls, send_bytes, receive_bytes)
 
 
@@ -115,7 +116,7 @@ cdef int fill(ldma_segment *segment, piece) except -1:
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Caller:
-    """For one thread at a time. A piece of memory is (key, va, length)."""
+    """Sends calls and takes their replies. One thread at a time uses it. A piece of memory is (key, va, length)."""
 
     cdef ldma_caller c
     cdef QueuePair qp
@@ -124,7 +125,7 @@ cdef class Caller:
 
     def __init__(self, QueuePair qp not None, memory, *, uint32_t calls, uint32_t send_bytes,
                  uint32_t receive_bytes):
-        """memory: its key, its address for the device, and a buffer; no peer may have rights to it."""
+        """Makes a caller. memory: its key, its address for the device, and a buffer; no peer may have rights to it."""
         cdef ldma_caller_config config
         cdef uint8_t[::1] view = memory[2]
         if self.held is not None:
@@ -142,7 +143,7 @@ cdef class Caller:
         ldma_caller_destroy(&self.c)
 
     def prepare(self):
-        """Posts the Receives: once, before the peer may send."""
+        """Posts the Receives. It is called once, before the peer may send."""
         cdef int error
         self.qp.live()
         self.engine.acquire()
@@ -151,11 +152,11 @@ cdef class Caller:
         check(error)
 
     def limit(self, uint32_t send_bytes):
-        """The peer takes no longer SENDs than these."""
+        """Limits SENDs to the bytes that the peer takes."""
         check(ldma_caller_limit(&self.c, send_bytes))
 
     def inline_room(self, *, bint read=False, bint write=False, bint reply=False):
-        """Bytes of a message that can be sent inline, if the call has such chunks."""
+        """Returns the most bytes of a message that can be sent inline, if the call has such chunks."""
         cdef ldma_request request
         memset(&request, 0, sizeof(request))
         request.read.length, request.write.length, request.reply.length = read, write, reply
@@ -163,8 +164,8 @@ cdef class Caller:
 
     def call(self, uint64_t user, const uint8_t[::1] message not None, *, uint8_t[::1] long_message=None,
              message_chunk=None, read=None, uint32_t position=0, write=None, reply=None):
-        """Sends a call, whose XID is overwritten. False: not now. long_message: memory whose place message_chunk is,
-        with a message that is too long to be sent inline."""
+        """Sends a call, whose XID it overwrites. False: there is no room for it now. long_message: the memory that
+        message_chunk describes, with a message that is too long to be sent inline."""
         cdef ldma_request request
         cdef int number, error
         memset(&request, 0, sizeof(request))
@@ -195,8 +196,8 @@ cdef class Caller:
         return True
 
     def complete(self, completions):
-        """The calls that ended by these completions of the queue pair. `error` tells if the connection has broken: then
-        all of them have."""
+        """Returns the calls that these completions of the queue pair ended. All calls end if the connection broke;
+        `error` tells that."""
         cdef ldma_wc wc
         cdef ldma_answer answer
         cdef ldma_caller_event event
@@ -228,17 +229,17 @@ cdef class Caller:
 
     @property
     def error(self):
-        """Why the connection is of no use any more, as an errno; 0: it is."""
+        """The errno of what broke the connection; 0: it works."""
         return -self.c.error
 
     @property
     def status(self):
-        """Of the completion that told of a lost connection."""
+        """The status of the completion that reported a lost connection."""
         return native.STATUSES[self.c.status]
 
     @property
     def granted(self):
-        """Calls that may be open at once."""
+        """The calls that the peer allows at once."""
         return self.c.granted
 
     @property
@@ -247,5 +248,5 @@ cdef class Caller:
 
     @property
     def counters(self):
-        """peak: calls that were open at once."""
+        """The caller's counters. peak: the most calls that were open at once."""
         return {**self.c.counters, "peak": self.c.peak}

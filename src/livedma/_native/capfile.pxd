@@ -1,8 +1,9 @@
-# Capture files, as the bindings see them. Contracts are in core/capfile.h and core/pcapng_write.h.
+# SPDX-License-Identifier: BSD-2-Clause
+# Capture files, as the bindings see them. Contracts are in capture/capfile.h and capture/pcapng_write.h.
 from livedma._native.packet cimport ldma_batch
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-cdef extern from "capfile.h" nogil:
+cdef extern from "capture/capfile.h" nogil:
     enum: LDMA_CAPFILE_BLOCK_MAX
     int LDMA_CAPFILE_NEED, LDMA_CAPFILE_FULL, LDMA_CAPFILE_END, LDMA_CAPFILE_ERROR
     int LDMA_CAPFILE_UNKNOWN, LDMA_CAPFILE_PCAP, LDMA_CAPFILE_PCAPNG
@@ -33,7 +34,7 @@ cdef extern from "capfile.h" nogil:
     uint64_t ldma_capfile_dropped(const ldma_capfile *file)
     bint ldma_link_is_known(uint32_t link)
 
-cdef extern from "pcapng_write.h" nogil:
+cdef extern from "capture/pcapng_write.h" nogil:
     enum: LDMA_PCAPNG_PACKET_OVERHEAD
 
     ctypedef struct ldma_pcapng_packet_c "struct ldma_pcapng_packet":

@@ -1,8 +1,9 @@
-# What captures by BPF and taps of a device have in common: filters in, counters out.
+# SPDX-License-Identifier: BSD-2-Clause
+# The filters and counters that captures by BPF and taps of a device share.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-cdef extern from "capture_config.h" nogil:
+cdef extern from "bpf/capture_config.h" nogil:
     int LDMA_CAPTURE_PREFIXES, LDMA_CAPTURE_QPS
     int LDMA_CAPTURE_SNAPLEN_MIN, LDMA_CAPTURE_SNAPLEN_MAX
 
@@ -21,7 +22,7 @@ cdef extern from "capture_config.h" nogil:
         uint32_t sample
         uint32_t snaplen
 
-cdef extern from "record.h" nogil:
+cdef extern from "bpf/record.h" nogil:
     struct ldma_capture_counters:
         uint64_t frames
         uint64_t roce

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from livedma._native.wire import Batch
 
 VERSION: int

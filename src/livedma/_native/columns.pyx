@@ -1,10 +1,11 @@
-"""Packets as Arrow's memory layout. The schema and the arrays are made in `livedma.wire.columns`."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Packets in Arrow's memory layout. `livedma.wire.columns` makes the schema and the arrays."""
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uintptr_t
 
 from livedma._native.packet cimport ldma_batch, ldma_print_address
 from livedma._native.wire cimport Batch
 
-cdef extern from "columns.h" nogil:
+cdef extern from "capture/columns.h" nogil:
     int LDMA_COLUMN_COUNT, LDMA_COLUMNS_VERSION
 
     struct ldma_column_info:
@@ -14,7 +15,7 @@ cdef extern from "columns.h" nogil:
         bint nullable
     const ldma_column_info *ldma_column_infos
 
-    struct ldma_address:
+    struct ldma_column_address:
         uint8_t bytes[16]
         uint8_t ip_version
 
@@ -25,7 +26,7 @@ cdef extern from "columns.h" nogil:
         uint8_t **validity
         int32_t *src
         int32_t *dst
-        ldma_address *addresses
+        ldma_column_address *addresses
         uint32_t address_count
         int32_t *error_offsets
         uint8_t *error_validity
@@ -40,7 +41,7 @@ VERSION = LDMA_COLUMNS_VERSION
 
 
 def column_infos():
-    """[(name, Arrow type, bytes a value (0: a bit), nullable)] in order."""
+    """Returns [(name, Arrow type, bytes a value (0: a bit), nullable)] in order."""
     return [
         (
             ldma_column_infos[i].name.decode(),
@@ -52,8 +53,8 @@ def column_infos():
     ]
 
 
-# Sets of columns are some megabytes each and come and go by the thousand: one that is done with waits here for the
-# next user, which saves the page faults of a new one. Only touched with the GIL held.
+# A freed set of columns, kept for the next user: sets are some megabytes each and are made by the thousand, so this
+# saves the page faults of new ones. The GIL guards it.
 cdef ldma_columns *spare = NULL
 
 
@@ -94,7 +95,7 @@ cdef class Columns:
         return first
 
     def column(self, int index):
-        """Addresses of a column's values and of its validity bitmap (0: never null)."""
+        """Returns the addresses of a column's values and of its validity bitmap (0: never null)."""
         if not 0 <= index < LDMA_COLUMN_COUNT:
             raise IndexError(index)
         return <uintptr_t>self.c.values[index], <uintptr_t>self.c.validity[index]
@@ -109,12 +110,12 @@ cdef class Columns:
 
     @property
     def errors(self):
-        """Addresses of the error column's validity, offsets and text, and the length of the text."""
+        """Returns the addresses of the error column's validity, offsets and text, and the length of the text."""
         return (<uintptr_t>self.c.error_validity, <uintptr_t>self.c.error_offsets,
                 <uintptr_t>self.c.error_text, self.c.error_offsets[self.c.rows])
 
     def addresses(self):
-        """The texts that src and dst are indexes of."""
+        """Returns the texts that src and dst are indexes of."""
         cdef char text[64]
         cdef size_t n
         found = []

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from os import PathLike
 from typing import NamedTuple, Self, final
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Capture files as streams of batches: pcap and pcapng."""
 import os
 import select
@@ -19,13 +20,13 @@ from livedma._native.packet cimport ldma_batch
 from livedma._native.wire cimport Batch
 
 cdef extern from "Python.h":
-    PyObject *PyList_GET_ITEM(list items, Py_ssize_t index)  # borrowed
+    PyObject *PyList_GetItem(list items, Py_ssize_t index)  # borrowed
 
 cdef extern from "stdlib.h" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
 
-# Small enough to stay in the processor's caches between read and decode. Reads go to page-aligned memory from a
-# page-aligned offset of the file; what a block lacks is moved in front of the place where the next read goes.
+# Small enough to stay in the processor's caches between read and decode. Reads go from a page-aligned offset of the
+# file to page-aligned memory; the part of an incomplete block is moved in front of the place of the next read.
 cdef size_t BUFFER_BYTES = 1 << 20
 cdef size_t FRONT_BYTES = LDMA_CAPFILE_BLOCK_MAX
 
@@ -34,7 +35,7 @@ Interface = namedtuple("Interface", "name link snaplen frames received dropped")
 
 @cython.final
 cdef class _Buffer:
-    """Room for one read. A batch whose packets lie in it keeps it alive."""
+    """Memory for one read. A batch whose packets lie in it keeps it alive."""
 
     cdef uint8_t *bytes
 
@@ -49,7 +50,7 @@ cdef class _Buffer:
 
 @cython.final
 cdef class _ReadAhead:
-    """Reads a regular file into buffers, a few ahead of whoever takes them, in a thread of its own."""
+    """Reads a regular file in a thread of its own, a few buffers ahead of the reader that takes them."""
 
     cdef int fd
     cdef bint stopped
@@ -75,7 +76,7 @@ cdef class _ReadAhead:
             self.filled.put((buffer, got, error))
 
     def stop(self):
-        """Waits until the thread has left the descriptor alone."""
+        """Ends the thread, and waits until it no longer uses the descriptor."""
         self.stopped = True
         while self.thread.is_alive():
             try:
@@ -85,11 +86,11 @@ cdef class _ReadAhead:
 
 
 cdef _Buffer free_buffer(list buffers):
-    """A buffer that only the list refers to; a new one if there is none."""
+    """Returns a buffer that only the list refers to, or a new one if there is none."""
     cdef PyObject *buffer
     cdef Py_ssize_t i
     for i in range(len(buffers)):
-        buffer = PyList_GET_ITEM(buffers, i)
+        buffer = PyList_GetItem(buffers, i)
         if buffer.ob_refcnt == 1:
             return <_Buffer>buffer
     buffers.append(_Buffer())
@@ -108,7 +109,7 @@ cdef class FileReader:
     cdef bint owned, at_end, busy, done
     cdef list buffers
     cdef _Buffer buffer
-    cdef _ReadAhead ahead  # of regular files; others are read when their bytes are wanted
+    cdef _ReadAhead ahead  # for regular files; others are read when their bytes are wanted
     cdef size_t start, end
 
     def __cinit__(self, source):
@@ -132,7 +133,7 @@ cdef class FileReader:
         self.close()
 
     def close(self):
-        """Closes what it opened. Batches stay valid."""
+        """Closes the file if it opened it. Batches stay valid."""
         if self.ahead is not None:
             self.ahead.stop()
         if self.owned and self.fd >= 0:
@@ -141,9 +142,9 @@ cdef class FileReader:
         self.done = True
 
     def next_batch(self, Batch batch not None):
-        """Fills the batch with what comes next. False: nothing came, the file is over; see error.
+        """Fills the batch with the packets that come next. False: the file is over; see error.
 
-        Waits only while there is no packet to give, so a slow pipe delivers packets as they come.
+        It waits only while there is no packet to give, so a slow pipe delivers packets as they come.
         """
         if self.busy:
             raise RuntimeError("another thread reads from this file")
@@ -161,7 +162,7 @@ cdef class FileReader:
             self.busy = False
 
     cdef bint advance(self, ldma_batch *batch) except -1:
-        """Decodes what the buffer holds, or reads more if that is nothing. Returns whether the batch has packets."""
+        """Decodes packets of the buffer, or reads more if it holds none. Returns whether the batch has packets."""
         cdef size_t consumed = 0
         cdef int step
         cdef uint8_t *bytes = self.buffer.bytes
@@ -176,7 +177,7 @@ cdef class FileReader:
         return batch.count > 0
 
     cdef int refill(self) except -1:
-        """Puts more of the file behind what is left, which is less than a block."""
+        """Reads more of the file behind the bytes that are left, which are less than a block."""
         cdef ssize_t got
         cdef int error
         cdef uint8_t *bytes
@@ -203,7 +204,7 @@ cdef class FileReader:
         return 0
 
     cdef int move_to(self, _Buffer buffer) except -1:
-        """Takes what is left to another buffer, in front of the place where reads go."""
+        """Copies the bytes that are left to another buffer, in front of the place where reads go."""
         cdef size_t left = self.end - self.start
         memmove(buffer.bytes + FRONT_BYTES - left, self.buffer.bytes + self.start, left)
         self.buffer = buffer
@@ -213,39 +214,39 @@ cdef class FileReader:
 
     @property
     def format(self):
-        """'pcap', 'pcapng', or None until the first batch was asked for."""
+        """The file's format: 'pcap', 'pcapng', or None before the first batch."""
         if self.c.format == LDMA_CAPFILE_PCAP:
             return "pcap"
         return "pcapng" if self.c.format == LDMA_CAPFILE_PCAPNG else None
 
     @property
     def frames(self):
-        """Frames read so far, RoCE or not."""
+        """The frames read so far, RoCE or not."""
         return self.c.frames
 
     @property
     def offset(self):
-        """Bytes of the file that were used so far."""
+        """The bytes of the file that were used so far."""
         return self.c.offset
 
     @property
     def contradictions(self):
-        """Frames whose lengths contradict each other; they were cut to what is there."""
+        """The frames whose lengths contradict each other; they were cut to the bytes that are there."""
         return self.c.contradictions
 
     @property
     def error(self):
-        """Why the reading ended before the file's end, in one sentence; None if it did not."""
+        """One sentence that says why reading ended before the file's end; None if it did not."""
         return self.c.error.decode() if self.c.error[0] else None
 
     @property
     def truncated(self):
-        """Whether the file breaks off inside something."""
+        """Whether the file ends inside a block or a record."""
         return self.c.error.startswith(b"file ends inside")
 
     @property
     def drops(self):
-        """Frames that the capturing side says it dropped."""
+        """The frames that the capturing side says it dropped."""
         return ldma_capfile_dropped(&self.c)
 
     @property

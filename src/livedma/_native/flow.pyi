@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from typing import TypedDict, type_check_only
 
 from livedma._native.wire import Batch

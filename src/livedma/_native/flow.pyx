@@ -1,13 +1,14 @@
-"""Connections in a stream of packets: what was sent, lost, sent again and refused (core/flow.h)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections in a stream of packets: what was sent, lost, sent again and refused (capture/flow.h)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from livedma._native.packet cimport (ldma_batch, ldma_operation_names, ldma_packet, LDMA_OP_COUNT)
 from livedma._native.wire cimport Batch
 
-cdef extern from "packet.h" nogil:
+cdef extern from "wire/packet.h" nogil:
     const char *ldma_nak_reason(uint8_t syndrome)
 
-cdef extern from "flow.h" nogil:
+cdef extern from "capture/flow.h" nogil:
     struct ldma_flow_table
     struct ldma_flow_key:
         uint8_t src[16]
@@ -107,7 +108,7 @@ cdef class FlowTable:
         ldma_flow_table_destroy(self.c)
 
     def add(self, Batch batch not None):
-        """Take every packet of a batch, in order."""
+        """Takes every packet of a batch, in order."""
         cdef ldma_batch *b = batch.c
         cdef uint32_t i
         with nogil:
@@ -115,7 +116,7 @@ cdef class FlowTable:
                 ldma_flow_table_packet(self.c, &b.packets[i])
 
     def flows(self):
-        """The counters of every half, in the order of their first packets."""
+        """Returns the counters of every half, in the order of their first packets."""
         cdef const ldma_flow *flow
         cdef uint32_t index = 0
         halves = []
@@ -127,11 +128,11 @@ cdef class FlowTable:
             index += 1
 
     def totals(self):
-        """Counters over all packets."""
+        """Returns the counters over all packets."""
         return ldma_flow_table_totals(self.c)
 
     def rtt_us(self, index, other, per_mille):
-        """A quantile of the round trips of one or two halves, or None without samples."""
+        """Returns a quantile of the round trips of one or two halves, or None without samples."""
         cdef const ldma_flow *a = ldma_flow_table_get(self.c, index)
         cdef const ldma_flow *b = NULL
         cdef int64_t ns

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "generator.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -27,7 +27,7 @@ static int64_t now_ns(void)
 	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Sleeps while it is far away, spins when it is near: a sleep is late by some 60 us. */
+/* Sleeps while the time is far away, then spins: a sleep ends some 60 us late. */
 static void wait_until(int64_t due_ns)
 {
 	int64_t left_ns;
@@ -47,7 +47,7 @@ static void fill_payload(uint8_t *payload, uint32_t bytes, uint64_t i)
 		put32(payload, (uint32_t)i);
 }
 
-/* One packet of the flow as it is handed to the socket. Returns its length, 0 if it cannot be built. */
+/* Builds one packet of the flow as the socket takes it. Returns its length, 0 if it cannot be built. */
 static size_t build(const struct generator_flow *flow, uint64_t i, uint32_t segment, uint8_t *buf)
 {
 	struct ldma_packet packet = flow->packet;
@@ -67,7 +67,7 @@ static size_t build(const struct generator_flow *flow, uint64_t i, uint32_t segm
 	return bytes - cut;
 }
 
-/* Sends all of them, also if the socket takes them a few at a time. */
+/* Sends all messages, even if the socket takes a few at a time. */
 static int send_all(int fd, struct mmsghdr *messages, unsigned int count)
 {
 	unsigned int sent = 0;

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* RoCE traffic for the lab: many packets of one shape, sent fast or at a rate, and checked where they arrive.
  *
- * Packet i has PSN psn + i and a payload that follows from i, so a receiver can tell which one it holds and whether
- * it is whole.
+ * Packet i has PSN psn + i and a payload that is computed from i, so a receiver can tell which one it holds and
+ * whether it is whole.
  */
 #ifndef LDMA_GENERATOR_H
 #define LDMA_GENERATOR_H
@@ -10,7 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "packet.h"
+#include "wire/packet.h"
 
 #define GENERATOR_LINK_MAX 22
 
@@ -18,12 +19,12 @@ struct generator_flow {
 	struct ldma_packet packet; /* as for ldma_packet_encode(); psn is that of the first one */
 	uint8_t link[GENERATOR_LINK_MAX]; /* what precedes the IP header on a packet socket */
 	uint32_t link_bytes;
-	bool by_udp;       /* the socket adds IP and UDP: send from the BTH on */
-	uint32_t segments; /* by UDP: so many packets in one send (UDP_SEGMENT); 0 and 1: one */
+	bool by_udp;            /* the socket adds IP and UDP: send from the BTH on */
+	uint32_t segments;      /* by UDP: packets in one send (UDP_SEGMENT); 0 and 1: one */
 	uint32_t payload_bytes; /* of each packet; a multiple of 4 */
 	uint64_t first, count;  /* packets first to first + count - 1 of the flow */
 	double rate;            /* packets/s; 0: as fast as it goes */
-	bool repeat; /* send the first few packets again and again: building them costs no time */
+	bool repeat; /* send the first few packets again and again, to save building each */
 };
 
 /* Sends the flow through a blocking socket to `to` (NULL for a packet socket that is bound). Returns the number of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The guard's program and maps from Python. Contracts are in bpf/guard_session.h."""
 from os import strerror
 from typing import NamedTuple
@@ -6,11 +7,11 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 
-cdef extern from "opcode.h" nogil:
+cdef extern from "wire/opcode.h" nogil:
     int LDMA_OP_COUNT
     const char *const *ldma_operation_names
 
-cdef extern from "guard_rule.h" nogil:
+cdef extern from "bpf/guard_rule.h" nogil:
     uint32_t LDMA_GUARD_RULES, LDMA_GUARD_RULE_QPS, LDMA_GUARD_QPS, LDMA_GUARD_QP_WORDS
     uint32_t LDMA_GUARD_NO_QP, LDMA_GUARD_RATE_MAX, LDMA_GUARD_BURST_MAX
     uint32_t LDMA_GUARD_SLOT_NEW, LDMA_GUARD_UNMATCHED, LDMA_GUARD_MALFORMED, LDMA_GUARD_COUNTERS
@@ -43,7 +44,7 @@ cdef extern from "guard_rule.h" nogil:
         uint64_t dropped
         uint64_t last_ns
 
-cdef extern from "guard_session.h" nogil:
+cdef extern from "bpf/guard_session.h" nogil:
     struct guard_xdp:
         uint32_t prog_id
         uint32_t link_id
@@ -88,7 +89,7 @@ SLOT_MALFORMED = LDMA_GUARD_MALFORMED
 
 
 class RuleRecord(NamedTuple):
-    """struct ldma_guard_rule, less what follows from the rest."""
+    """struct ldma_guard_rule without the fields that follow from others."""
 
     action: int
     ip_version: int
@@ -159,7 +160,7 @@ def is_bpffs(path: str) -> bool:
 
 
 def xdp_query(uint32_t ifindex):
-    """The interface's XDP program: (id, name, id of its link or 0, whether generic), or None."""
+    """Returns the interface's XDP program: (id, name, id of its link or 0, whether generic), or None."""
     cdef guard_xdp xdp
     check(guard_xdp_query(ifindex, &xdp))
     if not xdp.prog_id:
@@ -197,7 +198,7 @@ cdef class GuardSession:
         return self
 
     def close(self):
-        """Lets go of it; the guard itself stays. May be called again."""
+        """Closes the session; the guard itself stays. Calling it again has no effect."""
         guard_close(self.c)
         self.c = NULL
 
@@ -227,7 +228,7 @@ cdef class GuardSession:
         check(err)
 
     def counters(self):
-        """By slot: (packets, bytes, dropped, last seen by CLOCK_MONOTONIC in ns or 0)."""
+        """Returns, for each slot: (packets, bytes, dropped, last seen by CLOCK_MONOTONIC in ns or 0)."""
         cdef ldma_guard_counters[256] counters
         if LDMA_GUARD_COUNTERS > 256:
             raise AssertionError("counters outgrew their buffer")
@@ -236,7 +237,7 @@ cdef class GuardSession:
                 for c in counters[:LDMA_GUARD_COUNTERS]]
 
     def known_qps(self):
-        """The QPs that exist, in order."""
+        """Returns the numbers of the QPs that exist, in order."""
         cdef uint64_t *words = guard_known_qps(self.session())
         cdef uint32_t word, bit
         cdef list qps = []
@@ -248,7 +249,7 @@ cdef class GuardSession:
         return qps
 
     def change_qps(self, add, remove):
-        """Adds, then removes: a QP that is in neither list is never without its bit."""
+        """Adds QPs, then removes others. The bit of a QP that is in neither list never changes."""
         cdef uint64_t *words = guard_known_qps(self.session())
         cdef uint32_t qp
         for qp in (*add, *remove):

@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from libc.stdint cimport uint32_t, uint64_t
 
-cdef extern from "latency.h" nogil:
+cdef extern from "load/latency.h" nogil:
     struct ldma_latency:
         uint64_t count
         uint64_t sum_ns

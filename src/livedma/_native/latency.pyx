@@ -1,4 +1,5 @@
-"""Times of operations in a histogram that knows each within 1/128 of itself."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Times of operations in a histogram that keeps each to within 1/128 of its value."""
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -6,20 +7,20 @@ from livedma._native.latency cimport *
 
 
 cdef class Latency:
-    """Nanoseconds."""
+    """A histogram of times in nanoseconds."""
 
     def add(self, uint64_t ns):
         ldma_latency_add(&self.c, ns)
 
     def merge(self, Latency other not None):
-        """Adds all of another one's."""
+        """Adds all times of another histogram."""
         ldma_latency_merge(&self.c, &other.c)
 
     def clear(self):
         memset(&self.c, 0, sizeof(self.c))
 
     def quantile_ns(self, double part):
-        """Within this time that part of all ended: 0.99 for 99 of 100."""
+        """Returns the time within which that part of all ended: 0.99 is 99 of 100."""
         if not 0 <= part <= 1:
             raise ValueError("a part is between 0 and 1")
         return ldma_latency_quantile_ns(&self.c, part)

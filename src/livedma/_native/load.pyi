@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class Figures(NamedTuple):
     filled: int
     running: int
     failed: int
+    lost: int
     open: int
     granted: int
     latency: Latency
@@ -45,6 +47,10 @@ class SessionFigures(NamedTuple):
     slots: int
     words: str
 
+FAILED: int
+LOST: int
+
+def session_bytes(depth: int, blocks: int) -> int: ...
 def buffer_bytes(size: int) -> int: ...
 
 class Load:
@@ -89,6 +95,19 @@ class Load:
         seed: int,
         file_bytes: int,
     ) -> int: ...
+    def resume_session(self, session: int, link: int) -> None: ...
+    def renew_session(
+        self,
+        session: int,
+        link: int,
+        *,
+        session_id: bytes,
+        sequences: Sequence[int],
+        handle: bytes,
+        stateid: bytes,
+        credential: bytes,
+    ) -> None: ...
+    def heard_ns(self) -> int: ...
     def begin(self) -> None: ...
     def run(self) -> None: ...
     def stop(self) -> None: ...

@@ -1,4 +1,5 @@
-"""The load: sessions of NFSv4.1 that read and write without entering Python; see storage/load.h."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The load: sessions of NFSv4.1 that read and write without entering Python; see load/load.h."""
 import os
 from typing import NamedTuple
 
@@ -16,13 +17,13 @@ from livedma._native.rdma cimport CompletionQueue, QueuePair, check, ldma_cq, ld
 cdef extern from "unistd.h" nogil:
     int usleep(unsigned int microseconds)
 
-cdef extern from "wake.h" nogil:
+cdef extern from "base/wake.h" nogil:
     void ldma_unsignal(int fd)
 
-cdef extern from "caller.h" nogil:
+cdef extern from "rpc/caller.h" nogil:
     uint64_t ldma_caller_bytes(uint32_t calls, uint32_t send_bytes, uint32_t receive_bytes)
 
-cdef extern from "load.h" nogil:
+cdef extern from "load/load.h" nogil:
     int LDMA_LOAD_STATUSES
     struct ldma_io_target:
         uint8_t session[16]
@@ -86,6 +87,7 @@ cdef extern from "load.h" nogil:
         uint32_t filled
         uint32_t running
         uint32_t failed
+        uint32_t lost
         uint32_t open
         uint64_t granted
         ldma_latency latency
@@ -115,6 +117,10 @@ cdef extern from "load.h" nogil:
     int ldma_load_pair(ldma_load *load, uint32_t link, uint32_t other)
     int ldma_load_move_session(ldma_load *load, uint32_t session, uint32_t link)
     int ldma_load_close_link(ldma_load *load, uint32_t link)
+    int ldma_load_resume_session(ldma_load *load, uint32_t session, uint32_t link)
+    int ldma_load_renew_session(ldma_load *load, uint32_t session, const ldma_load_session_config *config)
+    uint64_t ldma_load_heard_ns(ldma_load *load)
+    uint64_t ldma_load_session_bytes(uint32_t depth, uint64_t blocks)
     void ldma_load_set_active(ldma_load *load, uint32_t sessions)
     int ldma_load_add_session(ldma_load *load, const ldma_load_session_config *config)
     void ldma_load_begin(ldma_load *load)
@@ -133,9 +139,13 @@ cdef extern from "load.h" nogil:
 
 cdef tuple RW = ("read", "write", "mix")
 
+#: Load.places() has these instead of a session's connection: see load/load.h.
+FAILED = -1
+LOST = -2
+
 
 class Counters(NamedTuple):
-    """What was done; see storage/load.h."""
+    """Counts of what sessions did; see load/load.h."""
 
     reads: int
     writes: int
@@ -152,7 +162,8 @@ class Counters(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of all sessions together. latency: since the figures were last taken."""
+    """The figures of all sessions together. latency: since the figures were last taken. lost: sessions whose connection
+    broke, until they are resumed or renewed."""
 
     now_ns: int
     began_ns: int
@@ -162,6 +173,7 @@ class Figures(NamedTuple):
     filled: int
     running: int
     failed: int
+    lost: int
     open: int
     granted: int
     latency: Latency
@@ -169,8 +181,8 @@ class Figures(NamedTuple):
 
 
 class SessionFigures(NamedTuple):
-    """Of one session. slots: that are used now; words: what went wrong first. gap_ns: its longest time without a reply;
-    pause_ns: around its moves."""
+    """The figures of one session. slots: those that are used now. words: the first error, or "". gap_ns: its longest
+    time without a reply; pause_ns: that around its moves."""
 
     counters: Counters
     latency: Latency
@@ -194,26 +206,61 @@ cdef int copy(uint8_t *into, size_t room, bytes data, str what) except -1:
     return 0
 
 
+cdef class _Target:
+    """The session and the file that a load uses, in C's form."""
+
+    cdef ldma_load_session_config config
+    cdef uint32_t *sequences
+
+    def __init__(self, uint32_t link, bytes session_id, sequences, bytes handle, bytes stateid, bytes credential):
+        cdef uint32_t i
+        memset(&self.config, 0, sizeof(self.config))
+        self.config.link, self.config.slots = link, len(sequences)
+        if len(session_id) != 16 or len(stateid) != 16:
+            raise ValueError("ids of sessions and state have 16 bytes")
+        copy(self.config.target.session, 16, session_id, "a session's id")
+        copy(self.config.target.stateid, 16, stateid, "a stateid")
+        copy(self.config.target.handle, sizeof(self.config.target.handle), handle, "a filehandle")
+        copy(self.config.target.credential, sizeof(self.config.target.credential), credential, "a credential")
+        self.config.target.handle_length = <uint32_t>len(handle)
+        self.config.target.credential_length = <uint32_t>len(credential)
+        if self.sequences == NULL:
+            self.sequences = <uint32_t *>PyMem_Calloc(max(self.config.slots, 1), sizeof(uint32_t))
+        if self.sequences == NULL:
+            raise MemoryError
+        for i in range(self.config.slots):
+            self.sequences[i] = sequences[i]
+        self.config.sequences = self.sequences
+
+    def __dealloc__(self):
+        PyMem_Free(self.sequences)
+
+
+def session_bytes(uint32_t depth, uint64_t blocks):
+    """Returns the bytes of memory that one session takes."""
+    return ldma_load_session_bytes(depth, blocks)
+
+
 def buffer_bytes(uint32_t size):
-    """What the data memory of a connection over RDMA has to have for each call."""
+    """Returns the bytes of data memory that a connection over RDMA needs for each call."""
     return ldma_load_buffer_bytes(size)
 
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Load:
-    """One thread runs it; all else may be called by any."""
+    """Sessions that read and write. One thread calls run(); any thread may make all other calls."""
 
     cdef ldma_load *c
     cdef Port port
     cdef CompletionQueue cq
-    cdef dict links  # what each uses
+    cdef dict links  # by the connection's number: the objects that it uses
     cdef uint32_t runs
 
     def __init__(self, Port port=None, CompletionQueue cq=None, *, uint32_t size, uint32_t depth,
                  str rw, bint sequential=False, bint verify=True, uint64_t interval_ns=0,
                  double spin=0.0):
-        """Over RDMA with a device and a queue for all its connections, else over TCP. interval_ns: between operations of
-        one session; 0: each follows the other. spin: seconds."""
+        """Makes a load: over RDMA if given a device and a queue for all its connections, else over TCP. interval_ns:
+        between operations of one session; 0: one follows the other. spin: seconds."""
         cdef ldma_load_config config
         if self.c != NULL:
             raise ValueError("the load is set up already")
@@ -240,7 +287,8 @@ cdef class Load:
 
     def add_rdma(self, QueuePair qp not None, inline_memory, data_memory, *, uint32_t calls,
                  uint32_t send_bytes, uint32_t receive_bytes):
-        """A connection, whose Receives are posted at once. Memory: key, address for the device, buffer."""
+        """Adds a connection, posts its Receives at once, and returns its number. Memory: key, address for the device,
+        buffer."""
         cdef ldma_load_rdma rdma
         cdef ldma_load *load = self.live()
         cdef uint8_t[::1] inlined = inline_memory[2], data = data_memory[2]
@@ -260,7 +308,7 @@ cdef class Load:
         return link
 
     def add_tcp(self, int fd):
-        """A connection; the socket must stay open as long as the connection is, or the load."""
+        """Adds a connection and returns its number. The socket must stay open until close_link or close."""
         cdef ldma_load *load = self.live()
         cdef int link
         with nogil:
@@ -268,11 +316,11 @@ cdef class Load:
         return check(link)
 
     def pair(self, uint32_t link, uint32_t other):
-        """If one of the connections breaks, its sessions go on by the other."""
+        """Pairs two connections: if one breaks, its sessions go on by the other."""
         check(ldma_load_pair(self.live(), link, other))
 
     def move_session(self, uint32_t session, uint32_t link):
-        """The session, which is bound to that connection as well, sends its calls there from now on."""
+        """Lets a session send its calls by that connection, to which it is bound as well, from now on."""
         cdef ldma_load *load = self.live()
         cdef int error
         with nogil:
@@ -280,7 +328,8 @@ cdef class Load:
         check(error)
 
     def close_link(self, uint32_t link):
-        """Ends the use of a connection; False: it is still needed. Its queue pair has to be closed before its memory."""
+        """Ends the use of a connection; False: a session or a call still uses it. The caller closes its queue pair
+        before its memory."""
         cdef ldma_load *load = self.live()
         cdef int error
         with nogil:
@@ -292,57 +341,63 @@ cdef class Load:
         return True
 
     def set_active(self, uint32_t sessions):
-        """Sessions from this number on begin no operations until they are active again."""
+        """Makes the first `sessions` sessions active; the others begin no operations until they are active again."""
         cdef ldma_load *load = self.live()
         with nogil:
             ldma_load_set_active(load, sessions)
 
     def limit(self, uint32_t link, uint32_t send_bytes):
-        """The peer takes no longer SENDs than these."""
+        """Limits the SENDs of a connection to the bytes that its peer takes."""
         check(ldma_load_limit(self.live(), link, send_bytes))
 
     def add_session(self, uint32_t link, *, bytes session_id not None, sequences, bytes handle not None,
                     bytes stateid not None, bytes credential not None, uint64_t seed,
                     uint64_t file_bytes):
-        """Adds a session, whose slots were last used with these sequences. credential: XDR of it and of the verifier.
-        Returns its number."""
-        cdef ldma_load_session_config config
+        """Adds a session and returns its number. sequences: the last used one of each slot. credential: the XDR of the
+        credential and the verifier."""
         cdef ldma_load *load = self.live()
-        cdef uint32_t *numbers
-        cdef uint32_t i
+        cdef _Target target = _Target(link, session_id, sequences, handle, stateid, credential)
         cdef int result
-        memset(&config, 0, sizeof(config))
-        config.link, config.seed, config.file_bytes = link, seed, file_bytes
-        config.slots = len(sequences)
-        if len(session_id) != 16 or len(stateid) != 16:
-            raise ValueError("ids of sessions and state have 16 bytes")
-        copy(config.target.session, 16, session_id, "a session's id")
-        copy(config.target.stateid, 16, stateid, "a stateid")
-        copy(config.target.handle, sizeof(config.target.handle), handle, "a filehandle")
-        copy(config.target.credential, sizeof(config.target.credential), credential, "a credential")
-        config.target.handle_length = <uint32_t>len(handle)
-        config.target.credential_length = <uint32_t>len(credential)
-        numbers = <uint32_t *>PyMem_Calloc(max(config.slots, 1), sizeof(uint32_t))
-        if numbers == NULL:
-            raise MemoryError
-        try:
-            for i in range(config.slots):
-                numbers[i] = sequences[i]
-            config.sequences = numbers
-            with nogil:
-                result = ldma_load_add_session(load, &config)
-        finally:
-            PyMem_Free(numbers)
+        target.config.seed, target.config.file_bytes = seed, file_bytes
+        with nogil:
+            result = ldma_load_add_session(load, &target.config)
         return check(result)
 
+    def resume_session(self, uint32_t session, uint32_t link):
+        """Lets a session whose connection broke go on by another one, to which it is bound as well."""
+        cdef ldma_load *load = self.live()
+        cdef int error
+        with nogil:
+            error = ldma_load_resume_session(load, session, link)
+        check(error)
+
+    def renew_session(self, uint32_t session, uint32_t link, *, bytes session_id not None, sequences,
+                      bytes handle not None, bytes stateid not None, bytes credential not None):
+        """Lets a session whose connection broke go on as a new session, which writes its file anew. The arguments are
+        those of add_session."""
+        cdef ldma_load *load = self.live()
+        cdef _Target target = _Target(link, session_id, sequences, handle, stateid, credential)
+        cdef int error
+        with nogil:
+            error = ldma_load_renew_session(load, session, &target.config)
+        check(error)
+
+    def heard_ns(self):
+        """Returns when the last reply to an operation came, by the monotonic clock; 0: none did."""
+        cdef ldma_load *load = self.live()
+        cdef uint64_t heard_ns
+        with nogil:
+            heard_ns = ldma_load_heard_ns(load)
+        return heard_ns
+
     def begin(self):
-        """Sessions begin as soon as their files are ready."""
+        """Lets sessions begin as soon as their files are ready."""
         cdef ldma_load *load = self.live()
         with nogil:
             ldma_load_begin(load)
 
     def run(self):
-        """Does the work, until end."""
+        """Does the work until end() is called."""
         cdef ldma_load *load = self.live()
         self.runs += 1
         if self.port is not None:
@@ -354,19 +409,19 @@ cdef class Load:
         self.runs -= 1
 
     def stop(self):
-        """No operation begins any more."""
+        """Lets no further operation begin."""
         cdef ldma_load *load = self.live()
         with nogil:
             ldma_load_stop(load)
 
     def end(self):
-        """Lets run return."""
+        """Makes run() return."""
         cdef ldma_load *load = self.live()
         with nogil:
             ldma_load_end(load)
 
     def close(self):
-        """Ends it and frees its memory; idempotent. Queue pairs of its connections have to be closed before."""
+        """Ends the load and frees its memory; idempotent. Queue pairs of its connections have to be closed before."""
         cdef ldma_load *load = self.c
         if load == NULL:
             return
@@ -391,14 +446,14 @@ cdef class Load:
             latency.c = c.latency
             return Figures(
                 c.now_ns, c.began_ns, c.cpu_ns, counters(&c.counters), c.sessions, c.filled, c.running,
-                c.failed, c.open, c.granted, latency,
+                c.failed, c.lost, c.open, c.granted, latency,
                 {(c.statuses[i].operation, c.statuses[i].status): c.statuses[i].count
                  for i in range(LDMA_LOAD_STATUSES) if c.statuses[i].count})
         finally:
             PyMem_Free(c)
 
     def session(self, uint32_t number):
-        """The figures of a session."""
+        """Returns the figures of a session."""
         cdef ldma_load *load = self.live()
         cdef ldma_load_session_figures_t *c
         cdef Latency latency = Latency()
@@ -417,7 +472,7 @@ cdef class Load:
             PyMem_Free(c)
 
     def places(self):
-        """The connection of each session, by its number; -1: it has failed."""
+        """Returns the connection of each session, by the session's number; FAILED; or LOST: its connection broke."""
         cdef ldma_load *load = self.live()
         cdef uint32_t room = 0, count = ldma_load_places(load, NULL, 0), i
         cdef int32_t *links = NULL
@@ -435,14 +490,14 @@ cdef class Load:
             PyMem_Free(links)
 
     def call(self, uint32_t link, uint64_t user, const uint8_t[::1] message not None):
-        """Makes a call of somebody else's on a connection."""
+        """Sends a call of the user's own, which is not the load's, on a connection."""
         cdef ldma_load *load = self.live()
         if message.shape[0] < 8 or message.shape[0] > 0x7fffffff:
             raise ValueError("this is no RPC message")
         check(ldma_load_call(load, link, user, &message[0], <uint32_t>message.shape[0]))
 
     def replies(self):
-        """Those that came to such calls: (user, errno or 0, message)."""
+        """Returns the replies that came to such calls: (user, errno or 0, message)."""
         cdef ldma_load *load = self.live()
         cdef ldma_load_reply reply
         cdef list found = []
@@ -454,9 +509,9 @@ cdef class Load:
         return found
 
     def fileno(self):
-        """Becomes readable when there are replies, when a connection broke and when run returns."""
+        """Returns a descriptor that is readable when a reply came, a connection broke or the run ended."""
         return ldma_load_event_fd(self.live())
 
     def link_error(self, uint32_t link):
-        """Why a connection is of no use any more, as an errno; 0: it is."""
+        """Returns the errno of what ended the connection; 0: it works."""
         return -ldma_load_link_error(self.live(), link)

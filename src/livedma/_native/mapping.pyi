@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 def can_guard() -> bool: ...
 
 class Mapping:

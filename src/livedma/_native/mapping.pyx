@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Memory that windows are backed with: mapped, populated, flushed and given back without the interpreter's lock."""
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -16,7 +17,7 @@ cdef extern from *:
     #include <sys/syscall.h>
     #include <unistd.h>
 
-    /* Newer than the C library's headers may be. */
+    /* The C library's headers may be too old to have these. */
     #define LDMA_MADV_POPULATE_READ 22
     #define LDMA_MADV_POPULATE_WRITE 23
     #define LDMA_MPOL_PREFERRED 1
@@ -34,7 +35,7 @@ cdef extern from *:
 
     #define LDMA_STEP (2u << 20)
 
-    /* To fill much memory takes long, and the processor may be the one that the device needs: it comes first. */
+    /* Fills memory in steps and yields between them: it takes long, and the device's thread may need the processor. */
     static int ldma_fill(uint8_t *start, size_t length, int advice)
     {
         for (size_t done = 0; done < length; done += LDMA_STEP) {
@@ -83,7 +84,7 @@ cdef extern from *:
             ? -errno : 0;
     }
 
-    /* Where length bytes can be on a multiple of align: a range that nothing else gets meanwhile. */
+    /* Reserves length bytes on a multiple of align, so that no other mapping can take the range. */
     static void *ldma_find_range(size_t length, size_t align)
     {
         size_t all = length + align;
@@ -118,21 +119,22 @@ cdef extern from "sys/mman.h" nogil:
 cdef extern from "unistd.h" nogil:
     int getpid()
 
-cdef extern from "guarded.h" nogil:
+cdef extern from "memory/guarded.h" nogil:
     bint ldma_guarded_copy(void *to, const void *source, size_t length)
 
 
 def can_guard():
-    """Whether this process may copy from and to its own memory by the system, which windows on files need."""
+    """Returns whether this process may copy from and to its own memory by a system call; windows on files need it."""
     cdef char one = 1, other = 0
     return ldma_guarded_copy(&other, &one, 1) and other == 1
 
 
 @cython.no_gc
 cdef class Mapping:
-    """A range of this process's memory, a buffer. Not handed to children: what is given back is given back.
+    """A range of this process's memory, which is a buffer. Children of fork do not have it, so memory that is given
+    back is free.
 
-    Of a file (fd), shared with whoever maps it, too; without one, of its own.
+    With fd it maps a file, and shares it with all others that map it; without one the memory is anonymous.
     """
 
     cdef void *start
@@ -169,7 +171,7 @@ cdef class Mapping:
     cdef void unmap(self) noexcept:
         cdef void *start = self.start
         self.start = NULL
-        # A child never had it: something of its own may be there now.
+        # A child of fork never had the mapping, and may have mapped something else there.
         if start != NULL and self.owner == getpid():
             with nogil:
                 munmap(start, self.length)
@@ -190,7 +192,7 @@ cdef class Mapping:
             self.unmap()
 
     def close(self):
-        """Gives it back, or lets the last view of it do so. There are no new ones."""
+        """Gives the memory back once no view of it is left. No new view is made."""
         self.closed = True
         if not self.views:
             self.unmap()
@@ -201,7 +203,7 @@ cdef class Mapping:
         return <uintptr_t>self.start
 
     def want_huge(self):
-        """Huge pages, if there are any when it is populated."""
+        """Asks for huge pages, which it gets if there are any when it is populated."""
         self.live()
         check(-errno if madvise(self.start, self.length, MADV_HUGEPAGE) < 0 else 0)
 
@@ -217,16 +219,16 @@ cdef class Mapping:
         self.fill(LDMA_MADV_POPULATE_WRITE)
 
     def load(self):
-        """Brings all of it into memory; of a file, nothing has to be written back for that."""
+        """Brings all of it into memory to be read, so that no page of a file has to be written back."""
         self.fill(LDMA_MADV_POPULATE_READ)
 
     def prefer_node(self, unsigned int node):
-        """Memory of this node, where it has some; before it is populated."""
+        """Prefers memory of this node. It is called before the memory is populated."""
         self.live()
         check(ldma_prefer_node(self.start, self.length, node))
 
     def huge_bytes(self):
-        """How much of it is in huge pages; None if this kernel (before 6.7) does not tell."""
+        """Returns how many bytes of it are in huge pages; None if this kernel (before 6.7) does not tell."""
         cdef int64_t found = 0
         self.live()
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
@@ -238,7 +240,7 @@ cdef class Mapping:
         return found
 
     def flush(self, size_t offset, size_t length):
-        """Of a file: what was written is on its disk when this returns."""
+        """Writes a range of a file's memory to disk, and returns when it is there."""
         cdef char *start
         cdef size_t before = offset % 4096
         cdef int result, error

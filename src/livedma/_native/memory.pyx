@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Compaction and page migration, counted by BPF. Contracts are in bpf/memory_session.h."""
 from os import strerror
 from typing import NamedTuple
@@ -5,7 +6,7 @@ from typing import NamedTuple
 from libc.stdint cimport uint32_t, uint64_t
 
 
-cdef extern from "memory_counters.h" nogil:
+cdef extern from "bpf/memory_counters.h" nogil:
     int LDMA_COMPACTION_SUCCESS, LDMA_COMPACTION_WHOLE_ZONE, LDMA_COMPACTION_CONTENDED
     int LDMA_COMPACTION_OTHER
     int LDMA_MIGRATION_COMPACTION, LDMA_MIGRATION_MEMORY_FAILURE, LDMA_MIGRATION_HOTPLUG
@@ -23,7 +24,7 @@ cdef extern from "memory_counters.h" nogil:
         uint64_t huge_failed
         uint64_t huge_split
 
-cdef extern from "memory_session.h" nogil:
+cdef extern from "bpf/memory_session.h" nogil:
     uint32_t MEMORY_COMPACTION_BEGIN, MEMORY_COMPACTION_END, MEMORY_MIGRATION
 
     struct memory_session:
@@ -96,7 +97,7 @@ cdef class MemorySession:
         memory_close(self.c)
 
     def close(self):
-        """May be called again."""
+        """Ends the counting. Calling it again has no effect."""
         memory_close(self.c)
         self.c = NULL
 
@@ -106,7 +107,7 @@ cdef class MemorySession:
         return self.c
 
     def missing(self):
-        """The tracepoints that this kernel does not have."""
+        """Returns the tracepoints that this kernel does not have."""
         cdef uint32_t attached = memory_attached(self.session())
         return [name for name, bit in _TRACEPOINTS.items() if not attached & bit]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The session monitor's BPF programs and tables. Contracts are in bpf/monitor_session.h."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -10,7 +11,7 @@ cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object obj, object name, object value) except -1
     void PyObject_GC_UnTrack(object obj)
 
-cdef extern from "monitor_tables.h" nogil:
+cdef extern from "bpf/monitor_tables.h" nogil:
     enum:
         LDMA_MONITOR_PORTS
         LDMA_MONITOR_CONNECTIONS
@@ -23,7 +24,7 @@ cdef extern from "monitor_tables.h" nogil:
         uint64_t replies
         uint64_t unreadable
 
-cdef extern from "monitor_session.h" nogil:
+cdef extern from "bpf/monitor_session.h" nogil:
     enum:
         MONITOR_INTERFACES
 
@@ -128,7 +129,7 @@ cdef class _Maker:
         cdef Py_ssize_t i
         for i in range(len(self.names)):
             PyObject_GenericSetAttr(made, self.names[i], values[i])
-        PyObject_GC_UnTrack(made)  # it is in no cycle, and to look for one takes longer than to make it
+        PyObject_GC_UnTrack(made)  # it is in no cycle, and looking for one takes longer than making it
         return made
 
 
@@ -177,12 +178,12 @@ cdef class MonitorSession:
         return self.c
 
     def close(self):
-        """Detaches and frees everything; may be called again."""
+        """Detaches and frees everything. Calling it again has no effect."""
         monitor_close(self.c)
         self.c = NULL
 
     def attach(self, ifindexes):
-        """To these interfaces, and to no others any more."""
+        """Attaches to these interfaces, and detaches from all others."""
         cdef uint32_t indexes[MONITOR_INTERFACES]
         cdef uint32_t count = len(ifindexes)
         cdef monitor *c = self.open()
@@ -210,7 +211,7 @@ cdef class MonitorSession:
 
     def learn(self, bytes server not None, uint32_t server_qpn, bytes client not None,
               uint32_t client_qpn):
-        """Packed addresses. Raises FileExistsError if it is known."""
+        """Adds a connection, by packed addresses. Raises FileExistsError if it is known."""
         cdef uint32_t version = 4 if len(server) == 4 else 6
         if len(server) != len(client) or len(server) not in (4, 16):
             raise ValueError("addresses have 4 or 16 bytes each")
@@ -222,8 +223,8 @@ cdef class MonitorSession:
             raise OSError(-err, strerror(-err))
 
     def look(self):
-        """(connections, sessions, losses), with what was added since the look before: sessions are
-        of `session_type`, the others tuples as in the stub.
+        """Returns (connections, sessions, losses) with the counts since the last look: sessions are
+        of `session_type`, the others are tuples as in the stub.
         """
         cdef monitor *c = self.open()
         cdef monitor_view view
@@ -269,7 +270,7 @@ cdef class MonitorSession:
                                        view.losses.unreadable)
 
     def feed(self, const uint8_t[::1] frame, uint32_t segment_bytes=0):
-        """Shows a frame to the programs as if it passed lo; segment_bytes: as a train of these."""
+        """Shows a frame to the programs as if it passed lo; segment_bytes: as a train of packets of this size."""
         cdef int err = monitor_feed(self.open(), &frame[0], len(frame), segment_bytes)
         if err:
             raise OSError(-err, strerror(-err))

@@ -1,19 +1,20 @@
-"""storage/slots.h and storage/changes.h, and their objects for those who use them from C."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""nfs/slots.h and nfs/changes.h, and their objects for other bindings."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from livedma._native.times cimport *
 
-cdef extern from "bytes.h" nogil:
+cdef extern from "base/bytes.h" nogil:
     uint64_t get64(const uint8_t *p)
     void put64(uint8_t *p, uint64_t v)
 
-cdef extern from "lock.h" nogil:
+cdef extern from "base/lock.h" nogil:
     struct ldma_lock:
         pass
     void ldma_take "ldma_lock"(ldma_lock *lock)
     void ldma_unlock(ldma_lock *lock)
 
-cdef extern from "slots.h" nogil:
+cdef extern from "nfs/slots.h" nogil:
     int LDMA_SLOTS_MAX, LDMA_SLOTS_SMALL, LDMA_SESSION_ID_BYTES
     struct ldma_slots_counters:
         uint64_t executed, replayed, delayed, uncached, false_retries, misordered, bad_slots
@@ -54,7 +55,7 @@ cdef extern from "slots.h" nogil:
     bint ldma_slots_is_bound(ldma_slots *slots, uint64_t connection)
     void ldma_slots_close(ldma_slots *slots)
 
-cdef extern from "changes.h" nogil:
+cdef extern from "nfs/changes.h" nogil:
     struct ldma_changes:
         pass
     uint64_t ldma_changes_bump(ldma_changes *changes, uint64_t device, uint64_t inode,

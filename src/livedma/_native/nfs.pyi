@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from typing import final
 
 SLOTS_MAX: int
@@ -19,7 +20,12 @@ class SlotTable:
         self, slot: int, sequence: int, highest: int, cache_this: bool, fingerprint: int = 0
     ) -> int | bytes: ...
     def end(
-        self, slot: int, reply: bytes | None, read_bytes: int = 0, written_bytes: int = 0
+        self,
+        slot: int,
+        reply: bytes | None,
+        read_bytes: int = 0,
+        written_bytes: int = 0,
+        storage_ns: int = 0,
     ) -> bool: ...
     def cancel(self, slot: int) -> None: ...
     target: int

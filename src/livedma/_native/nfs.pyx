@@ -1,4 +1,5 @@
-"""What NFS keeps in C: slots and change attributes. Contracts are in storage/*.h."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The state that NFS keeps in C: slots and change attributes. Contracts are in nfs/slots.h and nfs/changes.h."""
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free
@@ -10,7 +11,7 @@ cdef extern from "time.h" nogil:
     int CLOCK_MONOTONIC
     int clock_gettime(int clock, timespec *ret)
 
-cdef extern from "compound.h" nogil:
+cdef extern from "nfs/compound.h" nogil:
     struct ldma_compound:
         int op
     bint ldma_compound_decode(ldma_compound *ret, const uint8_t *message, uint32_t length,
@@ -37,8 +38,8 @@ cdef int check_slots(uint32_t slots) except -1:
 cdef class SlotTable:
     """The slots of a session, and the replies of their last requests.
 
-    Replies up to SMALL_REPLY bytes are kept though nobody asks for it, others of up to
-    `cache_bytes` if the client does. Any thread may use it.
+    It keeps every reply of up to SMALL_REPLY bytes, and one of up to `cache_bytes` if the client
+    asks for that. Any thread may use it.
     """
 
     def __cinit__(self, bytes session_id not None, uint64_t client, uint32_t slots,
@@ -68,10 +69,10 @@ cdef class SlotTable:
 
     def begin(self, uint32_t slot, uint32_t sequence, uint32_t highest, bint cache_this,
               uint64_t fingerprint=0):
-        """A SEQUENCE: 0 if its request is to be executed, and then ended or cancelled; its reply if it
-        was executed before; or the status that answers it.
+        """Takes a SEQUENCE. Returns 0 if the caller is to execute the request, and then to call end or
+        cancel; the kept reply if it was executed before; or the status that answers it.
 
-        fingerprint: tells requests apart that have the same sequence, as far as both have one.
+        fingerprint: tells requests with the same sequence apart, if both have one.
         """
         cdef ldma_sequence asked
         cdef uint8_t *replay
@@ -94,25 +95,30 @@ cdef class SlotTable:
             raise ValueError(f"slot {slot} is not executing")
         return 0
 
-    def end(self, uint32_t slot, bytes reply, uint64_t read_bytes=0, uint64_t written_bytes=0):
-        """The request was executed, and moved so much of files. Whether its reply is kept; None never is."""
+    def end(
+        self, uint32_t slot, bytes reply, uint64_t read_bytes=0, uint64_t written_bytes=0,
+        uint64_t storage_ns=0,
+    ):
+        """Ends a request that was executed, moved so many bytes, and was in the store for so long. Returns
+        whether its reply is kept; None never is."""
         cdef ldma_slots_took took
         self.check_executing(slot)
         took.now_ns, took.read_bytes, took.written_bytes = now_ns(), read_bytes, written_bytes
-        took.waited_ns = took.storage_ns = 0  # data passes through the process's own memory
+        took.storage_ns = storage_ns
+        took.waited_ns = 0  # it needs no buffer: data passes through the process's own memory
         ldma_slots_account(self.c, slot, &took)
         if reply is None:
             return bool(ldma_slots_end(self.c, slot, NULL, 0))
         return bool(ldma_slots_end(self.c, slot, <const char *>reply, <uint32_t>len(reply)))
 
     def cancel(self, uint32_t slot):
-        """The request was not executed: the slot is as it was before."""
+        """Ends a request that was not executed: the slot is again as it was before."""
         self.check_executing(slot)
         ldma_slots_cancel(self.c, slot)
 
     @property
     def target(self):
-        """How many slots are wanted. More are there at once, fewer once the client follows."""
+        """The slots that the server wants. More are there at once, fewer once the client follows."""
         ldma_take(&self.c.lock)
         cdef uint32_t target = self.c.target
         ldma_unlock(&self.c.lock)
@@ -125,7 +131,7 @@ cdef class SlotTable:
 
     @property
     def size(self):
-        """How many slots there are."""
+        """The number of slots."""
         ldma_take(&self.c.lock)
         cdef uint32_t size = self.c.size
         ldma_unlock(&self.c.lock)
@@ -143,7 +149,7 @@ cdef class SlotTable:
 
     @property
     def used_ns(self):
-        """When a request began last (monotonic); 0: never."""
+        """The time at which the last request began (monotonic); 0: none did."""
         ldma_take(&self.c.lock)
         cdef uint64_t used_ns = self.c.used_ns
         ldma_unlock(&self.c.lock)
@@ -157,9 +163,9 @@ cdef class SlotTable:
         return counters
 
     def totals(self):
-        """Since the session was made: (operations, bytes read, bytes written, ns waited for buffers,
-        ns in the store, and of latency how many took less than each of TIMES_BOUNDS_NS, how many
-        there were, ns together); and how many are executing."""
+        """Returns two values. The first, since the session was made: (operations, bytes read, bytes
+        written, ns waited for buffers, ns in the store, and of latency how many took less than each of
+        TIMES_BOUNDS_NS, how many there were, ns together). The second: how many are executing."""
         cdef ldma_slots_account_t now
         cdef uint32_t executing
         ldma_take(&self.c.lock)
@@ -172,7 +178,7 @@ cdef class SlotTable:
 
     @property
     def status_flags(self):
-        """sr_status_flags of replies that pass no Python."""
+        """The sr_status_flags of replies that do not pass Python."""
         return load_relaxed(&self.c.status_flags)
 
     @status_flags.setter
@@ -181,7 +187,7 @@ cdef class SlotTable:
 
     @property
     def request_max(self):
-        """Bytes of a request, as CREATE_SESSION agreed; longer ones are left to Python."""
+        """The most bytes of a request, as CREATE_SESSION agreed; longer ones are left to Python."""
         return load_relaxed(&self.c.request_max)
 
     @request_max.setter
@@ -190,7 +196,7 @@ cdef class SlotTable:
 
     @property
     def response_max(self):
-        """Bytes of a reply, as CREATE_SESSION agreed; requests for more are left to Python."""
+        """The most bytes of a reply, as CREATE_SESSION agreed; requests for more are left to Python."""
         return load_relaxed(&self.c.response_max)
 
     @response_max.setter
@@ -198,7 +204,7 @@ cdef class SlotTable:
         store_relaxed(&self.c.response_max, most)
 
     def bind(self, uint64_t connection):
-        """Requests on the connection of this number may be served without Python."""
+        """Lets requests on the connection of this number be served without Python."""
         if not connection:
             raise ValueError("connections have numbers from 1")
         ldma_slots_bind(self.c, connection)
@@ -217,23 +223,23 @@ cdef class SlotTable:
         return bool(is_closed)
 
     def close(self):
-        """No request begins any more (BADSESSION); those that have begun may end."""
+        """Lets no further request begin (BADSESSION); those that have begun may end."""
         ldma_slots_close(self.c)
 
 
 @cython.final
 cdef class SessionLook:
-    """What a session does from one look to the next; the first interval begins with the session.
-    Each who looks has one of its own."""
+    """Compares a session's figures from one look to the next; the first interval begins with the
+    session. Each reader keeps a look of its own."""
 
     cdef ldma_slots_account_t before
     cdef uint32_t executing
 
     def again(self, SlotTable table not None):
-        """Now: (slots, slots wanted, executing). Since the last look: (the most executing at a time,
-        operations, bytes read, bytes written, ns waited for buffers, ns in the store), and how long
-        operations took: (count, sum, half of them within, 99 of 100 within, longest), in ns; None if
-        there were none."""
+        """Returns three tuples. Now: (slots, slots wanted, executing). Since the last look: (the most
+        executing at a time, operations, bytes read, bytes written, ns waited for buffers, ns in the
+        store). How long operations took since then: (count, sum, half of them within, 99 of 100
+        within, longest), in ns, or None if there were none."""
         cdef ldma_slots_account_t now
         cdef ldma_slots_account_t *before = &self.before
         cdef uint32_t size, target, executing, most
@@ -263,7 +269,7 @@ cdef class SessionLook:
 cdef class Changes:
     """Change attributes: ctime in nanoseconds, plus changes within the same tick of the clock.
 
-    Remembers the files that were changed lately, in 160 KiB. Any thread may use it.
+    It remembers the files that were changed lately, in 160 KiB. Any thread may use it.
     """
 
     def __cinit__(self):
@@ -275,18 +281,18 @@ cdef class Changes:
         free(self.c)
 
     def bump(self, uint64_t device, uint64_t inode, uint64_t ctime_ns):
-        """The file was changed, and has this ctime now. Its change attribute."""
+        """Notes a change of the file, which has this ctime now; returns its change attribute."""
         return ldma_changes_bump(self.c, device, inode, ctime_ns)
 
     def value(self, uint64_t device, uint64_t inode, uint64_t ctime_ns):
-        """The change attribute of a file that has this ctime."""
+        """Returns the change attribute of a file that has this ctime."""
         return ldma_changes_value(self.c, device, inode, ctime_ns)
 
 
 @cython.final
 cdef class WriteVerifier:
-    """writeverf4 of WRITE and COMMIT, for all who answer these: another one tells clients to send
-    again what they have not committed. Any thread may use it.
+    """The writeverf4 of WRITE and COMMIT, for all code that answers these. A new value tells clients
+    to send again what they have not committed. Any thread may use it.
     """
 
     def __cinit__(self, bytes value not None):
@@ -301,13 +307,13 @@ cdef class WriteVerifier:
         return PyBytes_FromStringAndSize(<char *>value, 8)
 
     def renew(self):
-        """Data that was written may be lost."""
+        """Changes the value, since data that was written may be lost."""
         increase_relaxed(&self.c)
 
 
 def fast_operation(bytes message not None, uint32_t read_position=0, uint64_t read_length=0):
-    """The operation that a call with this message and read chunk asks for, if it has the shape of
-    those that need no Python; else 0."""
+    """Returns the operation that a call with this message and read chunk asks for, if it has the
+    shape of the calls that need no Python; else 0."""
     cdef ldma_compound compound
     if not ldma_compound_decode(&compound, message, <uint32_t>len(message), read_position, read_length):
         return 0

@@ -1,7 +1,8 @@
-# The C core's packet, as the bindings see it. Contracts are in core/packet.h and core/opcode.h.
+# SPDX-License-Identifier: BSD-2-Clause
+# The C core's packet, as the bindings see it. Contracts are in wire/packet.h and wire/opcode.h.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-cdef extern from "opcode.h" nogil:
+cdef extern from "wire/opcode.h" nogil:
     struct ldma_opcode_info:
         const char *name
         uint16_t headers
@@ -16,7 +17,7 @@ cdef extern from "opcode.h" nogil:
     const char *const *ldma_header_names
     const char *const *ldma_operation_names
 
-cdef extern from "packet.h" nogil:
+cdef extern from "wire/packet.h" nogil:
     int LDMA_LINK_ETHERNET, LDMA_LINK_RAW, LDMA_LINK_IPV4, LDMA_LINK_IPV6, LDMA_ROCE2_PORT
     int LDMA_ROLE_FIRST
     int LDMA_OP_SEND
@@ -90,7 +91,7 @@ cdef extern from "packet.h" nogil:
     size_t ldma_packet_encode(const ldma_packet *packet, const void *payload,
                               size_t payload_length, uint8_t *buf, size_t capacity)
 
-cdef extern from "batch.h" nogil:
+cdef extern from "capture/batch.h" nogil:
     struct ldma_batch:
         ldma_packet *packets
         uint32_t count
@@ -109,7 +110,7 @@ cdef extern from "batch.h" nogil:
                              uint8_t direction, const uint8_t *frame, uint32_t captured,
                              uint32_t length)
 
-cdef extern from "print.h" nogil:
+cdef extern from "capture/print.h" nogil:
     int LDMA_LINE_MAX
 
     struct ldma_inside:

@@ -1,15 +1,16 @@
-# Paged regions, as the bindings see them. Contracts are in core/paging.h.
+# SPDX-License-Identifier: BSD-2-Clause
+# Paged regions, as the bindings see them. Contracts are in memory/paging.h.
 from libc.stdint cimport uint32_t, uint64_t
 
 from livedma._native.rdma cimport Engine, ProtectionDomain, ldma_iova, ldma_pd
 
 cdef extern from *:
     """
-    #include "iova.h"
-    #include "paging.h"
+    #include "memory/iova.h"
+    #include "memory/paging.h"
     static const struct { const char *name; size_t offset; } ldma_paged_counter_names[] = {
     #define PAGED_COUNTER(name) {#name, offsetof(struct ldma_paged_counters, name)},
-    #include "paging.def"
+    #include "memory/paging.def"
     };
     #define LDMA_PAGED_COUNTER_COUNT                                                               \
         (sizeof(ldma_paged_counter_names) / sizeof(ldma_paged_counter_names[0]))
@@ -20,7 +21,7 @@ cdef extern from *:
     const paged_counter_name *ldma_paged_counter_names
     size_t LDMA_PAGED_COUNTER_COUNT
 
-cdef extern from "paging.h" nogil:
+cdef extern from "memory/paging.h" nogil:
     struct ldma_paged_counters:
         pass
     struct ldma_table:
@@ -52,7 +53,7 @@ cdef extern from "paging.h" nogil:
                                  bint is_writable)
     uint64_t ldma_paged_present(const ldma_paged *paged)
 
-cdef extern from "pager.h" nogil:
+cdef extern from "memory/pager.h" nogil:
     struct ldma_pager_range:
         uint64_t offset
         uint64_t length
@@ -65,10 +66,10 @@ cdef extern from "pager.h" nogil:
     long ldma_pager_sync(ldma_paged *paged, uint64_t offset, uint64_t length,
                          ldma_pager_range *ret, uint32_t count, uint64_t *ret_end)
 
-cdef extern from "vanishing.h" nogil:
+cdef extern from "memory/vanishing.h" nogil:
     bint LDMA_VANISHING_ATOMICS
 
-cdef extern from "iova.h" nogil:
+cdef extern from "memory/iova.h" nogil:
     int ldma_iova_register_paged(ldma_iova *iova, ldma_pd *pd, ldma_paged *paged, uint64_t va,
                                  uint32_t access, uint32_t random_key)
 

@@ -1,4 +1,5 @@
-"""Regions over memory that nobody has pinned: the device has a page table of its own for them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Regions over memory that is not pinned: the device has a page table of its own for each."""
 cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
@@ -24,7 +25,7 @@ cdef dict counters_of(const ldma_paged_counters *c):
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Paged:
-    """What regions with a page table have in common. Offsets and lengths are in bytes, and count whole pages."""
+    """The common part of regions with a page table. Offsets and lengths are in bytes, and count whole pages."""
 
     def __dealloc__(self):
         self.withdraw()
@@ -37,7 +38,7 @@ cdef class Paged:
         return 0
 
     cdef int offer(self, Engine engine, ProtectionDomain domain, access, va) except -1:
-        """Gives it a key. c has its memory."""
+        """Registers the region under a new key. Its memory is in c already."""
         cdef uint32_t mask = rights(access), tried
         cdef int result = -EEXIST
         self.va = <uint64_t>self.view.buf if va is None else va
@@ -80,13 +81,13 @@ cdef class Paged:
         return self.engine is None
 
     def close(self):
-        """Takes the right away: whoever uses it from now on gets an error. Waits for nobody."""
+        """Takes the right away: a use of the key gets an error from now on. It does not wait."""
         self.withdraw()
         self.give_up()
 
 
 cdef class PagedRegion(Paged):
-    """A paged region of an engine without a wire, whose pages come and go as its user says."""
+    """A paged region of an engine without a wire, whose pages its user makes present and takes away."""
 
     cdef ldma_paged paged
     cdef ldma_paging *paging
@@ -119,13 +120,13 @@ cdef class PagedRegion(Paged):
 
     @property
     def present(self):
-        """Pages that the device may read."""
+        """The number of pages that the device may read."""
         return ldma_paged_present(self.live())
 
     def resolve(self, filled=None):
-        """Answers the oldest fault: all of its pages, or as many as filled says, are there now (0: it fails).
+        """Answers the oldest fault: makes all its pages present, or `filled` of them (0: it fails).
 
-        (page, pages, for writing), or None if there was none.
+        Returns (page, pages, for writing), or None if there was no fault.
         """
         cdef ldma_fault fault
         self.live()
@@ -150,7 +151,7 @@ cdef class PagedRegion(Paged):
 cdef class WatchedRegion(Paged):
     """A paged region over memory of this process, which the pager keeps in step with it.
 
-    All of port/pager.h: OSError with its errno. Calls may be made by any thread.
+    Contracts are in memory/pager.h; its errors are OSError. Any thread may make calls.
     """
 
     def __init__(self, Engine engine not None, buffer, access=(), *, va=None,
@@ -188,7 +189,7 @@ cdef class WatchedRegion(Paged):
 
     @property
     def present(self):
-        """Pages that the device may read."""
+        """The number of pages that the device may read."""
         cdef ldma_paged *c = self.live()
         cdef uint64_t present
         ldma_paging_enter(c.paging)
@@ -207,7 +208,7 @@ cdef class WatchedRegion(Paged):
         check(result)
 
     def sync_range(self, uint64_t offset, uint64_t length):
-        """[(offset, length)] of what was written since the last call."""
+        """Returns [(offset, length)] of what was written since the last call."""
         cdef ldma_paged *c = self.live()
         cdef ldma_pager_range ranges[64]
         cdef uint64_t end, at = offset
@@ -236,7 +237,7 @@ cdef class WatchedRegion(Paged):
         ldma_paging_leave(c.paging)
 
     def change_protection(self, uint64_t offset, uint64_t length):
-        """What is allowed now is found out by asking again."""
+        """Invalidates the range, so that the device asks again for what is allowed now."""
         self.invalidate_range(offset, length)
 
     def update_range(self, uint64_t offset, uint64_t length):

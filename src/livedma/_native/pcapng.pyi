@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from collections.abc import Iterable, Sequence
 from typing import Self, final
 

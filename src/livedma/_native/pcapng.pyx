@@ -1,4 +1,5 @@
-"""pcapng files out of batches."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes batches to pcapng files."""
 import os
 import select
 
@@ -54,7 +55,7 @@ cdef class PcapngWriter:
         free(self.buffer)
 
     def write(self, Batch batch not None, uint32_t interface=0):
-        """Writes the batch's packets: one write for a batch of up to a MiB, in order."""
+        """Writes the batch's packets in order: a batch of up to a MiB takes one write."""
         cdef uint32_t i = 0, count = batch.c.count
         if self.closed:
             raise ValueError("the file is closed")
@@ -70,7 +71,7 @@ cdef class PcapngWriter:
             self.flush()
 
     cdef uint32_t pack(self, ldma_batch *batch, uint32_t i, uint32_t interface) noexcept nogil:
-        """Appends packets from i on while they fit. Returns the first that did not."""
+        """Appends packets from i on while they fit. Returns the first that does not."""
         cdef ldma_pcapng_packet_c packet
         cdef const ldma_packet *source
         cdef size_t n

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from array import array
 from collections.abc import Sequence
 

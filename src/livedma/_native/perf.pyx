@@ -1,4 +1,5 @@
-"""The loops of `livedma perf`: streams and ping-pongs over connections that are there."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The loops of `livedma perf`: streams and ping-pongs over connections that exist."""
 import errno
 from array import array
 
@@ -14,7 +15,7 @@ from livedma._native.rdma cimport (
 
 from livedma._native import rdma as native
 
-cdef extern from "perf.h" nogil:
+cdef extern from "port/perf.h" nogil:
     struct ldma_perf_peer:
         ldma_qp *qp
         uint64_t remote_va
@@ -62,10 +63,10 @@ class CompletionError(Exception):
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Measurement:
-    """One size of a measurement, and one side of it.
+    """One side of a measurement, for one message size.
 
-    What is sent is at the start of the memory, what is received at its middle. The methods run without the
-    interpreter's lock and may be used by one thread at a time; cancel ends them, from another one.
+    It sends from the start of the memory and receives at its middle. The methods run without the interpreter's
+    lock. One thread at a time may use them; another one ends them with cancel.
     """
 
     cdef ldma_perf c
@@ -76,9 +77,9 @@ cdef class Measurement:
                  memory, uint32_t size, *, uint64_t iterations, uint32_t depth=1,
                  uint32_t receives=1, uint64_t span=0, double spin=0.0, bint keeps_times=False,
                  pools=None):
-        """peers: (queue pair, remote va, rkey) of each connection. memory: its key, its address for the device, and a
-        buffer. span: of the other side's memory, which requests go round. spin: seconds. pools: one for each
-        connection, where its Receives get buffers of size bytes."""
+        """Makes a measurement. peers: (queue pair, remote va, rkey) of each connection. memory: its key, its address
+        for the device, and a buffer. span: bytes of the other side's memory that requests use in turn. spin: seconds.
+        pools: one for each connection, which gives its Receives buffers of size bytes."""
         cdef uint8_t[::1] view = memory[2]
         cdef uint64_t middle = view.shape[0] // 2
         cdef uint32_t i
@@ -124,7 +125,7 @@ cdef class Measurement:
 
     @staticmethod
     def stride(uint32_t size):
-        """How far apart the places are that requests of this size go round."""
+        """Returns the bytes from one place to the next that requests of this size use in turn."""
         return (size + 63) // 64 * 64
 
     def __dealloc__(self):
@@ -135,7 +136,7 @@ cdef class Measurement:
         PyMem_Free(self.c.completed_ns)
 
     def cancel(self):
-        """Lets the loop that runs, and all that follow, end with a KeyboardInterrupt."""
+        """Ends the loop that runs, and all that follow, with a KeyboardInterrupt."""
         self.c.is_cancelled = 1
 
     @property
@@ -153,7 +154,7 @@ cdef class Measurement:
 
     @property
     def refill_ns(self):
-        """Of drain: the time that posting Receives in place of those that were used took."""
+        """The time in which drain posted Receives in place of those that were used."""
         return self.c.refill_ns
 
     @property
@@ -182,7 +183,7 @@ cdef class Measurement:
         return check(result)
 
     def prepare(self):
-        """Posts the Receives: once for all sizes, before the other side begins to SEND."""
+        """Posts the Receives. It is called once for all sizes, before the other side begins to SEND."""
         self.run(ldma_perf_prepare)
 
     def stream(self):
@@ -194,11 +195,11 @@ cdef class Measurement:
         self.run(ldma_perf_drain)
 
     def release(self):
-        """Gives back what Receives have of pools; for when their queue pairs are closed."""
+        """Gives the Receives' buffers back to their pools, once their queue pairs are closed."""
         check(ldma_perf_release(&self.c))
 
     def ping(self, bint is_first):
-        """One at a time, on the first connection. Who is first gets the nanoseconds that each took."""
+        """Sends one message at a time, on the first connection. The first side gets the nanoseconds of each."""
         cdef uint64_t[::1] view
         if not is_first:
             self.run(NULL, True)

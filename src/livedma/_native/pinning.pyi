@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from typing import Any
 
 PINNED_MAX: int

@@ -1,4 +1,5 @@
-"""What the kernel does to keep memory in its place: pins, locks, and what children of fork get of it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's ways to keep memory in its place: pins, locks, and what children of fork get of it."""
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
@@ -7,7 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from livedma._native.rdma cimport check
 
-cdef extern from "pin.h" nogil:
+cdef extern from "memory/pin.h" nogil:
     uint64_t LDMA_PIN_MAX
     struct ldma_pin_ring:
         pass
@@ -23,12 +24,12 @@ cdef extern from "<sys/mman.h>" nogil:
     int mlock(const void *memory, size_t length)
     int munlock(const void *memory, size_t length)
 
-#: One Pinned has no more bytes than this.
+#: The most bytes of one Pinned.
 PINNED_MAX = LDMA_PIN_MAX
 
 
 cdef class Pinned:
-    """Whole pages, pinned until release(). OSError: contract in port/pin.h."""
+    """Whole pages, pinned until release(). Raises OSError as memory/pin.h says."""
 
     cdef ldma_pin c
 
@@ -42,13 +43,13 @@ cdef class Pinned:
         ldma_pin_remove(&self.c)
 
     def release(self):
-        """May be called again."""
+        """Unpins the pages. Calling it again has no effect."""
         with nogil:
             ldma_pin_remove(&self.c)
 
 
 def place_of(buffer):
-    """Address and length of a writable buffer; who asks has to hold it."""
+    """Returns the address and length of a writable buffer, which the caller has to hold."""
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
     place = <uint64_t>view.buf, <uint64_t>view.len
@@ -57,7 +58,7 @@ def place_of(buffer):
 
 
 def lock(uint64_t address, uint64_t length):
-    """mlock: in memory, but the kernel may move it. Does not count: one unlock undoes many."""
+    """Locks memory (mlock): it stays in memory, but the kernel may move it. One unlock undoes many locks."""
     cdef int result
     with nogil:
         result = mlock(<void *>address, length)
@@ -67,13 +68,13 @@ def lock(uint64_t address, uint64_t length):
 
 
 def unlock(uint64_t address, uint64_t length):
-    """Memory that is not there any more is unlocked."""
+    """Unlocks memory. Memory that is no longer mapped is no error."""
     with nogil:
         munlock(<void *>address, length)
 
 
 def keep_from_children(uint64_t address, uint64_t length):
-    """Children of fork will have nothing there. Does not count: one give_to_children undoes many."""
+    """Lets children of fork have nothing there. One give_to_children undoes many such calls."""
     cdef int result
     with nogil:
         result = madvise(<void *>address, length, MADV_DONTFORK)
@@ -83,6 +84,6 @@ def keep_from_children(uint64_t address, uint64_t length):
 
 
 def give_to_children(uint64_t address, uint64_t length):
-    """Memory that is not there any more is nobody's."""
+    """Undoes keep_from_children. Memory that is no longer mapped is no error."""
     with nogil:
         madvise(<void *>address, length, MADV_DOFORK)

@@ -1,9 +1,12 @@
-"""core/pool.h, and a pool of Python for those who use it from C."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""memory/pool.h, and Python's pool for other bindings."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-cdef extern from "pool.h" nogil:
+from livedma._native.histogram cimport ldma_histogram
+
+cdef extern from "memory/pool.h" nogil:
     int LDMA_POOL_DATA, LDMA_POOL_CONTROL, LDMA_POOL_ALIGN, LDMA_POOL_EVENT_COUNT
-    int LDMA_POOL_SHARD_BUFFERS_MAX, LDMA_POOL_BUFFERS_MAX, LDMA_HISTOGRAM_BUCKETS
+    int LDMA_POOL_SHARD_BUFFERS_MAX, LDMA_POOL_BUFFERS_MAX
     uint32_t LDMA_POOL_NONE
     const char *const *ldma_pool_event_names
 
@@ -66,13 +69,6 @@ cdef extern from "pool.h" nogil:
         uint64_t refused
         uint64_t shards_added
         uint64_t shards_removed
-    struct ldma_histogram:
-        uint64_t count
-        uint64_t sum_ns
-        uint64_t max_ns
-        uint64_t *buckets
-    uint64_t ldma_histogram_least_ns(uint32_t bucket)
-
     int ldma_pool_create(const ldma_pool_config *config, ldma_pool **ret)
     void ldma_pool_close(ldma_pool *pool)
     void ldma_pool_destroy(ldma_pool *pool)
@@ -99,7 +95,7 @@ cdef extern from "pool.h" nogil:
 
 
 cdef class Pool:
-    cdef ldma_pool *c  # valid as long as this object, also when the pool is closed
+    cdef ldma_pool *c  # valid as long as this object, even if the pool is closed
     cdef int call_fd
     cdef readonly uint32_t number
     cdef readonly uint32_t buffer_size

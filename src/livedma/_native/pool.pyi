@@ -1,38 +1,63 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Pools of buffers, without the source of their memory. Contracts: native/memory/pool.h."""
+
 from collections.abc import ValuesView
 from types import TracebackType
 from typing import Any, Self, final
 
+#: Bytes on which each buffer begins: no two share a cache line.
 ALIGNMENT: int
+#: The most buffers that a shard has.
 SHARD_BUFFERS_MAX: int
+#: The most buffers that a pool has.
 BUFFERS_MAX: int
 
 class PoolClosed(ValueError):
+    """The pool was closed, before the call or while it waited."""
+
     def __init__(self) -> None: ...
 
 @final
 class Buffer:
+    """A buffer that is taken from a pool, until `release` or the end of its block.
+
+    One that is dropped without `release` stays taken: the device may still use it.
+    """
+
     @property
-    def pool(self) -> Pool: ...
+    def pool(self) -> Pool:
+        """The pool that it was taken from."""
     @property
-    def handle(self) -> int: ...
+    def handle(self) -> int:
+        """Its handle, another one each time that the buffer is taken; 0: it was released."""
     @property
-    def lkey(self) -> int: ...
+    def lkey(self) -> int:
+        """The key for requests of this side."""
     @property
-    def rkey(self) -> int: ...
+    def rkey(self) -> int:
+        """The key for the peer."""
     @property
-    def va(self) -> int: ...
+    def va(self) -> int:
+        """Its DMA address."""
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Its bytes."""
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Its address in this process."""
     @property
-    def memory(self) -> memoryview: ...
+    def memory(self) -> memoryview:
+        """Its bytes, until it is released."""
     @property
-    def released(self) -> bool: ...
+    def released(self) -> bool:
+        """Whether it was given back, or its pool was closed."""
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __release_buffer__(self, buffer: memoryview, /) -> None: ...
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Gives it back. BufferError while a view is on its memory: it stays taken. ValueError: it
+        was released already.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -43,6 +68,13 @@ class Buffer:
     ) -> None: ...
 
 class Pool:
+    """Equal buffers, cut from shards. Its owner, a subclass, adds shards and retires them.
+
+    Taking prefers the fullest shard that has a free buffer, so that others empty out and can be
+    given back. Buffers for data never get so many that those for control could not have `reserve`
+    at the same time. Any thread may call anything.
+    """
+
     def __init__(
         self,
         buffer_size: int,
@@ -50,45 +82,90 @@ class Pool:
         reserve: int = 0,
         minimum: int = 0,
         maximum: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Makes a pool without shards; maximum 0: `BUFFERS_MAX`."""
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """Tells pools of this process apart in events."""
     @property
-    def buffer_size(self) -> int: ...
+    def buffer_size(self) -> int:
+        """The bytes of a buffer."""
     @property
-    def shard_buffers(self) -> int: ...
+    def shard_buffers(self) -> int:
+        """The most buffers that a shard has."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether it was shut."""
     @property
-    def stride(self) -> int: ...
+    def stride(self) -> int:
+        """The bytes from one buffer to the next."""
     @property
-    def leases(self) -> ValuesView[Any]: ...
-    def take_free(self, control: bool = False) -> Buffer | None: ...
-    def room(self) -> int: ...
-    def is_short(self) -> bool: ...
-    def set_bounds(self, minimum: int, maximum: int = 0) -> None: ...
-    def add_shard(self, lease: Any, buffers: int) -> None: ...
-    def retire_shard(self, keep_idle: int) -> Any: ...
-    def shut(self) -> list[Any]: ...
-    def tend(self) -> None: ...
-    def answer(self) -> None: ...
-    def listen_for_calls(self) -> int: ...
-    def counts(self) -> dict[str, Any]: ...
-    def shards(self) -> list[tuple[int, int, int]]: ...
-    def waits(self, control: bool) -> tuple[int, int, int, list[tuple[int, int]]]: ...
+    def leases(self) -> ValuesView[Any]:
+        """The leases of its shards."""
+    def take_free(self, control: bool = False) -> Buffer | None:
+        """Takes a buffer if one is free for this class, else returns None."""
+    def room(self) -> int:
+        """Returns how many buffers the next shard may have; 0: the pool may not grow."""
+    def is_short(self) -> bool:
+        """Returns whether it has less than its minimum and reserve."""
+    def set_bounds(self, minimum: int, maximum: int = 0) -> None:
+        """Changes how many buffers there have to be and may be, from now on.
+
+        If there are more than `maximum` (0: `BUFFERS_MAX`), no more than that are given out, and
+        shards go as they become idle; if there are fewer than `minimum`, the owner adds some.
+        """
+    def add_shard(self, lease: Any, buffers: int) -> None:
+        """Takes over a lease of memory as a shard. Waiters get its buffers first."""
+    def retire_shard(self, keep_idle: int) -> Any:
+        """Returns the lease of an idle shard, which is the owner's again, as long as more than
+        `keep_idle` are idle and minimum and reserve stay whole; else None.
+        """
+    def shut(self) -> list[Any]:
+        """Ends all waiting and taking, and returns the leases, which are the owner's again."""
+    def tend(self) -> None:
+        """Is called when the pool calls for its owner; a subclass defines it."""
+    def answer(self) -> None:
+        """Says that the owner came: from now on it may be called again."""
+    def listen_for_calls(self) -> int:
+        """Returns a descriptor that becomes readable from now on; `tend` is not called."""
+    def counts(self) -> dict[str, Any]:
+        """Returns the figures of struct ldma_pool_stats; by class, a pair: data first."""
+    def shards(self) -> list[tuple[int, int, int]]:
+        """Returns (va, buffers, taken) of each shard, in the order of their addresses."""
+    def waits(self, control: bool) -> tuple[int, int, int, list[tuple[int, int]]]:
+        """Returns how long waiters waited, whether or not they got a buffer: (count, sum, longest,
+        [(least of a bucket, how many)]), in ns.
+        """
 
 class Inbox:
-    def fileno(self) -> int: ...
-    def __len__(self) -> int: ...
-    def read(self) -> list[Any]: ...
+    """Collects the waiters of an event loop's tasks whose waiting has ended."""
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when there is something to `read`."""
+    def __len__(self) -> int:
+        """Returns how many wait, or were not read yet."""
+    def read(self) -> list[Any]:
+        """Takes the tokens of those whose waiting has ended, in that order."""
 
 class Waiter:
+    """A place in a pool's queue for a buffer: first come, first served, control before data.
+
+    A thread waits with `wait`, or an inbox gets the token.
+    """
+
     def __init__(
         self, pool: Pool, control: bool = False, inbox: Inbox | None = None, token: Any = None
-    ) -> None: ...
+    ) -> None:
+        """Queues for a buffer from now on."""
     @property
-    def token(self) -> Any: ...
+    def token(self) -> Any:
+        """The object that the inbox gets when the waiting has ended."""
     @property
-    def is_over(self) -> bool: ...
-    def wait(self, seconds: float) -> bool: ...
-    def claim(self) -> Buffer | None: ...
+    def is_over(self) -> bool:
+        """Whether the waiting has ended."""
+    def wait(self, seconds: float) -> bool:
+        """Waits up to so many seconds, and returns whether the waiting is over. A signal's handler
+        may run meanwhile, and raise.
+        """
+    def claim(self) -> Buffer | None:
+        """Returns the buffer, or None: then it waits no more. Raises PoolClosed."""

@@ -1,4 +1,5 @@
-"""Pools of buffers, less where their memory comes from. Contracts are in core/pool.h."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Pools of buffers, without the source of their memory. Contracts are in memory/pool.h."""
 import os
 
 cimport cython
@@ -9,6 +10,7 @@ from libc.stdint cimport UINT64_MAX, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from livedma._native.histogram cimport ldma_histogram, shown
 from livedma._native.pool cimport *
 
 cdef extern from "unistd.h" nogil:
@@ -32,12 +34,12 @@ ALIGNMENT = LDMA_POOL_ALIGN
 SHARD_BUFFERS_MAX = LDMA_POOL_SHARD_BUFFERS_MAX
 BUFFERS_MAX = LDMA_POOL_BUFFERS_MAX
 
-cdef uint64_t SIGNAL_NS = 50_000_000  # so often a thread that waits looks whether a signal came
+cdef uint64_t SIGNAL_NS = 50_000_000  # the interval at which a thread that waits checks for signals
 cdef uint32_t pools = 0
 
 
 class PoolClosed(ValueError):
-    """The pool was closed, before or while somebody waited."""
+    """The pool was closed, before the call or while it waited."""
 
     def __init__(self):
         super().__init__("the pool is closed")
@@ -63,7 +65,7 @@ cdef void call_owner(void *fd) noexcept nogil:
 @cython.freelist(64)
 @cython.nonecheck(True)
 cdef class Buffer:
-    """A buffer that is taken. Whoever forgets it without release() keeps it taken: the device may still use it."""
+    """A buffer that is taken. One that is dropped without release() stays taken: the device may still use it."""
 
     cdef readonly Pool pool
     cdef readonly uint64_t handle
@@ -71,7 +73,7 @@ cdef class Buffer:
     cdef readonly uint32_t lkey
     cdef readonly uint32_t rkey
     cdef uint8_t *c
-    cdef object anchor  # keeps the lease's memory while somebody is on ours
+    cdef object anchor  # keeps the lease's memory while a view is on the buffer's
     cdef object view
     cdef Py_ssize_t exports
 
@@ -114,7 +116,7 @@ cdef class Buffer:
             self.anchor = None
 
     cdef bint leave_memory(self) except -1:
-        """Whether nobody is on its memory any more."""
+        """Releases the buffer's own view. Returns whether no other view is on its memory."""
         if self.view is not None:
             self.view.release()
             self.view = None
@@ -125,9 +127,9 @@ cdef class Buffer:
         return True
 
     def release(self):
-        """Gives it back, once; of a closed pool there is nothing to give back.
+        """Gives the buffer back; it is called once. It does nothing if the pool is closed.
 
-        BufferError while something is on its memory: it stays taken.
+        BufferError while a view is on its memory: it stays taken.
         """
         cdef int result
         if self.anchor is not None and not self.leave_memory():
@@ -148,7 +150,7 @@ cdef class Buffer:
 
 
 cdef class Pool:
-    """What core/pool.h has. Its owner, a subclass, brings leases of memory and takes them back."""
+    """The pool of memory/pool.h. Its owner, a subclass, brings leases of memory and takes them back."""
 
     def __cinit__(self, *_, **__):
         self.call_fd = -1
@@ -180,7 +182,7 @@ cdef class Pool:
         return self.c
 
     def take_free(self, bint control=False):
-        """A buffer, or None."""
+        """Takes a buffer if one is free for this class, else returns None."""
         cdef ldma_pool_buffer taken
         cdef int result = ldma_pool_take(self.live(), control, &taken)
         if result == -EAGAIN:
@@ -190,24 +192,24 @@ cdef class Pool:
 
     @property
     def stride(self):
-        """Bytes from one buffer to the next."""
+        """The bytes from one buffer to the next."""
         return ldma_pool_stride(self.live())
 
     def room(self):
-        """How many buffers the next shard may have."""
+        """Returns how many buffers the next shard may have; 0: the pool may not grow."""
         return ldma_pool_room(self.live())
 
     def is_short(self):
-        """Whether it has less than its minimum and reserve."""
+        """Returns whether it has less than its minimum and reserve."""
         return ldma_pool_is_short(self.live())
 
     def set_bounds(self, uint32_t minimum, uint32_t maximum=0):
-        """From now on; its owner adds shards and takes them out."""
+        """Changes the bounds from now on; the owner adds and retires shards."""
         if ldma_pool_set_bounds(self.live(), minimum, maximum):
             raise ValueError("maximum is at least minimum and reserve")
 
     def add_shard(self, lease, uint32_t buffers):
-        """Takes over the lease. Those who wait get its buffers first."""
+        """Takes over a lease of memory as a shard. Waiters get its buffers first."""
         cdef ldma_pool_shard shard
         cdef uint32_t number
         cdef int result
@@ -222,7 +224,7 @@ cdef class Pool:
         self.shard_leases[number] = lease
 
     def retire_shard(self, uint32_t keep_idle):
-        """The lease of an idle shard, if there are more than keep_idle that may go; else None."""
+        """Returns the lease of an idle shard, if more than keep_idle may go; else None."""
         cdef uint32_t number
         if ldma_pool_retire_shard(self.live(), keep_idle, &number) == -EAGAIN:
             return None
@@ -235,7 +237,7 @@ cdef class Pool:
         self.closed = True
         ldma_pool_close(self.c)
         for buffer in list(self.anchored.values()):
-            (<Buffer>buffer).leave_memory()  # or else the lease cannot go yet, and says so
+            (<Buffer>buffer).leave_memory()  # if a view is left, the lease cannot go yet, and says so
         self.anchored.clear()
         leases = list(self.shard_leases.values())
         self.shard_leases.clear()
@@ -243,25 +245,25 @@ cdef class Pool:
 
     @property
     def leases(self):
-        """Those of its shards."""
+        """The leases of its shards."""
         return self.shard_leases.values()
 
     def tend(self):
-        """Called when the pool calls for its owner."""
+        """Is called when the pool calls for its owner; a subclass defines it."""
         raise NotImplementedError
 
     def answer(self):
-        """The owner came."""
+        """Says that the owner came: from now on it may be called again."""
         ldma_pool_answer(self.live())
 
     def listen_for_calls(self):
-        """From now on a descriptor becomes readable instead of tend() being called."""
+        """Returns a descriptor that becomes readable from now on; tend() is not called."""
         if self.call_fd < 0:
             self.call_fd = os.eventfd(0, os.EFD_CLOEXEC)
         return self.call_fd
 
     def counts(self):
-        """struct ldma_pool_stats; by class: a pair, data first."""
+        """Returns the figures of struct ldma_pool_stats; by class, a pair: data first."""
         cdef ldma_pool_stats s
         ldma_pool_get_stats(self.live(), &s)
         return {
@@ -274,7 +276,7 @@ cdef class Pool:
         }
 
     def shards(self):
-        """(va, buffers, taken) of each, in the order of their addresses."""
+        """Returns (va, buffers, taken) of each shard, in the order of their addresses."""
         cdef uint32_t most = ldma_pool_get_shards(self.live(), NULL, 0) + 4  # some may be added
         cdef ldma_pool_shard_use *uses = <ldma_pool_shard_use *>malloc(most * sizeof(uses[0]))
         if uses == NULL:
@@ -286,16 +288,14 @@ cdef class Pool:
             free(uses)
 
     def waits(self, bint control):
-        """How long who waited did so: (count, sum, longest, [(least of a bucket, how many)]), all in ns."""
+        """Returns how long waiters waited: (count, sum, longest, [(least of a bucket, how many)]), all in ns."""
         cdef ldma_histogram h
         ldma_pool_get_waits(self.live(), control, &h)
-        buckets = [(ldma_histogram_least_ns(i), h.buckets[i])
-                   for i in range(LDMA_HISTOGRAM_BUCKETS) if h.buckets[i]]
-        return h.count, h.sum_ns, h.max_ns, buckets
+        return shown(&h)
 
 
 cdef object anchor_of(Buffer buffer):
-    """A view of the lease's memory where the buffer is."""
+    """Returns a view of the lease's memory where the buffer is."""
     cdef Pool pool = buffer.pool
     lease = pool.shard_leases[ldma_pool_shard_of(pool.c, buffer.handle)]
     offset = buffer.address - lease.address
@@ -311,10 +311,11 @@ cdef Buffer wrap(Pool pool, const ldma_pool_buffer *taken):
 
 
 cdef class Inbox:
-    """Where the waiting of an event loop's tasks ends. Its descriptor is readable when it did for some."""
+    """Collects the waiters of an event loop's tasks whose waiting has ended. Its descriptor is readable when there are
+    some."""
 
     cdef pool_inbox c
-    cdef dict waiters  # by address: their memory is in use until they were read here
+    cdef dict waiters  # by address: keeps their memory until read() takes them
 
     def __cinit__(self):
         self.c.fd = -1
@@ -329,11 +330,11 @@ cdef class Inbox:
         return self.c.fd
 
     def __len__(self):
-        """How many wait, or were not read yet."""
+        """Returns how many wait, or were not read yet."""
         return len(self.waiters)
 
     def read(self):
-        """The tokens of those whose waiting ended, in that order."""
+        """Takes the tokens of those whose waiting has ended, in that order."""
         cdef pool_sleeper *sleeper
         cdef pool_sleeper *next_one
         cdef Waiter waiter
@@ -352,9 +353,9 @@ cdef class Inbox:
         return tokens
 
 
-@cython.no_gc_clear  # it may be queued until it is gone: then it needs its pool
+@cython.no_gc_clear  # it may be queued until it is freed, and needs its pool to leave the queue
 cdef class Waiter:
-    """One who waits for a buffer, from now on: a thread in wait(), or whoever gets the token from an inbox."""
+    """A place in a pool's queue for a buffer. A thread waits with wait(), or an inbox gets the token."""
 
     cdef pool_sleeper c
     cdef Pool pool
@@ -380,13 +381,14 @@ cdef class Waiter:
         return not self.is_waiting
 
     cdef void finish(self) noexcept:
-        """Whoever completes it has done so, or is about to: it takes no lock and no GIL."""
+        """Waits for the thread that completes it, which has done so or is about to: that takes no lock and no GIL."""
         if self.is_waiting:
             pool_sleeper_wait(&self.c, UINT64_MAX)
             self.is_waiting = False
 
     def wait(self, double seconds):
-        """Whether the waiting is over; a signal's handler may run meanwhile, and raise."""
+        """Waits up to so many seconds, and returns whether the waiting is over. A signal's handler may run meanwhile,
+        and raise."""
         cdef uint64_t left_ns = <uint64_t>(max(seconds, 0) * 1e9), slice_ns
         while self.is_waiting:
             slice_ns = min(left_ns, SIGNAL_NS)
@@ -400,7 +402,7 @@ cdef class Waiter:
         return not self.is_waiting
 
     cpdef Buffer claim(self):
-        """What it waited for, or None: then it waits no more."""
+        """Returns the buffer, or None: then it waits no more."""
         cdef Buffer buffer = None
         if self.is_waiting:
             if ldma_pool_cancel(self.pool.c, &self.c.waiter) == -EALREADY:

@@ -1,7 +1,8 @@
-"""What happens to the process's pools, in batches. Contracts are in core/pool_log.h."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Events of the process's pools, in batches. Contracts are in memory/pool_log.h."""
 from typing import NamedTuple
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AsString
 from libc.errno cimport EBUSY
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -16,7 +17,7 @@ NONE = LDMA_POOL_NONE
 
 
 class PoolEvent(NamedTuple):
-    """What happened to a pool, a shard or a buffer."""
+    """An event of a pool, a shard or a buffer."""
 
     time_ns: int
     event: str
@@ -32,7 +33,7 @@ cdef object or_none(uint32_t number):
 
 
 cdef class EventReader:
-    """The events of all pools of the process, from now on. There is one reader at a time."""
+    """Reads the events of all pools of the process, from now on. There is one reader at a time."""
 
     cdef bint is_open
     cdef readonly uint64_t lost
@@ -49,7 +50,7 @@ cdef class EventReader:
         self.close()
 
     def close(self):
-        """No event is kept from now on. May be called again."""
+        """Ends the reading: no event is kept from now on. Calling it again has no effect."""
         if self.is_open:
             self.is_open = False
             ldma_pool_log_detach(process_log())
@@ -58,7 +59,7 @@ cdef class EventReader:
         return ldma_pool_log_read(process_log(), events, limit, &self.lost) if self.is_open else 0
 
     def read(self, uint32_t limit=1024):
-        """Up to limit events, the oldest first."""
+        """Returns up to limit events, the oldest first."""
         cdef ldma_pool_event *events = <ldma_pool_event *>malloc(limit * sizeof(ldma_pool_event))
         cdef uint32_t i
         if events == NULL:
@@ -76,7 +77,8 @@ cdef class EventReader:
             free(events)
 
     def read_columns(self, uint32_t limit=65536):
-        """The same by column: (count, bytes of each field in the order of PoolEvent, `event` by its place in EVENTS)."""
+        """Returns up to limit events by column: (count, bytes of each field in the order of PoolEvent, `event` by its
+        place in EVENTS)."""
         cdef ldma_pool_event *events = <ldma_pool_event *>malloc(limit * sizeof(ldma_pool_event))
         cdef uint32_t i, count
         if events == NULL:
@@ -85,13 +87,13 @@ cdef class EventReader:
             count = self.fill(events, limit)
             columns = [bytearray(count * size) for size in (8, 1, 4, 4, 4, 1, 8)]
             for i in range(count):
-                (<uint64_t *>PyByteArray_AS_STRING(columns[0]))[i] = events[i].time_ns
-                (<uint8_t *>PyByteArray_AS_STRING(columns[1]))[i] = events[i].kind
-                (<uint32_t *>PyByteArray_AS_STRING(columns[2]))[i] = events[i].pool
-                (<uint32_t *>PyByteArray_AS_STRING(columns[3]))[i] = events[i].shard
-                (<uint32_t *>PyByteArray_AS_STRING(columns[4]))[i] = events[i].buffer
-                (<uint8_t *>PyByteArray_AS_STRING(columns[5]))[i] = events[i].is_control
-                (<uint64_t *>PyByteArray_AS_STRING(columns[6]))[i] = events[i].value
+                (<uint64_t *>PyByteArray_AsString(columns[0]))[i] = events[i].time_ns
+                (<uint8_t *>PyByteArray_AsString(columns[1]))[i] = events[i].kind
+                (<uint32_t *>PyByteArray_AsString(columns[2]))[i] = events[i].pool
+                (<uint32_t *>PyByteArray_AsString(columns[3]))[i] = events[i].shard
+                (<uint32_t *>PyByteArray_AsString(columns[4]))[i] = events[i].buffer
+                (<uint8_t *>PyByteArray_AsString(columns[5]))[i] = events[i].is_control
+                (<uint64_t *>PyByteArray_AsString(columns[6]))[i] = events[i].value
             return count, columns
         finally:
             free(events)

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "pool_sleeper.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static void complete(struct ldma_pool_waiter *waiter)
 			;
 		pool_raise(inbox->fd);
 	}
-	sem_post(&sleeper->is_over); /* the last that is done to it */
+	sem_post(&sleeper->is_over); /* the last access: the waiter may free it from here on */
 }
 
 void pool_sleeper_init(struct pool_sleeper *sleeper, struct pool_inbox *inbox)

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # The port, as the bindings see it. Contracts are in port/port.h.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from livedma._native.rdma cimport Engine, ldma_cq, ldma_device, ldma_device_config
 
-cdef extern from "port.h" nogil:
+cdef extern from "port/port.h" nogil:
     struct ldma_address:
         uint8_t bytes[16]
         uint32_t scope
@@ -45,7 +46,7 @@ cdef extern from "port.h" nogil:
     ldma_port_counters_t ldma_port_counters(ldma_port *port)
 
 
-cdef extern from "socket.h":
+cdef extern from "port/socket.h":
     int LDMA_SOCKET_BUFFER_BYTES
 
 
@@ -54,7 +55,7 @@ cdef class Port(Engine):
     cdef uint32_t users  # threads that are in the port without the interpreter's lock
     cdef bint closing
     cdef readonly str port_kind  # udp or packet
-    cdef readonly uint32_t slot  # among those who share the address
+    cdef readonly uint32_t slot  # its number among the processes that share the address
     cdef readonly bint is_shared
     cdef readonly int packet_errno  # what made auto choose udp, or 0
 

@@ -1,7 +1,8 @@
-"""The device on a wire: an engine behind a socket, served by a thread of its own and by whoever waits."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The device on a wire: an engine behind a socket, served by a thread of its own and by each thread that waits."""
 from ipaddress import ip_address
 
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AsString
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
@@ -14,15 +15,15 @@ cdef extern from "unistd.h" nogil:
 
 KINDS = {"auto": LDMA_PORT_AUTO, "udp": LDMA_PORT_UDP, "packet": LDMA_PORT_PACKET}
 
-# So often a thread that waits looks whether a signal came.
+# The interval at which a thread that waits checks for signals.
 cdef uint64_t SIGNAL_NS = 50_000_000
 
-#: What a port asks the system for, each way; it may get less.
+#: Bytes that a port asks the system for, each way; it may get less.
 SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
 
 
 cdef class Port(Engine):
-    """A device at one address. All calls may be made by any thread."""
+    """A device at one address. Any thread may make all calls."""
 
     def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
                  uint32_t max_qp=16384, uint32_t max_region=65536,
@@ -33,16 +34,16 @@ cdef class Port(Engine):
         if self.port != NULL:
             raise ValueError("the port is open already")
         memset(&config, 0, sizeof(config))
-        memcpy(config.address.bytes, PyBytes_AS_STRING(packed), len(packed))
+        memcpy(config.address.bytes, PyBytes_AsString(packed), len(packed))
         config.address.scope = scope
         config.interface, config.kind = interface, KINDS[kind]
         config.address.ip_version = 4 if len(packed) == 4 else 6
         config.device.max_qp, config.device.max_region = max_qp, max_region
         config.device.window_packets = window_packets
         config.spin_us = spin_us
-        if share is not None:  # a capsule of an extension that may not be there: it needs libbpf
+        if share is not None:  # a capsule, since the extension that makes it needs libbpf and may be missing
             config.share = <const ldma_share *>PyCapsule_GetPointer(share, "ldma_share")
-        with nogil:  # who waits to tap it may be a thread of this process
+        with nogil:  # a thread of this process may wait to tap it
             error = ldma_port_open(&config, &self.port)
         check(error)
         self.c = ldma_port_lock(self.port)
@@ -58,7 +59,7 @@ cdef class Port(Engine):
 
     cdef void destroy(self) noexcept:
         cdef ldma_port *port = self.port
-        self.port, self.c = NULL, NULL  # before others run; the device is the port's
+        self.port, self.c = NULL, NULL  # first, before other threads run; the port owns the device
         if port != NULL:
             with nogil:
                 ldma_port_close(port)
@@ -82,7 +83,7 @@ cdef class Port(Engine):
         return self.closing or self.port == NULL
 
     def close(self):
-        """Closes what was made on it, then the device itself. Who waits gets an error."""
+        """Closes what was made on it, then the device itself. Calls that wait get an error."""
         if self.closed:
             return
         self.closing = True
@@ -93,7 +94,8 @@ cdef class Port(Engine):
         self.destroy()
 
     def wait(self, CompletionQueue cq not None, timeout=None, spin=0.0):
-        """Whether the queue has a completion; serves the port for spin seconds, then sleeps, until timeout seconds went by."""
+        """Waits until the queue has a completion: serves the port for spin seconds, then sleeps. Returns False if
+        timeout seconds went by."""
         cdef ldma_cq *c = cq.live()
         cdef uint64_t spin_ns = <uint64_t>(spin * 1e9)
         cdef uint64_t left_ns = UINT64_MAX if timeout is None else <uint64_t>(max(timeout, 0) * 1e9)
@@ -115,18 +117,18 @@ cdef class Port(Engine):
             if left_ns != UINT64_MAX:
                 left_ns -= slice_ns
             spin_ns -= min(spin_ns, slice_ns)
-            if result < 0:  # a signal that is nobody's concern
+            if result < 0:  # a signal interrupted the wait, and no handler raised
                 result = 0
         return result > 0
 
     def fileno(self):
-        """Becomes readable when an armed queue has its event."""
+        """Returns a descriptor that becomes readable when an armed queue has its event."""
         if self.port == NULL:
             raise ValueError("the device is closed")
         return ldma_port_event_fd(self.port)
 
     def next_event(self):
-        """The next queue whose event came, or None."""
+        """Returns the next queue whose event came, or None."""
         cdef ldma_cq *c
         while self.port != NULL:
             c = ldma_port_next_event(self.port)
@@ -142,7 +144,7 @@ cdef class Port(Engine):
 
     @property
     def port_counters(self):
-        """Of the port itself; those of the device are in counters."""
+        """The port's own counters; those of the device are in `counters`."""
         cdef ldma_port_counters_t c
         if self.port == NULL:
             raise ValueError("the device is closed")

@@ -1,14 +1,15 @@
-# The C core's device, as the bindings see it. Contracts are in core/device.h, core/qp.h, core/cq.h and core/iova.h.
+# SPDX-License-Identifier: BSD-2-Clause
+# The C core's device, as the bindings see it. Contracts are in device/device.h, device/qp.h, device/cq.h and memory/iova.h.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from livedma._native.packet cimport ldma_packet
 
 cdef extern from *:
     """
-    #include "device.h"
+    #include "device/device.h"
     static const struct { const char *name; size_t offset; } ldma_counter_names[] = {
     #define COUNTER(name) {#name, offsetof(struct ldma_counters, name)},
-    #include "counters.def"
+    #include "device/counters.def"
     };
     #define LDMA_COUNTER_COUNT (sizeof(ldma_counter_names) / sizeof(ldma_counter_names[0]))
     static const struct { const char *name; int value; } ldma_statuses[] = {
@@ -55,7 +56,7 @@ cdef extern from *:
     ldma_iova *ldma_device_iova(ldma_device *device)
     uint32_t ldma_qp_window(const ldma_qp *qp)
 
-cdef extern from "device.h" nogil:
+cdef extern from "device/device.h" nogil:
     int LDMA_PACKET_MAX, LDMA_MAX_SGE
     uint64_t LDMA_NEVER
 

@@ -1,4 +1,5 @@
-"""The device's protocol core without a wire: engines that take and give packets as bytes, at times that the caller sets."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The device's protocol core without a wire: engines take and give packets as bytes, at times that the caller sets."""
 import os
 import weakref
 from ipaddress import ip_address
@@ -7,7 +8,7 @@ cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsString, PyBytes_Size
 from libc.errno cimport EBUSY, EEXIST
 from libc.string cimport memcpy, memset
 
@@ -48,7 +49,7 @@ cdef dict RIGHTS = {
 
 
 cdef int check(int result) except -1:
-    """The one gate: a negative result is the caller's mistake or the system's failure."""
+    """Turns a negative result, which is the caller's mistake or the system's failure, into an exception."""
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
@@ -62,7 +63,7 @@ cdef uint32_t rights(access) except? 0xffffffff:
 
 
 cdef uint32_t random_key() except 0:
-    """A key that no peer can guess; 0 is none."""
+    """Returns a key that no peer can guess; never 0, which means no key."""
     return int.from_bytes(os.urandom(4), "little") or 1
 
 
@@ -82,8 +83,8 @@ cdef int fill_path(ldma_path *path, src, dst, uint16_t sport) except -1:
     path.ip_version = 4 if len(a) == 4 else 6
     path.ttl = 64
     path.sport = sport
-    memcpy(path.src, PyBytes_AS_STRING(a), len(a))
-    memcpy(path.dst, PyBytes_AS_STRING(b), len(b))
+    memcpy(path.src, PyBytes_AsString(a), len(a))
+    memcpy(path.dst, PyBytes_AsString(b), len(b))
     return 0
 
 
@@ -101,7 +102,7 @@ cdef class Completion:
 
 
 cdef class ProtectionDomain:
-    """What a queue pair, regions and shared receive queues have in common that may be used together."""
+    """Joins queue pairs, regions and shared receive queues that may be used together."""
 
     def __cinit__(self, *_, **__):
         self.c = ldma_pd_create()
@@ -117,7 +118,7 @@ cdef class ProtectionDomain:
         return self.c
 
     def close(self):
-        """Everything that uses it has to be closed before."""
+        """Frees the domain. All that uses it has to be closed before."""
         if self.c != NULL:
             check(ldma_pd_destroy(self.c))
             self.c = NULL
@@ -125,7 +126,7 @@ cdef class ProtectionDomain:
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class CompletionQueue:
-    """Completions of an engine's queue pairs; of engines on a wire, theirs alone."""
+    """A ring of completions. The ring of an engine on a wire serves only that engine's queue pairs."""
 
     def __cinit__(self, uint32_t capacity=1024, Engine engine=None, *_, **__):
         self.engine = engine
@@ -159,16 +160,16 @@ cdef class CompletionQueue:
         return 0
 
     def close(self):
-        """Queue pairs that complete here have to be closed before, and nobody may wait."""
+        """Frees the queue. Queue pairs that complete here have to be closed before, and no thread may wait."""
         self.destroy()
 
     @property
     def lost(self):
-        """Completions that found the queue full."""
+        """The completions that found the queue full."""
         return self.live().lost
 
     def poll(self, uint32_t count=64):
-        """Up to count completions, in their order."""
+        """Takes up to count completions, in their order."""
         cdef ldma_cq *c = self.live()
         cdef ldma_wc wc
         cdef Completion one
@@ -198,11 +199,12 @@ cdef class CompletionQueue:
 
 @cython.no_gc_clear
 cdef class Region:
-    """A buffer that the engine and, as far as access says, peers may use. Holds the buffer until closed."""
+    """A buffer that the engine and, as far as access says, peers may use. The region holds it until closed."""
 
     def __init__(self, Engine engine not None, buffer, access=(), *, va=None,
                  ProtectionDomain pd=None, uint32_t key=0):
-        """At va, or where the buffer is; of the engine's own domain, if no other is given. key: chosen at random if 0."""
+        """Registers a writable buffer. va: by default the buffer's address. pd: by default the engine's own domain.
+        key: chosen at random if 0."""
         cdef ProtectionDomain domain = engine.domain if pd is None else pd
         cdef ldma_pd *c = domain.live()
         cdef uint32_t tried = key
@@ -243,7 +245,7 @@ cdef class Region:
         return 0
 
     def close(self):
-        """Takes the right away: whoever uses it from now on gets an error."""
+        """Takes the right away: a use of the key gets an error from now on."""
         self.destroy()
 
 
@@ -270,7 +272,7 @@ cdef class SharedReceives:
         check(result)
 
     def set_limit(self, uint32_t limit):
-        """Asks for an event when fewer than limit are left."""
+        """Asks for one event when fewer than limit Receives are left."""
         if self.engine is not None:
             self.engine.acquire()
         ldma_rq_set_limit(&self.c, limit)
@@ -297,7 +299,7 @@ cdef class ReceiveRequest:
 
 
 cdef class WorkRequest:
-    """What post_sends takes; may be posted many times."""
+    """A send request for post_sends; it may be posted many times."""
 
     cdef ldma_send_wr wr
     cdef ldma_sge sge[16]
@@ -305,11 +307,11 @@ cdef class WorkRequest:
     cdef bytes inline
     cdef object src, dst, sport
 
-    def __init__(self, uint64_t wr_id, str operation, sges=(), *, bytes inline=None,
+    def __init__(self, uint64_t wr_id, operation, sges=(), *, bytes inline=None,
                  flags=("signaled",), uint32_t imm=0, uint64_t remote_va=0, uint32_t rkey=0,
                  uint64_t compare=0, uint64_t swap_add=0, src=None, dst=None, sport=None,
                  uint32_t remote_qp=0, uint32_t remote_qkey=0):
-        """imm is the immediate, or the key to invalidate. src to remote_qkey are for datagrams."""
+        """Describes a request. imm: the immediate data, or the key to invalidate. src to remote_qkey: for datagrams."""
         memset(&self.wr, 0, sizeof(self.wr))
         self.wr.wr_id, self.wr.opcode = wr_id, OPERATIONS[operation]
         self.wr.sge, self.wr.sge_count = self.sge, fill_sges(self.sge, sges)
@@ -318,15 +320,15 @@ cdef class WorkRequest:
         if inline is not None:
             self.inline = inline
             self.wr.flags |= 8
-            self.wr.inline_data = PyBytes_AS_STRING(inline)
-            self.wr.inline_length = PyBytes_GET_SIZE(inline)
+            self.wr.inline_data = PyBytes_AsString(inline)
+            self.wr.inline_length = PyBytes_Size(inline)
         self.wr.imm, self.wr.remote_va, self.wr.rkey = imm, remote_va, rkey
         self.wr.compare, self.wr.swap_add = compare, swap_add
         self.src, self.dst, self.sport = src, dst, sport
         self.wr.remote_qp, self.wr.remote_qkey = remote_qp, remote_qkey
 
     cdef int address(self, Engine engine) except -1:
-        """Of a datagram: from the engine's own, unless told otherwise."""
+        """Fills in a datagram's path. Its source address and port are the engine's own unless given."""
         if self.dst is not None:
             fill_path(&self.path, engine.source if self.src is None else self.src, self.dst,
                       engine.sport if self.sport is None else self.sport)
@@ -336,9 +338,9 @@ cdef class WorkRequest:
 
 @cython.no_gc_clear
 cdef class QueuePair:
-    """A piece of memory (sge) is (key, va, length)."""
+    """One end of a connection, or of datagrams. A piece of memory (sge) is (key, va, length)."""
 
-    def __init__(self, Engine engine not None, str type, CompletionQueue send_cq not None,
+    def __init__(self, Engine engine not None, type, CompletionQueue send_cq not None,
                  CompletionQueue recv_cq not None, *, ProtectionDomain pd=None,
                  SharedReceives srq=None, bint signals_all=False, uint32_t max_send=64, uint32_t max_recv=64,
                  uint32_t max_send_sge=4, uint32_t max_recv_sge=4, uint32_t max_inline=64):
@@ -394,7 +396,7 @@ cdef class QueuePair:
 
     @property
     def window(self):
-        """PSNs that may be in flight now."""
+        """The PSNs that may be in flight now."""
         return ldma_qp_window(self.live())
 
     @property
@@ -411,7 +413,7 @@ cdef class QueuePair:
                uint32_t rq_psn=0, uint32_t sq_psn=0, uint8_t max_dest_rd_atomic=4,
                uint8_t max_rd_atomic=4, uint8_t min_rnr_timer=12, uint8_t timeout=14,
                uint8_t retry_count=7, uint8_t rnr_retry=7, optional=()):
-        """To another state. Which arguments count is said in core/qp.h; optional names more of them (ATTRIBUTES).
+        """Moves it to another state. device/qp.h says which arguments count; optional names more of them (ATTRIBUTES).
         dst is the peer, by default the device itself."""
         cdef ldma_qp_attr attr
         cdef ldma_qp *c = self.live()
@@ -437,7 +439,7 @@ cdef class QueuePair:
         self.post_recvs(((wr_id, sges),))
 
     def post_recvs(self, requests):
-        """Many (wr_id, sges) at once. Those before one that fails are posted."""
+        """Posts many (wr_id, sges) at once. Those before one that fails are posted."""
         cdef list made = [ReceiveRequest(wr_id, sges) for wr_id, sges in requests]
         cdef ReceiveRequest request
         cdef ldma_qp *c = self.live()
@@ -450,18 +452,18 @@ cdef class QueuePair:
         self.engine.release()
         check(result)
 
-    def post_send(self, uint64_t wr_id, str operation, sges=(), *, bytes inline=None,
+    def post_send(self, uint64_t wr_id, operation, sges=(), *, bytes inline=None,
                   flags=("signaled",), uint32_t imm=0, uint64_t remote_va=0, uint32_t rkey=0,
                   uint64_t compare=0, uint64_t swap_add=0, src=None, dst=None,
                   sport=None, uint32_t remote_qp=0, uint32_t remote_qkey=0):
-        """imm is the immediate, or the key to invalidate. src to remote_qkey are for datagrams."""
+        """Posts one request. imm: the immediate data, or the key to invalidate. src to remote_qkey: for datagrams."""
         self.post_sends((WorkRequest(
             wr_id, operation, sges, inline=inline, flags=flags, imm=imm, remote_va=remote_va,
             rkey=rkey, compare=compare, swap_add=swap_add, src=src, dst=dst, sport=sport,
             remote_qp=remote_qp, remote_qkey=remote_qkey),))
 
     def post_sends(self, requests):
-        """Many requests at once; they share trains. Those before one that fails are posted."""
+        """Posts many requests at once; they share trains. Those before one that fails are posted."""
         cdef list made = list(requests)
         cdef WorkRequest request
         cdef ldma_qp *c = self.live()
@@ -503,7 +505,7 @@ cdef class Engine:
         ldma_device_destroy(self.c)
 
     cdef int acquire(self) except -1:
-        """Makes the caller the only one who uses the device, until release. One thread needs no such thing."""
+        """Gives the caller the device alone, until release. Without a wire one thread uses it: this does nothing."""
         return 0
 
     cdef void release(self) noexcept:
@@ -513,7 +515,7 @@ cdef class Engine:
         return ldma_cq_create(capacity, NULL)
 
     cdef int close_children(self) except -1:
-        """Queue pairs first: the others are what they use."""
+        """Closes all that was made on it: queue pairs first, as they use the others."""
         for child in sorted(self.children, key=lambda child: not isinstance(child, QueuePair)):
             child.close()
         for queue in list(self.queues.values()):
@@ -530,7 +532,7 @@ cdef class Engine:
 
     @property
     def translations(self):
-        """(hits, misses) of the translation cache, through which windows are used."""
+        """The (hits, misses) of the translation cache, through which windows are used."""
         self.acquire()
         try:
             return ldma_device_iova(self.c).hits, ldma_device_iova(self.c).misses
@@ -539,12 +541,12 @@ cdef class Engine:
 
     @property
     def next_timer(self):
-        """When to call transmit even if nothing happens; None: not at all."""
+        """The time to call transmit even if nothing else happens; None: not at all."""
         cdef uint64_t at = ldma_device_next_timer(self.c)
         return None if at == LDMA_NEVER else at
 
     def poll_events(self):
-        """(type, number of the queue pair) of all events since the last call."""
+        """Returns (type, number of the queue pair) of all events since the last call."""
         cdef ldma_event event
         cdef list found = []
         self.acquire()
@@ -556,15 +558,15 @@ cdef class Engine:
     def register(self, buffer, access=(), *, va=None, ProtectionDomain pd=None, uint32_t key=0):
         return Region(self, buffer, access, va=va, pd=pd, key=key)
 
-    def create_qp(self, str type, CompletionQueue send_cq not None, CompletionQueue recv_cq not None,
+    def create_qp(self, type, CompletionQueue send_cq not None, CompletionQueue recv_cq not None,
                   **init):
         return QueuePair(self, type, send_cq, recv_cq, **init)
 
     def receive(self, bytes packet not None, uint64_t now_ns):
-        """One packet, from its IP header on. False if it is no RoCE at all."""
+        """Takes one packet, from its IP header on. Returns False if it is no RoCE at all."""
         cdef ldma_packet decoded
         cdef uint32_t size = <uint32_t>len(packet)
-        cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(packet)
+        cdef const uint8_t *p = <const uint8_t *>PyBytes_AsString(packet)
         cdef uint32_t link = LDMA_LINK_IPV6 if size and p[0] >> 4 == 6 else LDMA_LINK_IPV4
         if not ldma_packet_decode(link, p, size, size, &decoded):
             return False
@@ -572,7 +574,7 @@ cdef class Engine:
         return True
 
     def transmit(self, uint64_t now_ns, uint32_t count=1):
-        """Up to count packets that are to be sent now."""
+        """Returns up to count packets that are to be sent now."""
         cdef uint8_t buf[4192]
         cdef size_t n
         cdef list packets = []

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sharing an address: its maps and this process's slot. Contracts are in bpf/share_session.h."""
 from os import strerror
 
@@ -5,12 +6,12 @@ from cpython.pycapsule cimport PyCapsule_New
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-cdef extern from "share.h":
+cdef extern from "port/share.h":
     struct ldma_share:
         void *session
         int (*join)(void *session, int socket_fd, int *ret_filter) noexcept
 
-cdef extern from "share_session.h":
+cdef extern from "bpf/share_session.h":
     struct share_session:
         pass
     const char *LDMA_SHARE_SOCKETS
@@ -33,7 +34,7 @@ cdef int check(int result) except -1:
 
 
 cdef class ShareSession:
-    """The maps of one address. A port that is given it joins by it."""
+    """The maps of one address. A port that is given the session joins the address with it."""
 
     cdef share_session *c
     cdef ldma_share share
@@ -43,14 +44,14 @@ cdef class ShareSession:
 
     @staticmethod
     def open(str directory not None, bytes address not None=b"", uint32_t interface=0):
-        """What is pinned in the directory; address (IPv4) and interface are for a packet port."""
+        """Opens the maps pinned in the directory; address (IPv4) and interface are for a packet port."""
         cdef ShareSession self = ShareSession.__new__(ShareSession)
         check(share_open(directory.encode(), word(address), interface, &self.c))
         return self
 
     @staticmethod
     def start(str directory not None, bytes address not None=b"", uint32_t interface=0):
-        """New maps, pinned in the directory."""
+        """Makes new maps, pinned in the directory."""
         cdef ShareSession self = ShareSession.__new__(ShareSession)
         check(share_start(directory.encode(), word(address), interface, &self.c))
         return self
@@ -64,7 +65,7 @@ cdef class ShareSession:
         return self.c
 
     def capsule(self):
-        """A struct ldma_share, for a port of another extension; valid as long as the session."""
+        """Returns a struct ldma_share, for a port of another extension; valid as long as the session."""
         self.share.session = self.session()
         self.share.join = share_join
         return PyCapsule_New(&self.share, "ldma_share", NULL)
@@ -80,13 +81,13 @@ cdef class ShareSession:
         check(share_release(self.session(), service))
 
     def leave(self):
-        """Gives slot and claims back; how many others have one."""
+        """Gives slot and claims back; returns how many other processes have a slot."""
         share_leave(self.session())
         return share_count(self.c)
 
     @property
     def count(self):
-        """How many have a slot."""
+        """The number of processes that have a slot."""
         return share_count(self.session())
 
 

@@ -1,13 +1,13 @@
-"""The server's side of RPC-over-RDMA: a device's service, its endpoints, and the calls that are for Python.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The server's side of RPC-over-RDMA: a device's service, its endpoints, and the calls that Python answers.
 
-Contracts are in storage/endpoint.h and storage/server.h.
+Contracts are in rpc/endpoint.h and rpc/server.h.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsString, PyBytes_Size
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.errno cimport EPROTONOSUPPORT
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
@@ -18,65 +18,42 @@ from livedma._native.times cimport *
 
 cdef extern from *:
     """
-    #include "server.h"
-    static const struct { const char *name; size_t offset; } ldma_endpoint_error_names[] = {
-    #define X(name) {#name, offsetof(struct ldma_endpoint_stats, errors.name)},
-    LDMA_ENDPOINT_ERRORS(X)
-    #undef X
+    #include "rpc/server.h"
+    enum ldma_endpoint_kind {LDMA_LEVEL, LDMA_HELD, LDMA_COUNT, LDMA_TIMES, LDMA_ERROR};
+    static const struct { const char *name; size_t offset; enum ldma_endpoint_kind kind; } ldma_endpoint_fields[] = {
+    #define FIELD(name, kind) {#name, offsetof(struct ldma_endpoint_stats, name), kind},
+    #define LEVEL(name) FIELD(name, LDMA_LEVEL)
+    #define HELD(name) FIELD(name, LDMA_HELD)
+    #define COUNT(name) FIELD(name, LDMA_COUNT)
+    #define TIMES(name) FIELD(name, LDMA_TIMES)
+    #define ERROR(name) {#name, offsetof(struct ldma_endpoint_stats, errors.name), LDMA_ERROR},
+    LDMA_ENDPOINT_STATS(LEVEL, HELD, COUNT, TIMES)
+    LDMA_ENDPOINT_ERRORS(ERROR)
+    #undef ERROR
+    #undef TIMES
+    #undef COUNT
+    #undef HELD
+    #undef LEVEL
+    #undef FIELD
     };
-    #define LDMA_ENDPOINT_ERROR_COUNT \\
-        (sizeof(ldma_endpoint_error_names) / sizeof(ldma_endpoint_error_names[0]))
+    #define LDMA_ENDPOINT_FIELD_COUNT \\
+        (sizeof(ldma_endpoint_fields) / sizeof(ldma_endpoint_fields[0]))
     """
-    struct error_name:
+    int LDMA_LEVEL, LDMA_HELD, LDMA_COUNT, LDMA_TIMES
+    struct endpoint_field:
         const char *name
         size_t offset
-    const error_name *ldma_endpoint_error_names
-    size_t LDMA_ENDPOINT_ERROR_COUNT
+        int kind
+    const endpoint_field *ldma_endpoint_fields
+    size_t LDMA_ENDPOINT_FIELD_COUNT
 
-cdef extern from "rpcrdma.h" nogil:
-    int LDMA_RPCRDMA_CHUNKS, LDMA_RPCRDMA_SEGMENTS
-    int LDMA_RPCRDMA_ERR_VERS, LDMA_RPCRDMA_ERR_CHUNK
+cdef extern from "rpc/rpcrdma.h" nogil:
     struct ldma_rpcrdma_limits:
         uint32_t chunks
         uint32_t segments
         uint64_t list_bytes
-    struct ldma_rpcrdma_segment:
-        uint64_t offset
-        uint32_t handle
-        uint32_t length
-    struct ldma_rpcrdma_chunk:
-        uint32_t position
-        uint32_t first
-        uint32_t count
-        uint64_t length
-    struct ldma_rpcrdma:
-        uint32_t xid
-        uint32_t version
-        uint32_t credits
-        uint32_t proc
-        uint32_t error
-        uint32_t lowest
-        uint32_t highest
-        uint32_t header_bytes
-        uint32_t read_count
-        uint32_t write_count
-        bint has_reply
-        ldma_rpcrdma_segment *segments
-        ldma_rpcrdma_chunk *reads
-        ldma_rpcrdma_chunk *writes
-        ldma_rpcrdma_chunk reply
-    int ldma_rpcrdma_decode(const uint8_t *data, uint32_t length, const ldma_rpcrdma_limits *limits,
-                            ldma_rpcrdma_segment *segments, uint32_t room, ldma_rpcrdma *ret)
-    uint32_t ldma_rpcrdma_bytes(const ldma_rpcrdma *header)
-    void ldma_rpcrdma_encode(const ldma_rpcrdma *header, uint8_t *ret)
-    uint32_t ldma_rpcrdma_reply_bytes(const ldma_rpcrdma *call, bint is_long)
-    void ldma_rpcrdma_encode_reply(const ldma_rpcrdma *call, uint32_t credits, uint64_t data_bytes,
-                                   bint is_long, uint64_t reply_bytes, uint8_t *ret)
-    uint32_t ldma_rpcrdma_encode_error(const uint8_t *data, uint32_t credits, int error, uint8_t *ret)
-    bint ldma_rpcrdma_is_answered(const uint8_t *data, uint32_t length)
-    uint32_t ldma_rpcrdma_only_handle(const ldma_rpcrdma *header)
 
-cdef extern from "endpoint.h" nogil:
+cdef extern from "rpc/endpoint.h" nogil:
     struct ldma_program:
         pass
     struct ldma_endpoint:
@@ -107,33 +84,12 @@ cdef extern from "endpoint.h" nogil:
         ldma_rpcrdma_limits limits
     struct ldma_endpoint_stats:
         uint32_t credits
-        uint32_t posted
-        uint32_t granted
-        uint32_t in_progress
-        uint32_t replying
-        uint32_t waiting_pieces
-        uint32_t queued_sends
-        uint32_t asked
         uint64_t calls
-        uint64_t fast_calls
-        uint64_t slow_calls
-        uint64_t replies
-        uint64_t long_replies
         uint64_t dropped_calls
-        uint64_t bytes_received
-        uint64_t bytes_sent
-        uint64_t bytes_pulled
-        uint64_t bytes_pushed
-        uint64_t invalidations
         uint64_t receives_late
-        uint64_t gathered_bytes
         uint64_t read_bytes
         uint64_t written_bytes
-        ldma_times buffer_waits
-        ldma_times send_waits
         ldma_times latency
-        ldma_times storage
-        ldma_times storage_queue
     void ldma_endpoint_start(ldma_endpoint *endpoint)
     void ldma_endpoint_close(ldma_endpoint *endpoint)
     void ldma_endpoint_put(ldma_endpoint *endpoint)
@@ -146,7 +102,7 @@ cdef extern from "endpoint.h" nogil:
                           uint64_t data_length, uint64_t data_offset)
     void ldma_call_drop(ldma_call *call)
 
-cdef extern from "server.h" nogil:
+cdef extern from "rpc/server.h" nogil:
     struct ldma_service:
         pass
     struct ldma_service_config:
@@ -177,10 +133,41 @@ cdef uint64_t nanoseconds(timeout) except? 0xffffffffffffffff:
 
 
 cdef tuple histogram(const ldma_times *times):
-    """(count, sum, longest, [(least of a bucket, how many)]), all in ns."""
+    """Returns (count, sum, longest, [(least of a bucket, how many)]), all in ns."""
     buckets = [(ldma_times_least_ns(i), times.buckets[i])
                for i in range(LDMA_TIMES_BUCKETS) if times.buckets[i]]
     return times.count, times.sum_ns, times.max_ns, buckets
+
+
+_FIELD_NAMES = [ldma_endpoint_fields[i].name.decode() for i in range(LDMA_ENDPOINT_FIELD_COUNT)]
+
+
+cdef dict shown(const ldma_endpoint_stats *now, const ldma_endpoint_stats *before):
+    """Returns what an endpoint counted since `before`, with times as summary() gives them. If `before` is NULL it
+    returns all so far, with times as histogram() gives them."""
+    cdef list names = _FIELD_NAMES
+    cdef dict ret = {}, errors = {}
+    cdef const char *here
+    cdef const char *there
+    cdef uint64_t base
+    cdef size_t i
+    cdef int kind
+    for i in range(LDMA_ENDPOINT_FIELD_COUNT):
+        kind = ldma_endpoint_fields[i].kind
+        here = <const char *>now + ldma_endpoint_fields[i].offset
+        there = NULL if before == NULL else <const char *>before + ldma_endpoint_fields[i].offset
+        if kind == LDMA_LEVEL:
+            ret[names[i]] = (<const uint32_t *>here)[0]
+        elif kind == LDMA_HELD:
+            ret[names[i]] = (<const uint64_t *>here)[0]
+        elif kind == LDMA_TIMES:
+            ret[names[i]] = (histogram(<const ldma_times *>here) if there == NULL
+                             else summary(<const ldma_times *>there, <const ldma_times *>here))
+        else:
+            base = 0 if there == NULL else (<const uint64_t *>there)[0]
+            (ret if kind == LDMA_COUNT else errors)[names[i]] = (<const uint64_t *>here)[0] - base
+    ret["errors"] = errors
+    return ret
 
 
 @cython.no_gc_clear  # what it holds must outlive it
@@ -196,7 +183,7 @@ cdef class Service:
 
     def __init__(self, Port port not None, CompletionQueue cq not None, uint32_t completions,
                  spin=0.0):
-        """cq: of all queue pairs whose endpoints are served; it holds so many completions."""
+        """Starts the thread. cq: the queue of all queue pairs whose endpoints it serves; it holds `completions`."""
         cdef ldma_service_config config
         if self.c != NULL:
             raise ValueError("the service is there already")
@@ -228,7 +215,7 @@ cdef class Service:
         return self.c
 
     def stop(self):
-        """Ends the thread. Every endpoint has to be over, and taken by next_over()."""
+        """Ends the thread. Every endpoint has to have ended, and next_over() has to have taken it."""
         self.live()
         if self.endpoints:
             raise ValueError("endpoints are not over yet")
@@ -239,7 +226,7 @@ cdef class Service:
         return bool(ldma_service_is_stopped(self.live()))
 
     def set_program(self, capsule):
-        """Who is shown calls first: a capsule "ldma_program", or None."""
+        """Sets the program that gets calls before Python: a capsule "ldma_program", or None."""
         cdef ldma_program *program = NULL
         if capsule is not None:
             program = <ldma_program *>PyCapsule_GetPointer(capsule, "ldma_program")
@@ -247,7 +234,7 @@ cdef class Service:
         self.program = capsule
 
     def next_call(self, timeout=None):
-        """A call for Python; None after timeout seconds, or when the service has stopped."""
+        """Returns a call that Python has to answer; None after timeout seconds, or when the service has stopped."""
         cdef ldma_service *c = self.live()
         cdef uint64_t timeout_ns = nanoseconds(timeout)
         cdef ldma_call *call
@@ -257,7 +244,7 @@ cdef class Service:
         return None if call == NULL else wrap(self, call)
 
     def next_over(self, timeout=None):
-        """An endpoint of which nothing is left to do, each once; None as above."""
+        """Returns an endpoint that has ended, each once; None as next_call()."""
         cdef ldma_service *c = self.live()
         cdef uint64_t timeout_ns = nanoseconds(timeout)
         cdef ldma_endpoint *endpoint
@@ -275,7 +262,7 @@ cdef class Service:
 
 @cython.no_gc_clear
 cdef class Endpoint:
-    """A connection. Its queue pair and its pools have to stay until the service says that it is over."""
+    """A connection. Its queue pair and its pools have to stay until next_over() returns it."""
 
     cdef ldma_endpoint *c
     cdef readonly Service service
@@ -319,15 +306,15 @@ cdef class Endpoint:
         return self.c
 
     def start(self):
-        """The queue pair is ready to send: what waits for that goes."""
+        """Says that the queue pair is ready to send: replies that wait for that go out."""
         cdef ldma_endpoint *c = self.live()
-        self.service.port.users += 1  # so that the device waits for us
+        self.service.port.users += 1  # a device that closes waits for this thread
         with nogil:
             ldma_endpoint_start(c)
         self.service.port.users -= 1
 
     def close(self):
-        """Ends the connection; what is being worked on gets errors. Again does nothing."""
+        """Ends the connection; calls under way get errors. Calling it a second time has no effect."""
         cdef ldma_endpoint *c = self.live()
         self.service.port.users += 1
         with nogil:
@@ -340,14 +327,14 @@ cdef class Endpoint:
 
     @property
     def calls(self):
-        """That have come so far."""
+        """The calls that have come so far."""
         cdef ldma_endpoint_stats stats
         ldma_endpoint_get_stats(self.live(), &stats)
         return stats.calls
 
     @property
     def credits(self):
-        """How many calls the peer may have under way. Set: Receives are posted, or run out."""
+        """The calls that the peer may have under way. Raising them posts Receives; lowered ones run out."""
         cdef ldma_endpoint_stats stats
         ldma_endpoint_get_stats(self.live(), &stats)
         return stats.credits
@@ -361,86 +348,50 @@ cdef class Endpoint:
         self.service.port.users -= 1
 
     def moved(self, uint64_t read_bytes, uint64_t written_bytes):
-        """A call that Python answers has read or written so much of files."""
+        """Counts what a call that Python answers has read or written of files."""
         ldma_endpoint_moved(self.live(), read_bytes, written_bytes)
 
     def statistics(self):
-        """struct ldma_endpoint_stats."""
-        cdef ldma_endpoint_stats s
-        cdef const char *base = <const char *>&s
-        cdef size_t i
-        ldma_endpoint_get_stats(self.live(), &s)
-        return {
-            "credits": s.credits, "posted": s.posted, "granted": s.granted, "asked": s.asked,
-            "in_progress": s.in_progress, "replying": s.replying,
-            "waiting_pieces": s.waiting_pieces, "queued_sends": s.queued_sends,
-            "calls": s.calls, "fast_calls": s.fast_calls, "slow_calls": s.slow_calls,
-            "replies": s.replies, "long_replies": s.long_replies,
-            "dropped_calls": s.dropped_calls,
-            "bytes_received": s.bytes_received, "bytes_sent": s.bytes_sent,
-            "bytes_pulled": s.bytes_pulled, "bytes_pushed": s.bytes_pushed,
-            "invalidations": s.invalidations, "receives_late": s.receives_late,
-            "gathered_bytes": s.gathered_bytes,
-            "read_bytes": s.read_bytes, "written_bytes": s.written_bytes,
-            "errors": {
-                ldma_endpoint_error_names[i].name.decode():
-                    (<const uint64_t *>(base + ldma_endpoint_error_names[i].offset))[0]
-                for i in range(LDMA_ENDPOINT_ERROR_COUNT)
-            },
-            "buffer_waits": histogram(&s.buffer_waits), "send_waits": histogram(&s.send_waits),
-            "latency": histogram(&s.latency), "storage": histogram(&s.storage),
-            "storage_queue": histogram(&s.storage_queue),
-        }
+        """Returns the figures of struct ldma_endpoint_stats."""
+        cdef ldma_endpoint_stats stats
+        ldma_endpoint_get_stats(self.live(), &stats)
+        return shown(&stats, NULL)
 
     def totals(self):
-        """Since it began: (operations, bytes read, bytes written, calls that found fewer Receives than
+        """Returns, since it began: (operations, bytes read, bytes written, calls that found fewer Receives than
         credits, calls without an answer), and of latency, waits for buffers, for the send queue, the
         store and its queue: how many took less than each of TIMES_BOUNDS_NS, how many there were, ns
         together."""
         cdef ldma_endpoint_stats s
+        cdef size_t i
         ldma_endpoint_get_stats(self.live(), &s)
         ret = [s.latency.count, s.read_bytes, s.written_bytes, s.receives_late, s.dropped_calls]
-        ret += flat(&s.latency)
-        ret += flat(&s.buffer_waits)
-        ret += flat(&s.send_waits)
-        ret += flat(&s.storage)
-        ret += flat(&s.storage_queue)
+        for i in range(LDMA_ENDPOINT_FIELD_COUNT):
+            if ldma_endpoint_fields[i].kind == LDMA_TIMES:
+                ret += flat(<const ldma_times *>(<const char *>&s + ldma_endpoint_fields[i].offset))
         return tuple(ret)
 
 
 @cython.final
 cdef class EndpointLook:
-    """What an endpoint does from one look to the next; the first interval begins with the endpoint.
-    Each who looks has one of its own."""
+    """Compares an endpoint's figures from one look to the next; the first interval begins with the endpoint.
+    Each reader keeps a look of its own."""
 
     cdef ldma_endpoint_stats before
 
     def again(self, Endpoint endpoint not None):
-        """What is now, what was counted since the last look, and how long it took:
+        """Returns present levels, what was counted since the last look, and the times since then:
         (count, sum, half of them within, 99 of 100 within, longest), in ns."""
         cdef ldma_endpoint_stats now
-        cdef ldma_endpoint_stats *before = &self.before
         ldma_endpoint_get_stats(endpoint.live(), &now)
-        ret = {
-            "credits": now.credits, "posted": now.posted, "granted": now.granted,
-            "asked": now.asked, "in_progress": now.in_progress,
-            "waiting_pieces": now.waiting_pieces,
-            "receives_late": now.receives_late - before.receives_late,
-            "dropped_calls": now.dropped_calls - before.dropped_calls,
-            "read_bytes": now.read_bytes - before.read_bytes,
-            "written_bytes": now.written_bytes - before.written_bytes,
-            "buffer_waits": summary(&before.buffer_waits, &now.buffer_waits),
-            "send_waits": summary(&before.send_waits, &now.send_waits),
-            "latency": summary(&before.latency, &now.latency),
-            "storage": summary(&before.storage, &now.storage),
-            "storage_queue": summary(&before.storage_queue, &now.storage_queue),
-        }
+        ret = shown(&now, &self.before)
         self.before = now
         return ret
 
 
 cdef class SlowCall:
-    """A call that is for Python: reply() or drop() ends it, once. Who forgets it has dropped it."""
+    """A call that Python has to answer: reply() or drop() ends it, once. A call that is garbage-collected unanswered
+    is dropped."""
 
     cdef ldma_call *c
     cdef readonly Endpoint endpoint
@@ -468,7 +419,7 @@ cdef class SlowCall:
         return c
 
     def reply(self, parts):
-        """Sends bytes, and data where a part has it (`.data`): to the write chunk if there is one."""
+        """Sends the parts: bytes, and at most one part with `.data`, which goes to the write chunk if there is one."""
         cdef list texts = []
         cdef uint64_t offset = 0, at = 0
         cdef bytes message
@@ -491,7 +442,7 @@ cdef class SlowCall:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             c = self.take()
-            text, length = PyBytes_AS_STRING(message), <uint64_t>PyBytes_GET_SIZE(message)
+            text, length = PyBytes_AsString(message), <uint64_t>PyBytes_Size(message)
             self.endpoint.service.port.users += 1
             with nogil:
                 ldma_call_answer(c, text, length, view.buf, <uint64_t>view.len, offset)
@@ -500,7 +451,7 @@ cdef class SlowCall:
             PyBuffer_Release(&view)
 
     def drop(self):
-        """Ends it without a reply."""
+        """Ends the call without a reply."""
         cdef ldma_call *c = self.take()
         self.endpoint.service.port.users += 1
         with nogil:
@@ -519,94 +470,3 @@ cdef SlowCall wrap(Service service, ldma_call *c):
     call.xid, call.received_ns, call.waited_ns = c.xid, c.received_ns, c.waited_ns
     call.has_write, call.write_room, call.reply_room = c.has_write, c.write_room, c.reply_room
     return call
-
-
-cdef tuple chunk_of(const ldma_rpcrdma *header, const ldma_rpcrdma_chunk *chunk):
-    return tuple(
-        (header.segments[i].handle, header.segments[i].length, header.segments[i].offset)
-        for i in range(chunk.first, chunk.first + chunk.count)
-    )
-
-
-@cython.final
-cdef class Header:
-    """A header as the C code sees it; segments are (handle, length, offset).
-
-    `error` is 0, or what a responder answers: ERR_VERS or ERR_CHUNK.
-    """
-
-    cdef ldma_rpcrdma c
-    cdef ldma_rpcrdma_segment segments[256]
-    cdef readonly int error
-    cdef bytes data
-
-    def __init__(self, bytes data not None, uint32_t chunks=16, uint32_t segments=256,
-                 uint64_t list_bytes=16 << 20):
-        cdef ldma_rpcrdma_limits limits
-        cdef int result
-        if chunks > LDMA_RPCRDMA_CHUNKS or segments > LDMA_RPCRDMA_SEGMENTS:
-            raise ValueError("more than there is room for")
-        limits.chunks, limits.segments, limits.list_bytes = chunks, segments, list_bytes
-        memset(&self.c, 0, sizeof(self.c))
-        self.data = data
-        result = ldma_rpcrdma_decode(<const uint8_t *>PyBytes_AS_STRING(data), len(data), &limits,
-                                     self.segments, 256, &self.c)
-        if result == -EPROTONOSUPPORT:
-            self.error = LDMA_RPCRDMA_ERR_VERS
-        elif result:
-            self.error = LDMA_RPCRDMA_ERR_CHUNK
-
-    @property
-    def fields(self):
-        """xid, version, credits, proc, bytes of the header."""
-        c = self.c
-        return c.xid, c.version, c.credits, c.proc, c.header_bytes
-
-    @property
-    def reads(self):
-        return tuple((self.c.reads[i].position, chunk_of(&self.c, &self.c.reads[i]))
-                     for i in range(self.c.read_count))
-
-    @property
-    def writes(self):
-        return tuple(chunk_of(&self.c, &self.c.writes[i]) for i in range(self.c.write_count))
-
-    @property
-    def reply(self):
-        return chunk_of(&self.c, &self.c.reply) if self.c.has_reply else None
-
-    @property
-    def rdma_error(self):
-        """Of an RDMA_ERROR: its code, and the versions with ERR_VERS."""
-        if self.c.error == LDMA_RPCRDMA_ERR_VERS:
-            return self.c.error, (self.c.lowest, self.c.highest)
-        return self.c.error, None
-
-    @property
-    def only_handle(self):
-        return ldma_rpcrdma_only_handle(&self.c)
-
-    def encode(self):
-        """Its bytes, made anew."""
-        out = bytearray(ldma_rpcrdma_bytes(&self.c))
-        cdef uint8_t[::1] view = out
-        ldma_rpcrdma_encode(&self.c, &view[0])
-        return bytes(out)
-
-    def encode_reply(self, uint32_t granted, uint64_t data_bytes=0, reply_bytes=None):
-        """The header of a reply to it; reply_bytes: by the reply chunk."""
-        cdef bint is_long = reply_bytes is not None
-        out = bytearray(ldma_rpcrdma_reply_bytes(&self.c, is_long))
-        cdef uint8_t[::1] view = out
-        ldma_rpcrdma_encode_reply(&self.c, granted, data_bytes, is_long, reply_bytes or 0, &view[0])
-        return bytes(out)
-
-    def encode_error(self, uint32_t granted):
-        """How the error is answered; None: not at all."""
-        cdef uint8_t out[28]
-        cdef uint32_t length
-        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(self.data)
-        if not self.error or not ldma_rpcrdma_is_answered(data, len(self.data)):
-            return None
-        length = ldma_rpcrdma_encode_error(data, granted, self.error, out)
-        return (<char *>out)[:length]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 from collections.abc import Sequence
 
 from livedma._native.wire import Batch
@@ -10,6 +11,18 @@ OPERATIONS: dict[str, int]
 TAPS_MAX: int
 RING_BYTES: int
 LINK: int
+
+class Selection:
+    """Picks those packets of a batch that a live capture with the same filters takes."""
+    def __init__(
+        self,
+        *,
+        prefixes: Sequence[tuple[int, int, bytes, bytes]] = (),
+        qps: Sequence[int] = (),
+        operations: int = 0,
+    ) -> None: ...
+    def keep(self, batch: Batch) -> int:
+        """Takes all other packets out of the batch; returns how many those were."""
 
 class TapSession:
     def __init__(

@@ -1,8 +1,9 @@
-"""The tap on a livedma device, from its reader's side; and what filters of any capture may hold."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The tap on a livedma device, from its reader's side; and the filters that any capture may have."""
 from ipaddress import ip_address
 from os import strerror
 
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AsString
 from libc.string cimport memcpy, memset
 
 from livedma._native.capture_config cimport *
@@ -10,7 +11,15 @@ from livedma._native.packet cimport *
 from livedma._native.wire cimport Batch
 
 
-cdef extern from "tap_reader.h" nogil:
+cdef extern from "bpf/capture_match.h" nogil:
+    ctypedef unsigned long long __u64
+    bint ldma_capture_takes_addresses(const ldma_capture_config *config, uint32_t ip_version,
+                                      const __u64 *src, const __u64 *dst)
+    bint ldma_capture_takes_transport(const ldma_capture_config *config, uint32_t operation,
+                                      uint32_t dest_qp, uint32_t src_qp)
+
+
+cdef extern from "port/tap_reader.h" nogil:
     int LDMA_TAPS, LDMA_TAP_RING_BYTES
 
     struct ldma_address:
@@ -47,6 +56,45 @@ RING_BYTES = LDMA_TAP_RING_BYTES
 LINK = LDMA_LINK_RAW
 
 
+cdef class Selection:
+    """Picks those packets of a batch that a live capture with the same filters takes."""
+
+    cdef ldma_capture_config config
+
+    def __cinit__(self, *, prefixes=(), qps=(), uint32_t operations=0):
+        memset(&self.config, 0, sizeof(self.config))
+        fill_config(&self.config, prefixes, qps, operations, 1, LDMA_CAPTURE_SNAPLEN_MAX)
+
+    def keep(self, Batch batch not None):
+        """Takes all other packets out of the batch; returns how many those were."""
+        cdef uint32_t kept = 0, count = batch.c.count, i
+        cdef ldma_packet *packets = batch.c.packets
+        with nogil:
+            for i in range(count):
+                if not self.takes(&packets[i]):
+                    continue
+                if kept != i:
+                    packets[kept] = packets[i]
+                kept += 1
+        batch.c.count = kept
+        return count - kept
+
+    cdef bint takes(self, const ldma_packet *packet) noexcept nogil:
+        # A packet that ends before its BTH does is of no known operation and to no queue pair.
+        cdef uint32_t operation = 0, dest_qp = 0, src_qp = 0
+        cdef __u64 src[2]
+        cdef __u64 dst[2]
+        memcpy(src, packet.src, sizeof(src))
+        memcpy(dst, packet.dst, sizeof(dst))
+        if packet.seen & LDMA_SEEN_BTH:
+            operation = ldma_opcodes[packet.opcode].operation
+            dest_qp = packet.dest_qp
+            if packet.headers & LDMA_HAS_DETH:
+                src_qp = packet.src_qp
+        return (ldma_capture_takes_addresses(&self.config, packet.ip_version, src, dst)
+                and ldma_capture_takes_transport(&self.config, operation, dest_qp, src_qp))
+
+
 cdef class TapSession:
     """A ring for the packets of the device at an address; tapped once connect() says so."""
 
@@ -59,7 +107,7 @@ cdef class TapSession:
         cdef bytes packed = ip_address(address).packed
         cdef int error
         memset(&options, 0, sizeof(options))
-        memcpy(options.address.bytes, PyBytes_AS_STRING(packed), len(packed))
+        memcpy(options.address.bytes, PyBytes_AsString(packed), len(packed))
         options.address.scope = scope
         options.address.ip_version = 4 if len(packed) == 4 else 6
         fill_config(&options.config, prefixes, qps, operations, sample, snaplen)
@@ -80,7 +128,8 @@ cdef class TapSession:
         return self.c
 
     def connect(self, int timeout_ms=0):
-        """Whether the device is tapped now; False if there was none within the timeout. OSError: it will not be."""
+        """Returns whether the device is tapped now; False if there was none within the timeout. OSError: it will not
+        be."""
         cdef ldma_tap_reader *c = self.open()
         cdef int result
         with nogil:
@@ -116,11 +165,11 @@ cdef class TapSession:
             ldma_tap_reader_detach(c)
 
     def close(self):
-        """Ends the tap and frees its ring; may be called again."""
+        """Ends the tap and frees its ring. Calling it again has no effect."""
         cdef ldma_tap_reader *c = self.c
         self.c = NULL
         ldma_tap_reader_close(c)
 
     def counters(self):
-        """What the device counted for this tap; final once it is gone."""
+        """Returns what the device counted for this tap; the figures are final once it is gone."""
         return ldma_tap_reader_counters(self.open())

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RoCE traffic for the lab, sent and checked in C."""
 import socket
 
@@ -54,7 +55,7 @@ cdef extern from "generator.h" nogil:
 
 
 cdef class Flow:
-    """Packets of one shape; packet i has PSN psn + i and a payload that follows from i."""
+    """Packets of one shape. Packet i has PSN psn + i and a payload that is computed from i."""
 
     cdef generator_flow c
     cdef readonly str dst
@@ -92,9 +93,10 @@ cdef class Flow:
 
     def send(self, sock, uint64_t count, *, double rate=0, uint32_t segments=1, uint64_t first=0,
              bint repeat=False):
-        """Sends `count` packets, from packet `first` on; with a UDP socket from the BTH on. Returns how many went out.
+        """Sends `count` packets, from packet `first` on; a UDP socket sends each from its BTH on. Returns how many
+        went out.
 
-        repeat: the first few again and again, which is faster than building each.
+        repeat: sends the first few again and again, which is faster than building each.
         """
         cdef sockaddr_in6 to6
         cdef sockaddr_in to4
@@ -126,7 +128,7 @@ cdef class Flow:
         return sent
 
     def receive(self, sock, uint64_t count, *, int idle_ms=1000):
-        """What arrived at a UDP socket: packets, bytes, wrong, out_of_order, digest."""
+        """Returns what arrived at a UDP socket: packets, bytes, wrong, out_of_order, digest."""
         cdef int fd = sock.fileno()
         cdef generator_flow flow = self.c
         cdef generator_result result

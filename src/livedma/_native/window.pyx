@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Windows of an engine: DMA addresses reserved at once and backed with memory part by part."""
 cimport cython
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.buffer cimport PyBUF_FULL, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EEXIST
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 
@@ -9,7 +10,7 @@ from livedma._native.rdma cimport (
     ldma_iova_deregister, ldma_pd, random_key, rights,
 )
 
-cdef extern from "window.h" nogil:
+cdef extern from "memory/window.h" nogil:
     struct ldma_table:
         pass
     struct ldma_window:
@@ -34,23 +35,23 @@ cdef extern from "window.h" nogil:
     int ldma_iova_register_window(ldma_iova *iova, ldma_pd *pd, ldma_window *window,
                                   uint32_t access, uint32_t random_key)
 
-cdef extern from "in_use.h" nogil:
+cdef extern from "device/in_use.h" nogil:
     uint32_t LDMA_USER_PEER, LDMA_USER_HOST
     uint32_t ldma_device_uses(const ldma_device *device, uint32_t key, uint64_t va,
                               uint64_t length)
 
 ctypedef int (*change_range)(ldma_window *, uint64_t, uint64_t) noexcept nogil
 
-# Granules that change under one hold of the device: packets wait for it.
+# The most granules that change under one hold of the device: packets wait meanwhile.
 cdef uint64_t AT_ONCE = 8192
 
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Window:
-    """A range of an engine's DMA addresses, with the rules of core/window.h; peers may use it through its key.
+    """A range of an engine's DMA addresses, with the rules of memory/window.h; peers may use it through its key.
 
-    Offsets and lengths are in bytes. Memory is a writable buffer, which is held until it is unlinked, or an address, where it
-    must stay until then.
+    Offsets and lengths are in bytes. Memory is a writable buffer, which is held until it is unlinked, or an address,
+    whose memory must stay until then.
     """
 
     cdef Engine engine
@@ -65,9 +66,10 @@ cdef class Window:
 
     def __init__(self, Engine engine not None, uint64_t size, uint64_t granule=4096, access=(), *,
                  ProtectionDomain pd=None, uint64_t pad=0, bint guarded=False):
-        """pad: where in its granule the first memory will begin. guarded: the memory may vanish, as that of a file may.
+        """Reserves addresses. pad: where in its granule the first memory will begin. guarded: the memory may vanish, as
+        that of a file may.
 
-        OSError(ENOSPC): refused, no such range is free.
+        OSError(ENOSPC): no such range is free.
         """
         cdef ProtectionDomain domain = engine.domain if pd is None else pd
         self.mask = rights(access)
@@ -106,7 +108,7 @@ cdef class Window:
             self.engine.release()
 
     cdef void end(self) noexcept:
-        """Whatever is linked goes."""
+        """Unlinks everything."""
         ldma_iova_deregister(ldma_device_iova(self.engine.c), self.key)
         ldma_window_close(&self.c)
 
@@ -116,7 +118,7 @@ cdef class Window:
         return 0
 
     def close(self):
-        """Takes everything away at once, whoever uses it."""
+        """Unlinks everything at once, even what is in use, and gives the addresses back."""
         if self.engine is not None:
             self.engine.acquire()
             self.end()
@@ -129,16 +131,19 @@ cdef class Window:
 
     @property
     def linked(self):
-        """Bytes that have memory, in whole granules."""
+        """The bytes that have memory, in whole granules."""
         return self.c.linked << self.shift
 
     @property
     def pieces(self):
-        """Runs of memory: links that are neighbours in the window and in memory are one."""
+        """The runs of memory: links that are neighbours in the window and in memory are one."""
         return self.c.pieces
 
     def link(self, uint64_t offset, memory, length=None):
-        """Long ones in several steps: packets pass in between. length: of an address; a buffer has its own."""
+        """Links memory at the offset: a long one in several steps, between which packets pass. length: for an address;
+        a buffer has its own."""
+        cdef Py_buffer buffer
+        cdef uintptr_t address
         if isinstance(memory, int):
             self.link_at(offset, memory, length)
             return
@@ -147,7 +152,10 @@ cdef class Window:
             raise ValueError("memory is linked that can be written and is in one piece")
         if length is not None and length != view.nbytes:
             raise ValueError("a buffer is linked as a whole: give a part of it as a memoryview")
-        self.link_at(offset, <uintptr_t>PyMemoryView_GET_BUFFER(view).buf, view.nbytes)
+        PyObject_GetBuffer(view, &buffer, PyBUF_FULL)
+        address = <uintptr_t>buffer.buf
+        PyBuffer_Release(&buffer)  # the view that is kept holds the memory
+        self.link_at(offset, address, view.nbytes)
         self.held.append((offset, offset + view.nbytes, view))
 
     cdef int link_at(self, uint64_t offset, uintptr_t memory, uint64_t length) except -1:
@@ -164,7 +172,7 @@ cdef class Window:
                 ldma_window_unlink(&self.c, offset, done)
             self.engine.release()
             done += step
-            with nogil:  # other threads pass, too
+            with nogil:  # lets other threads of the interpreter run
                 pass
         return check(result)
 
@@ -190,7 +198,7 @@ cdef class Window:
         self.let_go(offset, offset + length)
 
     cdef int let_go(self, uint64_t start, uint64_t end) except -1:
-        """A buffer is held as long as any part of it is linked."""
+        """Drops the buffers of which no part is linked any more."""
         cdef list kept = []
         for first, last, view in self.held:
             if last <= start or end <= first:
@@ -204,7 +212,7 @@ cdef class Window:
         return 0
 
     def users(self, uint64_t offset, uint64_t length):
-        """Who uses the range now: of "peer" (messages that have begun), "host" (what is posted)."""
+        """Returns which sides use the range now: "peer" (messages that have begun), "host" (what is posted)."""
         cdef uint32_t users
         self.live()
         self.engine.acquire()

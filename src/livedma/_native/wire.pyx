@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Packets in batches: decoded, encoded, printed."""
 import json
 from ipaddress import ip_address
 
 from libc.string cimport memcpy, memset
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_Size
+from cpython.bytearray cimport PyByteArray_AsString, PyByteArray_Resize
 
 from livedma._native.packet cimport *
 
@@ -12,7 +13,7 @@ from livedma._native.packet cimport *
 
 
 def opcode_table():
-    """[(code, name, transport, headers, operation, role)] of every opcode there is."""
+    """Returns [(code, name, transport, headers, operation, role)] of every opcode."""
     return [
         (
             code,
@@ -32,7 +33,7 @@ def opcode_table():
 
 
 def header_bytes():
-    """{header name: its length}, in wire order."""
+    """Returns {header name: its length}, in wire order."""
     return {ldma_header_names[i].decode(): ldma_header_bytes[i] for i in range(LDMA_HEADER_COUNT)}
 
 
@@ -43,18 +44,18 @@ cdef str address_text(const uint8_t *address, uint8_t ip_version):
 
 
 cdef class Packet:
-    """One decoded packet, on its own: it holds a copy of its frame. Fields of layers that are not there are 0."""
+    """One decoded packet, which holds a copy of its frame. Fields of layers that it lacks are 0."""
 
     cdef ldma_packet c
     cdef readonly bytes frame
-    cdef str src_text, dst_text  # made when first asked for, which is often
+    cdef str src_text, dst_text  # made when first asked for
 
     @staticmethod
     cdef Packet of(const ldma_packet *source):
         cdef Packet self = Packet.__new__(Packet)
         self.frame = source.frame[: source.captured]
         self.c = source[0]
-        self.c.frame = <const uint8_t *>PyBytes_AS_STRING(self.frame)
+        self.c.frame = <const uint8_t *>PyBytes_AsString(self.frame)
         return self
 
     @property
@@ -124,25 +125,25 @@ cdef class Packet:
 
     @property
     def payload(self):
-        """What was captured of the payload, without pad."""
+        """The part of the payload that was captured, without pad."""
         return self.frame[self.c.payload_offset : self.c.payload_offset + self.c.payload_captured]
 
     @property
     def error(self):
-        """What is wrong with the packet and at which byte; None if nothing is."""
+        """The fault of the packet, and at which byte it is; None if it has none."""
         cdef char text[256]
         cdef size_t n = ldma_packet_error_text(&self.c, text, sizeof(text))
         return text[:n].decode() if n else None
 
     def to_dict(self, n=1):
-        """The packet as `--format json` prints it, without what is inside its payload."""
+        """Returns the packet as `--format json` prints it, without what is inside its payload."""
         line = bytearray(LDMA_LINE_MAX)
-        cdef char *p = PyByteArray_AS_STRING(line)
+        cdef char *p = PyByteArray_AsString(line)
         return json.loads(p[: ldma_print_json(&self.c, n, NULL, p)])
 
 
 cdef class Batch:
-    """A bounded number of decoded packets. Reused: filling it again invalidates what was read from it."""
+    """A bounded number of decoded packets. It is reused: filling it again invalidates what was read from it."""
 
     def __cinit__(self, uint32_t capacity=2048, size_t frame_bytes=0):
         self.c = ldma_batch_create(capacity, frame_bytes)
@@ -162,12 +163,12 @@ cdef class Batch:
 
     @property
     def other(self):
-        """Frames of the last fill that were not RoCE."""
+        """The frames of the last fill that were not RoCE."""
         return self.c.other
 
     @property
     def start_ns(self):
-        """Time of the first packet; 0 if there is none."""
+        """The time of the first packet; 0 if there is none."""
         return self.c.packets[0].time_ns if self.c.count else 0
 
     def reset(self):
@@ -176,14 +177,14 @@ cdef class Batch:
 
     def add(self, uint32_t link, uint64_t time_ns, uint8_t direction, const uint8_t[::1] frame,
             uint32_t length):
-        """Decodes one frame into the batch, copying it. False if the batch is full."""
+        """Copies one frame and decodes it into the batch. Returns False if the batch is full."""
         cdef uint8_t nothing
         cdef uint32_t captured = <uint32_t>frame.shape[0]
         return ldma_batch_add_copy(self.c, link, time_ns, direction,
                                    &frame[0] if captured else &nothing, captured, length)
 
     def tally(self):
-        """(packets with a bad ICRC, packets with another error than being cut by the capture)"""
+        """Returns (packets with a bad ICRC, packets with another error than being cut by the capture)."""
         cdef uint32_t i, bad = 0, broken = 0
         for i in range(self.c.count):
             bad += self.c.packets[i].icrc_state == LDMA_ICRC_BAD
@@ -191,7 +192,7 @@ cdef class Batch:
         return bad, broken
 
     def carriers(self):
-        """Indexes of the packets that may carry a message of an upper layer from its start."""
+        """Returns the indexes of the packets that may carry a message of an upper layer from its start."""
         cdef uint32_t i
         cdef const ldma_packet *packet
         cdef const ldma_opcode_info *info
@@ -205,11 +206,11 @@ cdef class Batch:
         return found
 
     def json(self, uint64_t first, dict inside):
-        """Lines of JSON; packet i has number first + i; inside: {i: b'"cm":{…}'} adds members to its object."""
+        """Returns lines of JSON; packet i has number first + i; inside: {i: b'"cm":{…}'} adds members to its object."""
         return self.lines(first, False, inside, False, 0)
 
     def text(self, dict inside, bint color, uint64_t start_ns):
-        """Lines of text; inside: {i: b'a phrase'}."""
+        """Returns lines of text; inside: {i: b'a phrase'}."""
         return self.lines(1, True, inside, color, start_ns)
 
     cdef bytearray lines(self, uint64_t first, bint as_text, dict inside, bint color,
@@ -225,21 +226,21 @@ cdef class Batch:
         style.color = color
         style.start_ns = start_ns
         for phrase in inside.values():
-            extra += PyBytes_GET_SIZE(phrase)
+            extra += PyBytes_Size(phrase)
         size = self.c.count * 640 + extra + LDMA_LINE_MAX
         PyByteArray_Resize(out, size)
-        p = PyByteArray_AS_STRING(out)
+        p = PyByteArray_AsString(out)
         for i in range(self.c.count):
             if size - used < LDMA_LINE_MAX + extra:
                 size = size + size // 2 + LDMA_LINE_MAX + extra
                 PyByteArray_Resize(out, size)
-                p = PyByteArray_AS_STRING(out)
+                p = PyByteArray_AsString(out)
             found_or_null = NULL
             if inside:
                 phrase = inside.get(i)
                 if phrase is not None:
-                    found.text = PyBytes_AS_STRING(phrase)
-                    found.length = PyBytes_GET_SIZE(phrase)
+                    found.text = PyBytes_AsString(phrase)
+                    found.length = PyBytes_Size(phrase)
                     found_or_null = &found
             if as_text:
                 used += ldma_print_text(&self.c.packets[i], &style, found_or_null, p + used)
@@ -250,11 +251,11 @@ cdef class Batch:
 
 
 def decode(frame, uint32_t link=LDMA_LINK_ETHERNET, length=None, uint64_t time_ns=0):
-    """Decodes one frame. None if it is not RoCE. length: on the wire, where the frame was cut."""
+    """Decodes one frame. Returns None if it is not RoCE. length: its bytes on the wire, if it was cut."""
     cdef bytes data = bytes(frame)
     cdef ldma_packet packet
     cdef uint32_t captured = <uint32_t>len(data)
-    if not ldma_packet_decode(link, <const uint8_t *>PyBytes_AS_STRING(data), captured,
+    if not ldma_packet_decode(link, <const uint8_t *>PyBytes_AsString(data), captured,
                               captured if length is None else length, &packet):
         return None
     packet.time_ns = time_ns
@@ -263,8 +264,8 @@ def decode(frame, uint32_t link=LDMA_LINK_ETHERNET, length=None, uint64_t time_n
 
 cdef int put_address(uint8_t *to, object text) except -1:
     cdef bytes packed = ip_address(text).packed
-    memcpy(to, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
-    return 4 if PyBytes_GET_SIZE(packed) == 4 else 6
+    memcpy(to, PyBytes_AsString(packed), PyBytes_Size(packed))
+    return 4 if PyBytes_Size(packed) == 4 else 6
 
 
 def encode(uint8_t opcode, *, src, dst, bytes payload=b"", str version="roce2",
@@ -310,8 +311,8 @@ def encode(uint8_t opcode, *, src, dst, bytes payload=b"", str version="roce2",
     if feth:
         c.feth = feth["placement"] | feth["selectivity"] << 4
     cdef bytearray out = bytearray(len(payload) + 256)
-    cdef size_t n = ldma_packet_encode(&c, PyBytes_AS_STRING(payload), len(payload),
-                                       <uint8_t *>PyByteArray_AS_STRING(out), len(out))
+    cdef size_t n = ldma_packet_encode(&c, PyBytes_AsString(payload), len(payload),
+                                       <uint8_t *>PyByteArray_AsString(out), len(out))
     if n == 0:
         raise ValueError(f"opcode 0x{opcode:02x} does not exist or cannot carry {len(payload)} bytes")
     return bytes(out[:n])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 class Malformed(ValueError):
     what: str
     at: int

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A cursor over XDR; `livedma.wire.xdr` is its public name."""
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AsString
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-cdef extern from "bytes.h" nogil:
+cdef extern from "base/bytes.h" nogil:
     uint32_t get32(const uint8_t *p)
     uint64_t get64(const uint8_t *p)
 
@@ -41,45 +42,45 @@ cdef class Reader:
 
     @property
     def left(self):
-        """Bytes not read yet."""
+        """The bytes that are not read yet."""
         return self.end - self.pos
 
     cdef const uint8_t *take(self, Py_ssize_t length, str what) except NULL:
-        cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(self.data) + self.pos
+        cdef const uint8_t *p = <const uint8_t *>PyBytes_AsString(self.data) + self.pos
         if length > self.end - self.pos:
             raise Short(f"bytes end inside {what}", self.pos)
         self.pos += length
         return p
 
     cpdef uint32_t u32(self) except? 0xdead0bad:
-        """An unsigned 32-bit integer (also enum and bool, if any value is to be let through)."""
+        """Reads an unsigned 32-bit integer (also an enum or a bool, if any value is allowed)."""
         return get32(self.take(4, "a 4-byte word"))
 
     def peek(self):
-        """The unsigned 32-bit integer that u32 would give, without moving."""
+        """Returns the unsigned 32-bit integer that u32 would read, without moving."""
         cdef uint32_t value = self.u32()
         self.pos -= 4
         return value
 
     def u64(self):
-        """An unsigned 64-bit integer."""
+        """Reads an unsigned 64-bit integer."""
         return get64(self.take(8, "an 8-byte word"))
 
     def boolean(self):
-        """A bool; any word but 0 and 1 is malformed."""
+        """Reads a bool; any word but 0 and 1 is malformed."""
         cdef uint32_t value = self.u32()
         if value > 1:
             raise Malformed(f"boolean is {value:#x}", self.pos - 4)
         return value == 1
 
     cpdef fixed(self, uint64_t length):
-        """Opaque data of a fixed length, without its padding."""
+        """Reads opaque data of a fixed length, without its padding."""
         cdef Py_ssize_t pos = self.pos
         self.skip(length)
         return self.data[pos : pos + <Py_ssize_t>length]
 
     cpdef skip(self, uint64_t length):
-        """Move past `length` bytes and their padding to a multiple of four."""
+        """Moves past `length` bytes and their padding to a multiple of four."""
         cdef uint64_t left = <uint64_t>(self.end - self.pos)
         cdef uint64_t padding = -length & 3
         if length > left or padding > left - length:
@@ -87,7 +88,7 @@ cdef class Reader:
         self.pos += <Py_ssize_t>(length + padding)
 
     def opaque(self, uint64_t most=0xffffffff):
-        """Opaque data of variable length; a length word above `most` is malformed."""
+        """Reads opaque data of variable length; a length word above `most` is malformed."""
         cdef Py_ssize_t start = self.pos
         cdef uint32_t length = self.u32()
         if length > most:
@@ -99,5 +100,5 @@ cdef class Reader:
             raise
 
     def text(self, uint64_t most=0xffffffff):
-        """A string; bytes that are not UTF-8 show as escapes."""
+        """Reads a string; bytes that are not UTF-8 become escapes."""
         return self.opaque(most).decode("utf-8", "backslashreplace")

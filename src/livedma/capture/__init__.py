@@ -1,1 +1,2 @@
-"""Packets from capture files and from live interfaces."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Gets packets from capture files, live interfaces and devices."""

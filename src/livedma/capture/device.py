@@ -1,4 +1,5 @@
-"""Packets of a livedma device, from its own receive and transmit paths: without privilege."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Captures packets of a livedma device on its receive and transmit paths, without privilege."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _REASONS = {
 
 
 def _parse(text: str) -> tuple[str, int]:
-    """The address as devices write it, and the index of its interface where it needs one."""
+    """Returns the address as devices write it, and its interface's index where it needs one."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -40,7 +41,7 @@ def _parse(text: str) -> tuple[str, int]:
 
 
 class DeviceCapture(LiveSource):
-    """A live capture of the device at an address, in whichever process of this user it runs.
+    """Captures the device at an address live, in any process of this user.
 
     It waits for a device that does not run yet, and ends when the device closes.
     """

@@ -1,4 +1,5 @@
-"""Capture files: pcap and pcapng in, as batches of decoded packets."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads capture files, pcap and pcapng, as batches of decoded packets."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from livedma.errors import CaptureFileError
 
 STANDARD_INPUT = "-"
 
-#: One that is used, one that is ready, one that is being filled.
+#: One in use, one ready, one being filled.
 _BATCHES = 3
 
 
 class CaptureFile:
-    """A capture file that is being read, once, from its start to its end.
+    """Reads a capture file once, from its start to its end.
 
-    Iterating gives batches of packets; each is valid until the next one is asked for, which is read
-    and decoded meanwhile, by a thread of its own. A batch may have no packets, only others that are
-    counted. A file that breaks off gives all its whole packets, then raises.
+    Iterating gives batches of packets. Each is valid until the caller asks for the next one, which
+    a thread reads and decodes meanwhile. A batch may have no packets, only frames that are counted.
+    A file that breaks off gives all its whole packets, then raises.
     """
 
     def __init__(self, path: str | os.PathLike[str], capacity: int = 2048) -> None:
@@ -49,7 +50,7 @@ class CaptureFile:
                     break
                 self._filled.put(batch)
             self._filled.put(None)
-        except BaseException as error:  # raised where the batches are asked for
+        except BaseException as error:  # raised again by the iteration
             self._filled.put(error)
         finally:
             self._reader.close()
@@ -58,7 +59,7 @@ class CaptureFile:
         if self._thread is None and not self._is_closed:
             for _ in range(_BATCHES):
                 self._unused.put(Batch(self._capacity))
-            # A pipe may block it for ever: it must not keep the process alive.
+            # A pipe may block the thread for ever: it must not keep the process alive.
             self._thread = Thread(target=self._read_ahead, name="read ahead", daemon=True)
             self._thread.start()
         while not self._is_closed:
@@ -86,11 +87,11 @@ class CaptureFile:
         if self._thread is None:
             self._reader.close()
         else:
-            self._unused.put(None)  # the thread closes the file: it may be reading from it
+            self._unused.put(None)  # the thread closes the file, since it may be reading it
 
     @property
     def format(self) -> str | None:
-        """'pcap' or 'pcapng'; None before the first batch."""
+        """Returns the file's format: 'pcap' or 'pcapng'; None before the first batch."""
         return self._reader.format
 
     @property

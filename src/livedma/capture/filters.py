@@ -1,4 +1,5 @@
-"""Which packets a live capture takes: what people write, turned into what is compared."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Filters choose the packets of a capture, live or from a file. People write them as text."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from livedma._native.tap import OPERATIONS, PREFIXES_MAX, QPS_MAX
+from livedma._native.tap import OPERATIONS, PREFIXES_MAX, QPS_MAX, Selection
 
 Side = Literal["src", "dst", "host"]
 
@@ -22,9 +23,9 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Filters:
-    """Conditions as BPF programs and taps compare them.
+    """Holds conditions in the form in which BPF programs and taps compare them.
 
-    Different kinds must all hold; of one kind, any one does.
+    Conditions of different kinds must all hold; of one kind, one must.
     """
 
     prefixes: tuple[tuple[int, int, bytes, bytes], ...] = ()
@@ -41,7 +42,7 @@ class Filters:
         qp: Iterable[str | int] = (),
         op: Iterable[str] = (),
     ) -> Filters:
-        """ValueError says in one sentence what cannot be used."""
+        """Parses conditions. Raises ValueError, which says in one sentence what cannot be used."""
         sides: tuple[tuple[Side, Iterable[str]], ...] = (("host", host), ("src", src), ("dst", dst))
         prefixes = tuple(parse_prefix(text, side) for side, texts in sides for text in texts)
         if len(prefixes) > PREFIXES_MAX:
@@ -54,9 +55,17 @@ class Filters:
             operations |= parse_operations(text)
         return cls(prefixes, qps, operations)
 
+    def __bool__(self) -> bool:
+        """Returns whether there is any condition."""
+        return bool(self.prefixes or self.qps or self.operations)
+
+    def selection(self) -> Selection:
+        """Returns the same conditions for packets that are already decoded."""
+        return Selection(prefixes=self.prefixes, qps=self.qps, operations=self.operations)
+
 
 def parse_prefix(text: str, side: Side) -> tuple[int, int, bytes, bytes]:
-    """ADDR or ADDR/LEN; bits behind LEN do not count."""
+    """Parses ADDR or ADDR/LEN; bits behind LEN do not count."""
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -82,7 +91,7 @@ def parse_qp(text: str | int) -> int:
 
 
 def parse_operations(text: str) -> int:
-    """Names separated by commas, in any case, as a mask."""
+    """Parses names separated by commas, in upper or lower case, into a mask."""
     mask = 0
     for name in text.upper().replace("-", "_").split(","):
         members = _GROUPS.get(name, (name,))

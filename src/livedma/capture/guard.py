@@ -1,7 +1,9 @@
-"""A firewall for RoCE in XDP: which packets of an interface reach its stack.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The guard is a firewall for RoCE in XDP: it decides which packets of an interface reach its
+stack.
 
-The guard outlives the process that set it up. Its rules are judged in order, the first that matches
-decides, and what matches none passes. What is not RoCE always passes.
+The guard outlives the process that set it up. Its rules are tried in order, and the first that
+matches decides. A packet that matches none passes. What is not RoCE always passes.
 
 >>> with Guard("eth0") as guard:  # doctest: +SKIP
 ...     guard.add_qps([17, 18])
@@ -34,7 +36,7 @@ class GuardError(LivedmaError):
 
 
 class Counters(NamedTuple):
-    """What matched so far."""
+    """Counts what has matched so far."""
 
     packets: int
     bytes: int
@@ -47,7 +49,7 @@ class Counters(NamedTuple):
 
 
 class Xdp(NamedTuple):
-    """The XDP program that an interface runs."""
+    """Describes the XDP program that an interface runs."""
 
     prog_id: int
     name: str
@@ -63,21 +65,22 @@ _NOTHING = Counters(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Status:
-    """A guard as it stands."""
+    """Describes the state of a guard."""
 
     mode: str | None  #: native or generic; None: there is no guard
     rules: tuple[tuple[Rule, Counters], ...] = ()
-    unmatched: Counters = _NOTHING  #: RoCE that no rule matched: it passed
+    unmatched: Counters = _NOTHING  #: RoCE that no rule matched, and that passed
     malformed: Counters = _NOTHING  #: RoCE without a whole BTH, whatever its rule
     known_qps: tuple[int, ...] = ()
-    foreign: Xdp | None = None  #: the XDP program that runs where no guard does
+    foreign: Xdp | None = None  #: the XDP program that runs where there is no guard
 
 
 class Guard:
-    """The guard of an interface, whether it is on or not. A context manager: others wait.
+    """Manages the guard of an interface, on or off. It is a context manager: while it is open,
+    other commands wait.
 
-    What earlier commands left of interfaces that are gone is removed on entry. Rules are numbered
-    from 1. Adding a rule or a QP turns the guard on, removing the last rule turns it off.
+    Entering removes what earlier commands left of interfaces that are gone. Rules are numbered from
+    1. Adding a rule or a QP turns the guard on, removing the last rule turns it off.
     """
 
     def __init__(self, interface: str) -> None:
@@ -95,7 +98,7 @@ class Guard:
             home = self._root / "livedma" / "guard"
             _sweep(home, self._root)
             self._ifindex = self._find_interface()
-            # Not the interface's name: names change, and this file system takes no dots in them.
+            # The interface's name does not serve: names change, and this file system takes no dots.
             namespace = os.stat("/proc/thread-self/ns/net").st_ino
             self._directory = home / f"{namespace}-{self._ifindex}"
             self._open()
@@ -165,7 +168,7 @@ class Guard:
         return removed
 
     def replace(self, rules: Iterable[Rule]) -> None:
-        """Replaces all rules at once: no packet is judged by a mixture.
+        """Replaces all rules at once: no packet meets a mixture of old and new.
 
         Rules that came from this guard keep their counters.
         """
@@ -173,25 +176,25 @@ class Guard:
             self._start().replace([rule.record() for rule in rules])
 
     def add_qps(self, qps: Iterable[int]) -> None:
-        """Tells that these queue pairs exist."""
+        """Tells the guard that these queue pairs exist."""
         with self._explained():
             self._start().change_qps(set(qps), ())
 
     def remove_qps(self, qps: Iterable[int]) -> None:
-        """Tells that these queue pairs do not exist."""
+        """Tells the guard that these queue pairs do not exist."""
         if self.is_on:
             with self._explained():
                 self._require_session().change_qps((), set(qps))
 
     def set_qps(self, qps: Iterable[int]) -> None:
-        """Tells that these queue pairs exist and no others."""
+        """Tells the guard that these queue pairs exist and no others."""
         wanted = set(qps)
         with self._explained():
             session = self._start()
             session.change_qps(wanted, set(session.known_qps()) - wanted)
 
     def off(self) -> bool:
-        """Takes the program, the rules and the known QPs away; whether there was a guard."""
+        """Removes the program, the rules and the known QPs. Returns whether there was a guard."""
         was_on = self.is_on
         self._close()
         with self._explained():

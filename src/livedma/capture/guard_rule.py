@@ -1,4 +1,5 @@
-"""One rule of the guard: whom it concerns and what happens to them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A rule of the guard says which packets it concerns and what happens to them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _MAPPED = IPv6Network("::ffff:0:0/96")
 
 
 def parse_source(text: str) -> Network:
-    """An address or a prefix; an IPv4-mapped one (as GIDs of RoCEv1 are) is the IPv4 one."""
+    """Parses an address or a prefix. An IPv4-mapped one (as in GIDs of RoCEv1) becomes IPv4."""
     network = ip_network(text, strict=False)
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         address = IPv4Address(int(network.network_address) & 0xFFFFFFFF)
@@ -33,7 +34,7 @@ def parse_source(text: str) -> Network:
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to packets that meet every condition that is given."""
+    """Says what happens to packets that meet every given condition."""
 
     action: Action
     source: Network | None = None

@@ -1,4 +1,5 @@
-"""Packets from a live interface, through BPF."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Captures packets of a live interface, through BPF."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from livedma.errors import CaptureError
 
 Hook = Literal["auto", "xdp", "tc"]
 
-LOOK_NS = 200_000_000  # how often the interface is looked at
+LOOK_NS = 200_000_000  # between two looks at the interface
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFHWADDR = 0x8927
@@ -30,8 +31,8 @@ _DRIVER_INFO = 0x03
 _IFF_UP = 0x1
 _ETHERNET, _LOOPBACK = 1, 772  # ARPHRD_*: these have Ethernet headers
 
-#: Drivers that give offloads up while an XDP program is attached; on a veth the other end loses
-#: UDP segmentation, which costs most of its bandwidth.
+#: Drivers that disable offloads while an XDP program is attached. On a veth the other end loses UDP
+#: segmentation, which costs most of its bandwidth.
 _XDP_COSTS_OFFLOADS = {"veth", "virtio_net", "tun", "hv_netvsc", "vmxnet3"}
 
 
@@ -47,7 +48,7 @@ def _ioctl(iface: str, request: int, argument: bytes) -> bytes:
 
 
 def _look(iface: str) -> _Interface | None:
-    """The interface as it is now; None if there is none of that name."""
+    """Returns the interface as it is now; None: there is none of that name."""
     try:
         index = socket.if_nametoindex(iface)
         flags = struct.unpack_from("H", _ioctl(iface, _SIOCGIFFLAGS, bytes(24)), 16)[0]
@@ -69,10 +70,10 @@ def _check_name(iface: str) -> None:
 
 
 class Capture(LiveSource):
-    """A live capture of one interface, by name: it follows an interface that goes and comes back.
+    """Captures one interface live, by name. It follows an interface that goes and comes back.
 
-    The thread that iterates must stay in the network namespace that it was in when the capture was
-    made: that is where the name is looked up.
+    The thread that iterates must stay in the network namespace in which the capture was made, since
+    the capture looks the name up there.
     """
 
     link = _ETHERNET
@@ -127,7 +128,7 @@ class Capture(LiveSource):
             )
 
     def _open(self, *, rx_by_tc: bool, native_only: bool = False) -> CaptureSession:
-        """A session that is attached."""
+        """Opens a session and attaches it."""
         assert self._seen is not None
         try:
             session = CaptureSession(
@@ -167,7 +168,7 @@ class Capture(LiveSource):
             return self._open(rx_by_tc=True)
 
     def close(self) -> None:
-        """Detaches everything and puts back what was replaced; may be called again."""
+        """Detaches everything and restores what it replaced. It may be called again."""
         try:
             self._session.close()
         except OSError as error:
@@ -183,7 +184,7 @@ class Capture(LiveSource):
             raise CaptureError(f"{self.iface}: {error.strerror}") from error
 
     def _follow(self) -> None:
-        """Looks at the interface now and then, and re-attaches if it is another one by now."""
+        """Looks at the interface every LOOK_NS, and attaches again if it is another one."""
         if time.monotonic_ns() < self._next_look_ns:
             return
         before, now = self._seen, _look(self.iface)
@@ -193,7 +194,7 @@ class Capture(LiveSource):
         self._seen = now
         if now is None:
             self._say(f"{self.iface} is gone: waiting for it to come back")
-            self._detach()  # it may live on under another name or in another namespace
+            self._detach()  # the interface may have another name, or be in another namespace
             return
         if before is None or now.index != before.index:
             try:
@@ -201,7 +202,7 @@ class Capture(LiveSource):
             except OSError as error:
                 if _look(self.iface) == now:
                     raise CaptureError(f"{self.iface}: {error.strerror}") from error
-                self._seen = None  # gone again: the next look tells
+                self._seen = None  # gone again; the next look reports it
                 return
             how = "is back" if before is None else "was replaced by another interface of that name"
             self._say(f"{self.iface} {how}: capturing again{'' if now.up else '; it is down'}")
@@ -210,13 +211,13 @@ class Capture(LiveSource):
 
     @property
     def modes(self) -> str:
-        """How it is attached, for people: "rx by native XDP, tx by tcx"."""
+        """Returns how the capture is attached, for people: "rx by native XDP, tx by tcx"."""
         pairs = (("rx", self._session.rx_mode), ("tx", self._session.tx_mode))
         return ", ".join(f"{side} by {mode}" for side, mode in pairs if mode)
 
     @property
     def outlives_kill(self) -> bool:
-        """Whether being killed would leave tc filters behind (kernels before 6.6)."""
+        """Returns whether a killed process would leave tc filters behind (kernels before 6.6)."""
         return "clsact" in (self._session.rx_mode, self._session.tx_mode)
 
     def counters(self) -> Counters:

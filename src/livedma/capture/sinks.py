@@ -1,4 +1,5 @@
-"""Where packets go: each output format is a sink that takes batches."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sinks write packets: each output format is a sink that takes batches."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from livedma.wire.listing import listing
 
 __all__ = ["FILE_FORMATS", "FORMATS", "CaptureTotals", "Sink", "open_sink"]
 
-#: Formats of `decode`; `capture` has pcapng too.
+#: Formats of `decode`; `capture` also has pcapng.
 FORMATS = ("text", "struct", "json", "parquet")
-#: Those that are binary and need a file.
+#: Formats that are binary and need a file.
 FILE_FORMATS = ("parquet", "pcapng")
 
 
 @dataclass(frozen=True)
 class CaptureTotals:
-    """What a capture file says about how it came to be."""
+    """Holds what a capture file says about how it was captured."""
 
     received: int
     dropped: int
@@ -30,14 +31,14 @@ class CaptureTotals:
 
 class Sink(Protocol):
     def write(self, batch: Batch) -> None:
-        """Takes all packets of the batch; keeps nothing that belongs to it."""
+        """Takes all packets of the batch. It keeps nothing that belongs to the batch."""
 
     def close(self, totals: CaptureTotals | None = None) -> None:
-        """Writes what is left. The output is complete only then."""
+        """Writes what is left, which completes the output."""
 
 
 class _InsideLines:
-    """Looks into the packets of a batch and has what it finds printed with their lines."""
+    """Looks into a batch's packets, and renders what it finds for printing with their lines."""
 
     def __init__(self, inside: Inside, render: Callable[[Mapping[str, object]], bytes]) -> None:
         self._inside = inside
@@ -60,7 +61,7 @@ def _phrase(carried: Mapping[str, object]) -> bytes:
 
 
 class JsonSink:
-    """One object a line."""
+    """Writes one JSON object a line."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -76,7 +77,7 @@ class JsonSink:
 
 
 class TextSink:
-    """One line a packet, made for reading in a terminal."""
+    """Writes one line a packet, for reading in a terminal."""
 
     def __init__(self, out: BinaryIO, color: bool) -> None:
         self._out = out
@@ -94,7 +95,7 @@ class TextSink:
 
 
 class StructSink:
-    """The kernel's structures, one block a packet."""
+    """Writes packets as the kernel's structures, one block a packet."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -108,10 +109,10 @@ class StructSink:
 
 
 class ParquetSink:
-    """Columns in a Parquet file, a row group at a time."""
+    """Writes columns into a Parquet file, a row group at a time."""
 
     def __init__(self, out: BinaryIO) -> None:
-        # pyarrow takes a while to load; only this sink needs it.
+        # pyarrow is slow to load, and only this sink needs it.
         from pyarrow.parquet import ParquetWriter
 
         from livedma.wire.columns import SCHEMA, ColumnBuilder
@@ -132,7 +133,7 @@ class ParquetSink:
 
 
 class PcapngSink:
-    """The frames themselves, with interface, direction and drop counts: valid in Wireshark."""
+    """Writes the frames themselves, with interface, direction and drop counts, for Wireshark."""
 
     def __init__(self, out: BinaryIO, interface: str, link: int, snaplen: int) -> None:
         from livedma._native.pcapng import PcapngWriter
@@ -159,7 +160,7 @@ def open_sink(
     link: int = 1,
     snaplen: int = 0,
 ) -> Sink:
-    """The sink of a format, over a file that the caller closes afterwards."""
+    """Opens the sink of a format over `out`, which the caller closes afterwards."""
     match kind:
         case "text":
             return TextSink(out, color)

@@ -1,4 +1,5 @@
-"""What live captures have in common: batches until it is enough."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Live captures have in common that they give batches until a count, a time or `stop()`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ BATCH_PACKETS = 4096
 
 @dataclass(frozen=True)
 class Counters:
-    """What was counted. matched = sampled_out + recorded + ring_dropped + unreadable."""
+    """Counts frames. matched = sampled_out + recorded + ring_dropped + unreadable."""
 
     frames: int = 0
     roce: int = 0
@@ -33,13 +34,13 @@ class Counters:
 
 
 class LiveSource(ABC):
-    """Iterating gives batches of packets as they arrive, and an empty one at least every
-    `interval_s`, until `stop()` is called, `count` packets came or `seconds` have passed. It is one
-    batch, filled again and again: use what is in it before asking for the next. What happens to
-    the source is said through `say`.
+    """Captures packets live. Iterating gives batches of packets as they arrive, and an empty one at
+    least every `interval_s`, until `stop()` is called, `count` packets have come or `seconds` have
+    passed. The batch is always the same object, filled anew: use what is in it before asking for
+    the next. The source reports through `say` what happens to it.
     """
 
-    #: pcap's number of what frames start with
+    #: pcap's number for the frames' link-layer header
     link: ClassVar[int]
 
     def __init__(
@@ -62,31 +63,31 @@ class LiveSource(ABC):
 
     @abstractmethod
     def _poll(self, timeout_ms: int, limit: int) -> int:
-        """Refills the batch; how many packets there are."""
+        """Refills the batch. Returns how many packets it has."""
 
     @abstractmethod
     def _follow(self) -> None:
-        """Looks after the source, between batches; may stop()."""
+        """Follows what happens to the source, between batches. It may call stop()."""
 
     @abstractmethod
     def _detach(self) -> None:
-        """No more packets come but those that can be polled already."""
+        """Detaches. After it, only packets that are already in the ring can be polled."""
 
     @abstractmethod
     def counters(self) -> Counters: ...
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the capture; may be called again."""
+        """Ends the capture. It may be called again."""
 
     @property
     @abstractmethod
     def modes(self) -> str:
-        """How it captures, for people."""
+        """Returns how the source captures, for people."""
 
     @property
     def outlives_kill(self) -> bool:
-        """Whether being killed would leave something behind."""
+        """Returns whether a killed process would leave something behind."""
         return False
 
     def __enter__(self) -> Self:

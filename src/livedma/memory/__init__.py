@@ -1,4 +1,5 @@
-"""DMA memory: what a device may reach, where it comes from and what it costs the host."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Manages DMA memory: what a device may reach, where it comes from and what it costs the host."""
 
 from livedma.memory.accounting import Budget, budget, tenant
 from livedma.memory.backing import Anonymous, Backing, Block, File, Huge

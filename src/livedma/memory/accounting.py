@@ -1,7 +1,8 @@
-"""Who is charged for memory that is kept in its place, and how much each may have.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Charges the process and its tenants for memory that is kept in its place, within their budgets.
 
-The process is charged for every page once, however many regions lie over it; so is every tenant
-(a session, a client) for the pages of its own regions.
+The process is charged for every page once, however many regions lie over it. Every tenant (a
+session, a client) is charged once for every page of its own regions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from livedma.memory.memlock import amount
 
 
 class Budget:
-    """What one may have, and has. A limit below what is charged already stops only what is new.
+    """Bounds and counts what the process or a tenant has. A limit below what is charged already
+    stops only new charges.
 
     charge() and discharge() are for this module, under the guard.
     """
@@ -31,7 +33,7 @@ class Budget:
 
     @property
     def limit(self) -> int | None:
-        """In bytes; None: no limit but the system's."""
+        """Returns the limit in bytes; None: only the system's applies."""
         return self._limit
 
     @limit.setter
@@ -44,11 +46,13 @@ class Budget:
 
     @property
     def charged(self) -> int:
-        """In bytes: whole pages."""
+        """Returns the bytes that are charged, in whole pages."""
         return self._coverage.size
 
     def charge(self, start: int, end: int) -> list[Range]:
-        """What is charged by this and not before. Raises BudgetError, and has charged nothing."""
+        """Charges a range, and returns the parts of it that were not charged before. If it raises
+        BudgetError, it has charged nothing.
+        """
         before = self.charged
         fresh = self._coverage.add(start, end)
         if self._limit is not None and before < self.charged > self._limit:
@@ -63,13 +67,15 @@ class Budget:
         return fresh
 
     def discharge(self, start: int, end: int) -> list[Range]:
-        """What is not charged any more."""
+        """Takes a range back, and returns the parts of it that are no longer charged."""
         released = self._coverage.remove(start, end)
         self._changed()
         return released
 
     def forget(self) -> None:
-        """A child of fork has the limits of its parent, and none of what is pinned."""
+        """Forgets all charges, in a child of fork: it has the limits of its parent, but nothing is
+        pinned for it.
+        """
         self._coverage = Coverage()
         self._changed()
 
@@ -78,7 +84,9 @@ class Budget:
 
 
 class _Tenant(Budget):
-    """Is kept while it has a limit or is charged: tenants may come and go all the time."""
+    """Holds the budget of a tenant. It is kept only while it has a limit or is charged, since
+    tenants may come and go all the time.
+    """
 
     def __init__(self, name: Hashable) -> None:
         super().__init__(
@@ -95,12 +103,12 @@ class _Tenant(Budget):
 
 @dataclass(frozen=True)
 class Charge:
-    """A range that the process, and perhaps a tenant, is charged for."""
+    """Records a range that the process, and perhaps a tenant, is charged for."""
 
     start: int
     end: int
     tenant: Budget | None
-    fresh: list[Range]  # of it, what the process was not charged for before
+    fresh: list[Range]  # the parts that the process was not charged for before
 
 
 _process = Budget(owner="the process", remedy="livedma.memory.budget(BYTES) sets it")
@@ -113,13 +121,13 @@ def process() -> Budget:
 
 
 def budget(limit: int | None) -> Budget:
-    """Limits what the process may have pinned, in bytes; None: by the system alone."""
+    """Limits what the process may have pinned, in bytes; None: only the system limits it."""
     _process.limit = limit
     return _process
 
 
 def tenant(name: Hashable) -> Budget:
-    """That of a tenant; a new one has no limit."""
+    """Returns the budget of a tenant; a new one has no limit."""
     with guard:
         found = _tenants.get(name)
         if found is None:
@@ -130,7 +138,7 @@ def tenant(name: Hashable) -> Budget:
 def charge(start: int, end: int, owner: Hashable = None) -> Charge:
     """Charges whole pages to the process and, unless None, to a tenant.
 
-    Raises BudgetError, or LimitError for RLIMIT_MEMLOCK; then nobody is charged anything.
+    Raises BudgetError, or LimitError for RLIMIT_MEMLOCK; then neither is charged.
     """
     with guard:
         account = None if owner is None else tenant(owner)
@@ -148,7 +156,7 @@ def charge(start: int, end: int, owner: Hashable = None) -> Charge:
 
 
 def discharge(charged: Charge) -> list[Range]:
-    """Takes it back; what the process is not charged for any more."""
+    """Takes a charge back. Returns what the process is no longer charged for."""
     with guard:
         if charged.tenant is not None:
             charged.tenant.discharge(charged.start, charged.end)

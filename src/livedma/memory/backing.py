@@ -1,4 +1,5 @@
-"""Blocks of memory for the parts of windows: anonymous, in huge pages, of a file."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Backings make blocks of memory for the parts of windows: anonymous, in huge pages, of a file."""
 
 from __future__ import annotations
 
@@ -23,31 +24,33 @@ _MFD_HUGE_2MB = 21 << 26  # Python has no name for it
 
 @dataclass(frozen=True)
 class Block:
-    """Memory that is there: no access waits for it."""
+    """Holds the memory of one part, all of it populated: no access waits for it."""
 
     mapping: Mapping
-    offset: int  #: in the window that it was made for
+    offset: int  #: in the window that the block was made for
     kind: str  #: "memfd", "hugetlb", "THP", "4 KiB pages" or "file"
     reason: str  #: why it is no better, if it could be
-    descriptors: int  #: that a device needs for its pages
+    descriptors: int  #: how many a device needs for its pages
 
     def close(self) -> None:
-        """Gives it back; if somebody has a view of it, when the last one is gone."""
+        """Gives the memory back, once the last view of it is gone."""
         self.mapping.close()
 
 
 class Backing(ABC):
-    """Where a window's memory comes from. Belongs to one window and is closed with it.
+    """Supplies a window's memory. It belongs to one window and is closed with it.
 
-    kind and reason are those of the latest block.
+    `kind` and `reason` are those of the latest block.
     """
 
-    is_guarded = False  #: the memory may vanish: the device copies with care
+    is_guarded = False  #: the memory may vanish, so the device copies in a way that survives it
     kind = ""
     reason = ""
 
     def allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
-        """For the window's bytes from offset on. NoRoomError: there is none, nothing changed."""
+        """Makes a block for the window's bytes from `offset` on. Raises NoRoomError if there is no
+        memory; then nothing has changed.
+        """
         block = self._allocate(offset, length, granule, node)
         self.kind, self.reason = block.kind, block.reason
         return block
@@ -56,7 +59,7 @@ class Backing(ABC):
     def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block: ...
 
     def flush(self, block: Block, start: int, length: int) -> None:
-        """Makes what was written to the block's bytes durable."""
+        """Makes durable what was written to a range of the block."""
         raise ValueError(f"memory ({block.kind}) is never durable: a window on a File is")
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
@@ -80,7 +83,7 @@ def _no_memory(length: int, error: OSError) -> NoRoomError:
 
 
 def _prefer(mapping: Mapping, node: int | None) -> str:
-    """Why memory may come from another node, or nothing."""
+    """Asks for memory of a node. Returns why it may come from another one; empty: it may not."""
     if node is None:
         return ""
     try:
@@ -91,7 +94,9 @@ def _prefer(mapping: Mapping, node: int | None) -> str:
 
 
 def _memfd(length: int, align: int, flags: int = 0) -> Mapping:
-    """Sealed, and without a descriptor: nobody can cut it short, and no child keeps it alive."""
+    """Maps a new memfd. It is sealed, so no process can cut it short, and its descriptor is closed,
+    so no child keeps it alive.
+    """
     fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags)
     try:
         os.truncate(fd, length)
@@ -109,7 +114,7 @@ def _populated_memfd(length: int, align: int, node: int | None, flags: int) -> t
 
 
 class Anonymous(Backing):
-    """Pages of 4 KiB, in a memfd of their own for each part."""
+    """Backs a window with pages of 4 KiB, in a memfd of its own for each part."""
 
     def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
         _check_headroom(length)
@@ -121,7 +126,9 @@ class Anonymous(Backing):
 
 
 class Huge(Backing):
-    """Pages of 2 MiB: those that are set aside (hugetlb), else transparent ones, else 4 KiB."""
+    """Backs a window with pages of 2 MiB that are set aside (hugetlb), else with transparent ones,
+    else with pages of 4 KiB.
+    """
 
     def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
         align = max(granule, HUGE_PAGE)
@@ -161,7 +168,7 @@ def _want_huge(mapping: Mapping) -> str:
 
 
 def _judged(mapping: Mapping, offset: int, why: str) -> Block:
-    """What the system gave when it was asked for transparent huge pages."""
+    """Makes a block that says what the kernel gave when it was asked for transparent huge pages."""
     length, huge = mapping.length, mapping.huge_bytes()
     if huge is None:
         why = f"{why}; Linux before 6.7 does not tell whether it came"
@@ -175,11 +182,13 @@ def _judged(mapping: Mapping, offset: int, why: str) -> Block:
 
 
 class File(Backing):
-    """A file: what a peer writes at an offset of the window is at that offset of the file.
+    """Backs a window with a file: what a peer writes at an offset of the window is at that offset
+    of the file.
 
-    It is made if need be, grows to what is mapped, and keeps all when the window shrinks. Somebody
-    else may cut it short: who accesses what is gone, gets the protocol's access error. (Views of
-    this process are plain memory: to touch what is gone ends the process, as with any mmap.)
+    The file is made if it does not exist, grows to what is mapped, and keeps its content when the
+    window shrinks. Another process may cut it short: a peer that accesses what is gone gets the
+    protocol's access error. (Views in this process are plain memory: touching what is gone ends
+    the process, as with any mmap.)
     """
 
     is_guarded = True
@@ -201,7 +210,7 @@ class File(Backing):
     def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
         start = self.offset + offset
         try:
-            os.posix_fallocate(self._fd, start, length)  # a full disk is found out here, not later
+            os.posix_fallocate(self._fd, start, length)  # fails here, not later, on a full disk
             mapping = Mapping(length, granule, fd=self._fd, offset=start)
             reason = _prefer(mapping, node)
             mapping.load()
@@ -229,7 +238,7 @@ def _open(path: Path) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)  # else a crash may lose the name of what was flushed
+        os.fsync(directory)  # or a crash may lose the file's name after its data was flushed
     finally:
         os.close(directory)
     return fd

@@ -1,4 +1,5 @@
-"""Which addresses are covered by how many ranges."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Counts how many ranges cover each address."""
 
 from __future__ import annotations
 
@@ -8,20 +9,20 @@ Range = tuple[int, int]  # from, and up to but not including
 
 
 class Coverage:
-    """Ranges come and go, and may overlap; `size` is that of their union."""
+    """Counts ranges that come and go, and may overlap. `size` is that of their union."""
 
     def __init__(self) -> None:
-        # As many ranges as counts[i] cover starts[i] up to starts[i + 1]; neighbours differ.
+        # counts[i] ranges cover starts[i] up to starts[i + 1]; neighbouring counts differ.
         self._starts = [0]
         self._counts = [0]
         self.size = 0
 
     def add(self, start: int, end: int) -> list[Range]:
-        """What nothing covered before."""
+        """Adds a range, and returns the parts of it that nothing covered before."""
         return self._change(start, end, 1)
 
     def remove(self, start: int, end: int) -> list[Range]:
-        """What nothing covers any more, of a range that was added."""
+        """Removes a range that was added, and returns the parts that nothing covers any more."""
         return self._change(start, end, -1)
 
     def _change(self, start: int, end: int, step: int) -> list[Range]:

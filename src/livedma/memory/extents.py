@@ -1,4 +1,5 @@
-"""What the kernel keeps in its place for this process, page by page once, and in which way."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Holds memory in its place for this process, each page once, and knows how it is held."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Literal
 
 from livedma._native import pinning as native
 
-#: pinned: stays where it is. locked: stays in memory, may be moved. unlocked: may do as it likes.
+#: pinned: stays where it is. locked: stays in memory, may be moved. unlocked: neither.
 How = Literal["pinned", "locked", "unlocked"]
 _WORST: tuple[How, ...] = ("unlocked", "locked", "pinned")
 
@@ -32,20 +33,20 @@ class _Extent:
     start: int
     end: int
     how: How
-    why: str  # not pinned
+    why: str  # it is not pinned
     pinned: native.Pinned | None = None
 
 
 class Extents:
-    """Ranges that do not overlap, in order. Not thread-safe."""
+    """Keeps the ranges that are held, without overlaps and in order. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._extents: list[_Extent] = []
 
     def hold(self, start: int, end: int) -> None:
-        """Pins a range of which nothing is held, or locks what cannot be pinned.
+        """Pins a range of which nothing is held yet, or locks what cannot be pinned.
 
-        Raises OSError if neither can be done, and has done nothing then.
+        Raises OSError if neither can be done; then nothing has changed.
         """
         made: list[_Extent] = []
         try:
@@ -59,7 +60,7 @@ class Extents:
         self._extents[at:at] = made
 
     def drop(self, start: int, end: int) -> None:
-        """Lets go of a range, all of which is held; what is beside it stays as it is."""
+        """Releases a range, all of which is held. What is beside it stays held."""
         at = self._first(start)
         while at < len(self._extents) and self._extents[at].start < end:
             extent = self._extents[at]
@@ -68,7 +69,7 @@ class Extents:
             at += len(rest)
 
     def state(self, start: int, end: int) -> tuple[How, str]:
-        """Of a range that is held: the worst of its parts, and why it is not pinned."""
+        """Returns how the worst part of a held range is held, and why it is not pinned."""
         at = self._first(start)
         found: tuple[How, str] = ("pinned", "")
         while at < len(self._extents) and self._extents[at].start < end:
@@ -79,7 +80,7 @@ class Extents:
         return found
 
     def _first(self, address: int) -> int:
-        """The first that ends behind the address."""
+        """Returns the index of the first extent that ends behind the address."""
         at = bisect_right(self._extents, address, key=attrgetter("start"))
         return at - 1 if at and self._extents[at - 1].end > address else at
 
@@ -96,24 +97,24 @@ def _held(start: int, end: int) -> _Extent:
     try:
         native.lock(start, end - start)
     except OSError as error:
-        native.unlock(start, end - start)  # it may have come halfway
+        native.unlock(start, end - start)  # a part may be locked
         raise error from problem
     why = _WHY_NOT_PINNED.get(problem.errno or 0, f"the kernel refuses ({problem.strerror})")
     return _Extent(start, end, "locked", why)
 
 
 def _reduced(extent: _Extent, start: int, end: int) -> list[_Extent]:
-    """What is left of an extent without a part of it."""
+    """Releases a part of an extent, and returns what is left of the extent."""
     rest = [part for part in ((extent.start, start), (end, extent.end)) if part[0] < part[1]]
     if extent.pinned is None:
         if extent.how == "locked":
             native.unlock(start, end - start)
         return [replace(extent, start=start, end=end) for start, end in rest]
     try:
-        # Pinned anew before it is let go, so that it is pinned all the time.
+        # The rest is pinned anew before the whole is released, so it is pinned all the time.
         remaining = [_pinned(*part) for part in rest]
     except OSError:
-        # The kernel counts it twice meanwhile, for which there may be no room.
+        # Until then the kernel counts the rest twice, which the limit may not allow.
         extent.pinned.release()
         remaining = [_held_or_not(*part) for part in rest]
     extent.pinned.release()

@@ -1,4 +1,5 @@
-"""One lock around all bookkeeping of memory, which finalizers may not wait for."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""One lock guards all bookkeeping of memory. Finalizers must not wait for it."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from collections.abc import Callable
 
 
 class Guard:
-    """A lock that its holder may take again, with work left for whoever holds it.
+    """Locks reentrantly, and queues work for the thread that holds the lock.
 
-    The garbage collector runs finalizers at any moment, also in the midst of a change that the same
-    thread is making under the lock. They leave their work with later().
+    The garbage collector runs finalizers at any moment, also in the middle of a change that the
+    same thread is making under the lock. So finalizers queue their work with later().
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class Guard:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        # Who held it in the parent does not exist in the child.
+        # The thread that held the lock in the parent does not exist in the child.
         self._lock = threading.RLock()
         self._depth = 0
 
@@ -37,15 +38,15 @@ class Guard:
         self._catch_up()
 
     def later(self, work: Callable[[], None]) -> None:
-        """Has it done under the lock: now, or by who holds it."""
+        """Has the work done under the lock: now, or by the thread that holds the lock."""
         self._left.append(work)
         self._catch_up()
 
     def _catch_up(self) -> None:
-        # Also what was left after the holder had looked, and before it let go.
+        # Catches also what was queued after the holder had looked, and before it released the lock.
         while self._left and self._lock.acquire(blocking=False):
             try:
-                if self._depth:  # this very thread is in the midst of something
+                if self._depth:  # this thread is in the middle of a change
                     return
                 self._depth = 1
                 self._work()

@@ -1,4 +1,5 @@
-"""How much more memory this process may use before the system has to end somebody."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds how much more memory this process may use before the kernel has to kill a process."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/")
-_KEPT_BACK = 64  #: of what there is, one part in so many stays free
-_FRESH_S = 0.05  #: so long a look counts,
-_FRESH_PART = 64  #: unless one part in so many of what was seen was granted since
+_KEPT_BACK = 64  #: 1/64 of what there is stays free
+_FRESH_S = 0.05  #: for which a look counts,
+_FRESH_PART = 64  #: unless 1/64 of what it saw was granted since
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Headroom:
 
 
 def headroom(root: Path = _ROOT) -> Headroom:
-    """The least of what the machine and the memory cgroups above the process leave."""
+    """Returns the least of what the machine and the process's memory cgroups leave."""
     machine = _fields(root / "proc/meminfo")
     total = machine.get("MemTotal", 0) * 1024
     free = machine.get("MemAvailable", 0) * 1024 - total // _KEPT_BACK
@@ -33,7 +34,9 @@ def headroom(root: Path = _ROOT) -> Headroom:
 
 
 class Gauge:
-    """Headroom for many small wishes: a look takes longer than to map a small piece of memory."""
+    """Checks many small requests. It remembers the headroom it saw, since looking takes longer than
+    mapping a small piece of memory.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,9 @@ class Gauge:
         self._seen, self._looked_s, self._granted = Headroom(0, ""), -_FRESH_S, 0
 
     def refusal(self, length: int) -> Headroom | None:
-        """What is left instead, by a look just now; or None if so many bytes can be had."""
+        """Returns None if `length` bytes can be had. Otherwise returns what is left, by a look just
+        now.
+        """
         with self._lock:
             is_little = self._granted + length <= self._seen.free // _FRESH_PART
             if not is_little or self._clock() - self._looked_s >= _FRESH_S:
@@ -57,7 +62,7 @@ class Gauge:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Lines such as `MemTotal: 123 kB` and `inactive_file 123`."""
+    """Parses lines such as `MemTotal: 123 kB` and `inactive_file 123`."""
     try:
         lines = [line.replace(":", "").split() for line in path.read_text().splitlines()]
     except OSError:
@@ -66,7 +71,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """The process's own and all above it, of version 2 and 1."""
+    """Yields the process's own cgroup and all above it, of version 2 and 1."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

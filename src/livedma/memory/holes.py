@@ -1,4 +1,5 @@
-"""What is free of a range: taken first fit, given back, merged with its neighbours."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Manages the free parts of a range: taken first fit, given back, merged with their neighbours."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from livedma.memory.rounding import up
 
 
 class Holes:
-    """Not safe for threads: whoever owns it has a lock."""
+    """Manages the free parts of a range. It is not thread-safe: its owner has a lock."""
 
     def __init__(self, size: int) -> None:
         self._holes: list[tuple[int, int]] = [(0, size)] if size else []  # (start, end), in order
@@ -22,11 +23,13 @@ class Holes:
         return max((end - start for start, end in self._holes), default=0)
 
     def pieces(self, size: int) -> int:
-        """How many of that size can be taken."""
+        """Returns how many pieces of that size can be taken."""
         return sum((end - start) // size for start, end in self._holes)
 
     def take(self, size: int, align: int = 1) -> int | None:
-        """The start of the first hole's part that is large enough and on a multiple of align."""
+        """Takes `size` bytes on a multiple of `align` from the first hole that has them. Returns
+        their start; None: no hole has them.
+        """
         for start, end in self._holes:
             at = up(start, align)
             if size <= end - at:
@@ -35,7 +38,7 @@ class Holes:
         return None
 
     def claim(self, start: int, size: int) -> bool:
-        """Takes this very range; False if not all of it is free."""
+        """Takes this very range. Returns False if not all of it is free."""
         index = bisect_left(self._holes, (start + 1,)) - 1
         if size <= 0 or index < 0:
             return False
@@ -47,7 +50,7 @@ class Holes:
         return True
 
     def give(self, start: int, size: int) -> None:
-        """What was taken; ValueError if any of it is free."""
+        """Gives back what was taken. Raises ValueError if any of it is free."""
         end = start + size
         index = bisect_left(self._holes, (start,))
         before = self._holes[index - 1] if index else None

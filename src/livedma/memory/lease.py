@@ -1,4 +1,5 @@
-"""Memory on loan, and what may be asked for some."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sources give leases of memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from livedma._native.mapping import Mapping
 
 
 class Lease:
-    """A range of memory that the device may use, until it is released."""
+    """Lends a range of memory that the device may use, until it is released."""
 
     def __init__(
         self,
@@ -21,7 +22,7 @@ class Lease:
         start: int,
         give_back: Callable[[], None],
     ) -> None:
-        """start: where in the mapping it begins."""
+        """The lease begins at `start` in the mapping."""
         self.lkey = self.rkey = key
         self.va, self.length = va, length
         self.address = mapping.address + start
@@ -36,7 +37,7 @@ class Lease:
 
     @property
     def memory(self) -> memoryview:
-        """For Python; not to be used after the release."""
+        """Returns the memory as Python sees it. It must not be used after the release."""
         with self._lock:
             if self._mapping is None:
                 raise ValueError("the lease is released")
@@ -46,13 +47,14 @@ class Lease:
 
     @property
     def piece(self) -> tuple[int, int, int]:
-        """All of it, for posting."""
+        """Returns the whole lease as (lkey, va, length), for posting."""
         return (self.lkey, self.va, self.length)
 
     def release(self) -> None:
-        """Once; again does nothing. BufferError while something is on its memory.
+        """Gives the memory back. Calling it a second time has no effect.
 
-        InUseError, from one that has a mapping of its own: something posted uses it still.
+        Raises BufferError while a view of the memory exists. A lease with a mapping of its own
+        raises InUseError while something posted uses the memory.
         """
         with self._lock:
             if self._mapping is None:
@@ -71,8 +73,8 @@ class Lease:
 
 
 class Source(Protocol):
-    """What lends memory."""
+    """Lends memory."""
 
     def take(self, size: int) -> Lease:
-        """NoRoomError if there is none now."""
+        """Lends at least `size` bytes. Raises NoRoomError if there is no memory now."""
         ...

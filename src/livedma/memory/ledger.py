@@ -1,10 +1,11 @@
-"""What this process has mapped for its devices, written down where another process can read it.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The ledger says what this process has mapped for its devices, in memory that others can read.
 
 Each process that maps memory keeps one memfd, `livedma-ledger`. `livedma mem` finds it through
 /proc/PID/fd, so nothing stays behind however the process ends.
 
-An entry carries a checksum instead of a sequence lock: it needs no memory barriers, which Python
-does not have, and a reader that caught an entry half written looks again.
+An entry carries a checksum instead of a sequence lock. A checksum needs no memory barriers, which
+Python does not have, and a reader that finds an entry half written reads it again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final
 __all__ = ["CAPACITY", "KINDS", "Entry", "Reading", "Record", "examine", "read", "record"]
 
 KINDS: Final = ("window", "pinned", "on demand", "flat")
-CAPACITY: Final = 1023 - len(KINDS)  #: entries of their own; what is more is summed by kind
+CAPACITY: Final = 1023 - len(KINDS)  #: separate entries; all further ones are summed by kind
 
 _NAME = "livedma-ledger"
 _LINK = f"/memfd:{_NAME} (deleted)"
@@ -36,21 +37,21 @@ _BYTES = _HEADER.size + _SLOTS * _ENTRY.size
 _EMPTY = bytes(_ENTRY.size)
 _NOTHING = (0,) * 6
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_LOOKS = 16  # at an entry that is being written
-_SIZE_END = 1 << 57  # no processor has addresses beyond
+_LOOKS = 16  # at an entry that may be half written
+_SIZE_END = 1 << 57  # beyond all addresses of any processor
 _GRANULES = range(12, 31)  # as powers of two
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One window or region; or, with a `count` above one, the sum of those that had no room."""
+    """Describes one window or region; or the sum of `count` of them that found no free entry."""
 
     kind: str
     count: int
     granule: int  #: in bytes; 0 in a sum
     reserved: int  #: bytes of DMA addresses; 0 where none were reserved ahead
     mapped: int  #: bytes that the device can reach
-    descriptors: int  #: that the device needs for them
+    descriptors: int  #: how many the device needs for them
     links: int  #: pieces of memory that are linked in
 
 
@@ -61,7 +62,7 @@ class Reading:
 
 
 class Record:
-    """What this process says about one window or region. Another thread may update it."""
+    """Writes the entry of one window or region. Any thread may update it."""
 
     def __init__(self, ledger: _Ledger, kind: int, granule: int, reserved: int) -> None:
         self._ledger, self._kind = ledger, kind
@@ -79,7 +80,7 @@ class Record:
         links: int | None = None,
         reserved: int | None = None,
     ) -> None:
-        """Changes what is given. Does nothing in a child of the process that made the record."""
+        """Changes the given values. In a child of fork, the parent's ledger stays as it is."""
         with self._ledger.lock:
             if self._is_removed:
                 return
@@ -91,7 +92,7 @@ class Record:
             self._ledger.put(self._kind, self._slot, new, old)
 
     def remove(self) -> None:
-        """May be called again."""
+        """Removes the entry. Calling it a second time has no effect."""
         with self._ledger.lock:
             if not self._is_removed:
                 self._is_removed = True
@@ -99,7 +100,7 @@ class Record:
 
 
 class _Ledger:
-    """The memfd of this process. In a forked child, the parent's is closed and takes no more."""
+    """Owns the memfd of this process. A forked child closes its parent's and never writes to it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a finalizer may remove a record within any call
@@ -112,14 +113,16 @@ class _Ledger:
         return self._map is not None
 
     def leave(self) -> None:
-        """In the child: the lock may be held by a thread that is not here; the map is shared."""
+        """Closes the map in a child, since it is the parent's, and makes a new lock, since a thread
+        that does not exist in the child may hold the old one.
+        """
         self.lock = threading.RLock()
         if self._map is not None:
             self._map.close()
             self._map = None
 
     def take_slot(self) -> int | None:
-        """None: all are taken, and what is more goes into the sums."""
+        """Returns a free slot. None: all are taken, and the entry goes into the sums."""
         return self._free.pop() if self._free else None
 
     def put(self, kind: int, slot: int | None, new: tuple[int, ...], old: tuple[int, ...]) -> None:
@@ -149,15 +152,15 @@ class _Ledger:
 
 
 def _new_map() -> mmap.mmap | None:
-    """None if the system gives none: a ledger is no reason for a device to fail."""
+    """Makes the memfd and maps it. None: the system refuses; a device works without a ledger."""
     try:
         fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError:
         return None
     try:
-        os.posix_fallocate(fd, 0, _BYTES)  # now, not at the first write, which could only crash
+        os.posix_fallocate(fd, 0, _BYTES)  # fails here: a write without memory would crash
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        made = mmap.mmap(fd, _BYTES)  # which keeps a descriptor of its own
+        made = mmap.mmap(fd, _BYTES)  # keeps a descriptor of its own
     except OSError:
         return None
     finally:
@@ -181,7 +184,7 @@ _current_lock = threading.Lock()
 
 
 def record(kind: str, granule: int = 4096, reserved: int = 0) -> Record:
-    """Writes down that there is one more. `kind` is one of KINDS, `granule` a power of two."""
+    """Adds an entry for a window or region. `kind` is one of KINDS, `granule` a power of two."""
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
     if not _is_granule(granule):
@@ -206,15 +209,15 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def read(pid: int) -> list[Entry] | None:
-    """The entries of a process; None if it has no ledger. See examine()."""
+    """Returns the entries of a process; None: it has no ledger. See examine()."""
     reading = examine(pid)
     return None if reading is None else reading.entries
 
 
 def examine(pid: int, proc: Path = Path("/proc")) -> Reading | None:
-    """The ledger of a process, which may be another user's and lie: what makes no sense is left
-    out and told. None: it has none. PermissionError: it may not be looked into.
-    ProcessLookupError: it is gone.
+    """Reads the ledger of a process. The process may be another user's and lie: what makes no sense
+    is left out and reported. None: the process has no ledger. Raises PermissionError if this
+    process may not look into it, and ProcessLookupError if it has ended.
     """
     try:
         own_pid = _pid_as_it_sees_itself(proc / str(pid) / "status")
@@ -231,15 +234,15 @@ def examine(pid: int, proc: Path = Path("/proc")) -> Reading | None:
 
 
 def _pid_as_it_sees_itself(status: Path) -> int:
-    """In a container it has another number than here."""
+    """Returns the process's own number for itself, which differs in a container."""
     text = status.read_text(errors="replace")
     numbers = text.partition("\nNSpid:")[2].partition("\n")[0].split()
     return int(numbers[-1]) if numbers else int(status.parent.name)
 
 
 def _ledgers(directory: Path) -> Iterator[int]:
-    """Descriptors of the memfds that have the name. They are memfds for sure: anything else that
-    the process puts in their place meanwhile might never answer.
+    """Opens the process's memfds of that name, and yields their descriptors. Each is verified to be
+    a memfd: reading anything else that the process puts in its place might block forever.
     """
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -247,7 +250,7 @@ def _ledgers(directory: Path) -> Iterator[int]:
                 if os.readlink(entry) != _LINK:
                     continue
                 path_fd = os.open(entry, os.O_PATH | os.O_CLOEXEC)
-            except FileNotFoundError:  # closed meanwhile
+            except FileNotFoundError:  # the process has closed it
                 continue
             try:
                 info = os.fstat(path_fd)
@@ -258,7 +261,7 @@ def _ledgers(directory: Path) -> Iterator[int]:
 
 
 def _memfd_device() -> int:
-    """All memfds are files of one file system that nobody can mount."""
+    """Returns the device of the file system that has all memfds; no process can mount it."""
     fd = os.memfd_create("livedma-probe", os.MFD_CLOEXEC)
     try:
         return os.fstat(fd).st_dev
@@ -267,7 +270,9 @@ def _memfd_device() -> int:
 
 
 def _read(fd: int, pid: int) -> Reading | None:
-    """None if it is not the ledger of this process: a child inherits its parent's."""
+    """Reads a ledger. None: it is not the ledger of the process `pid`; a child inherits its
+    parent's.
+    """
     content = os.pread(fd, _BYTES, 0)
     if len(content) < _HEADER.size:
         return None
@@ -283,7 +288,9 @@ def _read(fd: int, pid: int) -> Reading | None:
 
 
 def _settled(fd: int, at: int, content: bytes) -> Entry | bool | None:
-    """The entry; None: there is none; False: it makes no sense, also when looked at again."""
+    """Returns an entry; None: the slot is empty; False: it makes no sense, even when it is read
+    again.
+    """
     packed = content[at : at + _ENTRY.size]
     for _ in range(_LOOKS):
         if packed == _EMPTY:

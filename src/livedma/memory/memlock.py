@@ -1,19 +1,19 @@
-"""RLIMIT_MEMLOCK: what it allows, and what to tell whom it stops."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checks RLIMIT_MEMLOCK, and tells the user what to do when it is exceeded."""
 
 from __future__ import annotations
 
 import resource
-import sys
 from pathlib import Path
 
 from livedma.errors import LimitError
-from livedma.privilege import CAP_IPC_LOCK, holds
+from livedma.privilege import CAP_IPC_LOCK, as_root, holds
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def amount(size: int) -> str:
-    """Exactly, in the largest unit that has no fraction."""
+    """Writes a size exactly, in the largest unit that has no fraction."""
     for factor, unit in _UNITS:
         if size and size % factor == 0:
             return f"{size // factor} {unit}"
@@ -21,13 +21,13 @@ def amount(size: int) -> str:
 
 
 def limit() -> int | None:
-    """Of this process, in bytes; None: there is none."""
+    """Returns the limit of this process in bytes; None: there is none."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def check(asked: int, more: int, charged: int) -> None:
-    """Whether so much more than what is charged is within the limit. Raises LimitError."""
+    """Raises LimitError if `more` bytes on top of what is charged would exceed the limit."""
     allowed = limit()
     if allowed is not None and charged + more > allowed and not holds(CAP_IPC_LOCK):
         raise LimitError(
@@ -37,7 +37,7 @@ def check(asked: int, more: int, charged: int) -> None:
 
 
 def explains(more: int) -> bool:
-    """Whether the kernel, by its own count, has to refuse to lock so much more."""
+    """Returns whether the kernel, by its own count, has to refuse to lock `more` bytes."""
     allowed = limit()
     if allowed is None or holds(CAP_IPC_LOCK):
         return False
@@ -47,7 +47,9 @@ def explains(more: int) -> bool:
 
 
 def refused(asked: int, charged: int, problem: str) -> LimitError:
-    """The kernel's own refusal, which may count what this process cannot know of."""
+    """Makes the error for a refusal by the kernel, whose count may include what this process cannot
+    know of.
+    """
     allowed = limit()
     return LimitError(
         f"cannot pin {amount(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned by "
@@ -61,15 +63,15 @@ def _taken(size: int) -> str:
 
 
 def _remedy(needed: int) -> str:
-    """Asks for twice as much: the kernel charges for more than it is told of here."""
+    """Suggests a limit of twice what is needed: the kernel charges for more than livedma counts."""
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     ample = 1 << (2 * needed - 1).bit_length()
     if hard == resource.RLIM_INFINITY or ample <= hard:
         now = f"raise it with `ulimit -l {ample >> 10}`"
     else:
-        now = f"raise it with `sudo prlimit --pid $$ --memlock={ample}` in the shell"
+        command = as_root(f"prlimit --pid $$ --memlock={ample}")
+        now = f"raise it with `{command}` in the shell"
     return (
         f"{now}, for good by LimitMEMLOCK= of the systemd unit or memlock in "
-        "/etc/security/limits.conf; or lift it with CAP_IPC_LOCK "
-        f"(`sudo setcap cap_ipc_lock+ep {Path(sys.executable).resolve()}`)"
+        "/etc/security/limits.conf; or lift it with CAP_IPC_LOCK (AmbientCapabilities= of the unit)"
     )

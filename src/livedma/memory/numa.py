@@ -1,4 +1,5 @@
-"""Which node's memory is nearest to a network interface."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds the NUMA node that is nearest to a network interface."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ _SYS = Path("/sys")
 
 
 def node_of(interface: str, sys: Path = _SYS) -> int | None:
-    """The interface's node; None if the machine has one only, or the interface is nowhere.
+    """Returns the interface's node; None: the machine has only one node, or the interface has none.
 
-    What stands on others (bonds, VLANs, bridges) is where they are, if they agree.
+    An interface on top of others (bonds, VLANs, bridges) has their node, if they agree.
     """
     if not _has_several_nodes(sys):
         return None

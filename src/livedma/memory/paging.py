@@ -1,4 +1,5 @@
-"""Regions on demand: memory of the program that the device uses and nobody pins."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A region on demand is memory of the program that the device uses without pinning it."""
 
 from __future__ import annotations
 
@@ -16,33 +17,37 @@ PAGE: Final = 4096
 
 
 class MemoryEvents(Protocol):
-    """What a device with a page table of its own has to hear about the program's memory.
+    """Tells a device with a page table of its own what happens to the program's memory.
 
-    The kernel tells of what it sees: memory that is emptied (MADV_DONTNEED, MADV_FREE), unmapped or
-    moved. The rest is said by a call. Offsets and lengths are in bytes and count whole pages.
+    The kernel reports what it sees: memory that is emptied (MADV_DONTNEED, MADV_FREE), unmapped or
+    moved. The program reports the rest by these calls. Offsets and lengths are in bytes and count
+    whole pages.
     """
 
     def release(self) -> None:
-        """The region goes."""
+        """Ends the region."""
 
     def sync_range(self, offset: int, length: int) -> list[tuple[int, int]]:
-        """The device's writes that have begun are done. What was written since the last call?
+        """Waits for the device's writes that have begun, and returns what was written since the
+        last call.
 
-        By the device and by the program, as (offset, length) of whole pages within the range.
-        From then on the range is clean until somebody writes.
+        The result lists what the device and the program have written, as (offset, length) of whole
+        pages within the range. From then on the range is clean until the next write.
         """
 
     def invalidate_range(self, offset: int, length: int) -> None:
-        """The device forgets the range, and asks again before it uses it."""
+        """Makes the device forget the range. The device asks again before it uses it."""
 
     def update_range(self, offset: int, length: int) -> None:
-        """The program has mapped memory there, again, for the device to use."""
+        """Tells the device that the program has mapped memory in the range again."""
 
     def change_protection(self, offset: int, length: int) -> None:
-        """What may be done there has changed: the device finds out at its next access."""
+        """Tells the device that the protection of the range has changed. The device finds out how
+        at its next access.
+        """
 
     def sync_page(self, offset: int) -> bool:
-        """sync_range for the page at the offset: whether it was written."""
+        """Does sync_range for the page at the offset, and returns whether it was written."""
 
     def invalidate_page(self, offset: int) -> None: ...
     def update_page(self, offset: int) -> None: ...
@@ -64,11 +69,12 @@ def _explained(error: OSError) -> Exception:
 
 
 class OnDemand(WatchedRegion):
-    """Memory whose pages are brought in when the device needs them. Implements MemoryEvents.
+    """Brings pages of memory in when the device needs them. Implements MemoryEvents.
 
-    The program may unmap, move, empty and protect any part of it while peers use it. A peer that
-    meets an absent page is asked to come back (RNR NAK), the device's own requests wait; what
-    cannot be filled, or was unmapped, is refused. prefetch() avoids both.
+    The program may unmap, move, empty and protect any part of it while peers use it. When a peer
+    accesses an absent page, the device asks it to come back (RNR NAK); the device's own requests
+    wait. prefetch() avoids both. The device refuses access to what cannot be filled or was
+    unmapped.
     """
 
     def __init__(
@@ -90,7 +96,9 @@ class OnDemand(WatchedRegion):
         self._forget = weakref.finalize(self, record.remove)
 
     def close(self) -> None:
-        """Takes the right away and waits for nobody: peers get an error. May be called again."""
+        """Takes all rights away at once: peers get an error. Calling it a second time has no
+        effect.
+        """
         super().close()
         self._forget()
 
@@ -98,7 +106,7 @@ class OnDemand(WatchedRegion):
         self.close()
 
     def prefetch(self, offset: int = 0, length: int | None = None, write: bool = True) -> None:
-        """Brings pages in before they are needed; for writing, unless only reads will come."""
+        """Brings pages in before they are needed. With `write`, they are ready for writing, too."""
         try:
             super().prefetch(offset, self.length - offset if length is None else length, write)
         except OSError as error:

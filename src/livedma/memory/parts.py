@@ -1,4 +1,5 @@
-"""Parts of a window: what is mapped by one step, and what of it is lent."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A part of a window is what one step maps. It knows how much of it is lent."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ _LINE = 64  #: leases share no cache line
 
 
 class Part:
-    """A range of the window with its memory. The window's lock guards it."""
+    """Holds a range of the window with its memory. The window's lock guards it."""
 
     def __init__(self, offset: int, block: Block, *, is_lent_whole: bool = False) -> None:
         self.offset, self.block = offset, block
         self.length = block.mapping.length
-        self.is_lent_whole = is_lent_whole  # to one who asked for a mapping of its own
+        self.is_lent_whole = is_lent_whole  # as one lease, whose taker wanted a mapping of its own
         self.is_leaving = False
         self.leases = 0
         self.holes = Holes(0 if is_lent_whole else self.length)
-        self._own_views = block.mapping.views  # those of the device
+        self._own_views = block.mapping.views  # the device's
 
     @property
     def end(self) -> int:
@@ -29,21 +30,23 @@ class Part:
 
     @property
     def leased(self) -> int:
-        """Bytes."""
+        """Returns the bytes that are lent."""
         return self.length - self.holes.free
 
     @property
     def kind(self) -> str:
-        """What memory it has: see backing.Block."""
+        """Returns the kind of its memory, as in backing.Block."""
         return self.block.kind
 
     @property
     def views(self) -> int:
-        """That the program has of its memory."""
+        """Returns the number of views that the program has of its memory."""
         return self.block.mapping.views - self._own_views
 
     def take(self, size: int) -> int | None:
-        """The offset, in the window, of so many bytes that are free."""
+        """Lends `size` bytes. Returns their offset in the window; None: they are not free, or the
+        part is leaving.
+        """
         if self.is_leaving:
             return None
         start = self.holes.take(_room_for(size), PAGE if size >= PAGE else _LINE)
@@ -66,7 +69,7 @@ def _room_for(size: int) -> int:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a window, in bytes where nothing else is said. hits and misses are the device's."""
+    """Describes a window, in bytes unless stated otherwise. hits and misses are the device's."""
 
     reserved: int
     mapped: int
@@ -74,11 +77,11 @@ class Statistics:
     leases: int  #: how many
     parts: int
     pieces: int  #: runs of memory, neighbours merged
-    descriptors: int  #: that the pages behind it take
-    descriptors_otherwise: int  #: that pages of the other size would take
+    descriptors: int  #: how many the pages behind it take
+    descriptors_otherwise: int  #: how many pages of the other size would take
     hits: int
     misses: int
-    extends: int
+    extends: int  #: steps that mapped memory: extend(), and shards of pools
     shrinks: int
     cut: int  #: parts that peers were still using when their time was up
     last_extend_s: float

@@ -1,4 +1,5 @@
-"""Pinned memory: kept in its place and from children, charged, and counted where it overlaps."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Pins memory: keeps it in its place and from children, charges it, and counts overlapping pins."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _PAGE = mmap.PAGESIZE
 
 @dataclass(frozen=True)
 class _Taken:
-    """What one pin has."""
+    """Records what one pin has taken."""
 
     charge: Charge
     inner: Range
@@ -32,7 +33,7 @@ class _Taken:
 
 
 class _Holdings:
-    """What one process holds. All calls are made under the guard."""
+    """Keeps what one process holds. The guard must be held around every call."""
 
     def __init__(self) -> None:
         self.extents = Extents()
@@ -40,7 +41,7 @@ class _Holdings:
         self.are_a_parents = False
 
     def take(self, start: int, end: int, inner: Range, tenant: Hashable) -> _Taken:
-        """All of it, or nothing."""
+        """Charges and holds a range, and keeps `inner` from children: all of it, or nothing."""
         charge = accounting.charge(start, end, tenant)
         held: list[Range] = []
         private: list[Range] = []
@@ -89,7 +90,7 @@ os.register_at_fork(after_in_child=_begin_as_child)
 
 
 class Pin:
-    """Memory that stays where it is until release(); in a child of fork, nothing at all."""
+    """Keeps memory where it is until release(). A pin holds nothing in a child of fork."""
 
     def __init__(self, address: int, length: int, tenant: Hashable = None) -> None:
         self.address, self.length, self.tenant = address, length, tenant
@@ -98,9 +99,9 @@ class Pin:
             raise ValueError("that range is not in the address space")
         start = address - address % _PAGE
         end = up(address + length, _PAGE) if length else start
-        # Only whole pages are kept from children. At the edges there may be anything else, also
-        # what every child needs, such as objects of the interpreter: it would crash without. They
-        # are safe all the same: of a page that is pinned, fork gives the child a copy.
+        # Only whole pages are kept from children. The pages at the edges may also hold what every
+        # child needs, such as objects of the interpreter: without them it would crash. These pages
+        # stay in place all the same, since fork gives the child a copy of a page that is pinned.
         inner = up(address, _PAGE), (address + length) // _PAGE * _PAGE
         with guard:
             self._holdings = _holdings
@@ -108,12 +109,14 @@ class Pin:
 
     @property
     def how(self) -> How:
-        """pinned; locked, where the kernel would not pin it; unlocked, after release()."""
+        """Returns how it is held: pinned; locked, where the kernel would not pin it; unlocked,
+        after release().
+        """
         return self._state()[0]
 
     @property
     def why(self) -> str:
-        """Why it is not pinned; empty if it is."""
+        """Returns why it is not pinned; empty if it is."""
         return self._state()[1]
 
     def _state(self) -> tuple[How, str]:
@@ -126,7 +129,7 @@ class Pin:
             return self._holdings.extents.state(charge.start, charge.end)
 
     def release(self) -> None:
-        """Gives back what no other pin needs; may be called again."""
+        """Gives back what no other pin needs. Calling it a second time has no effect."""
         with guard:
             taken, self._taken = self._taken, None
             if taken is not None:
@@ -146,14 +149,14 @@ class Pin:
 def pin(address: int, length: int, tenant: Hashable = None) -> Pin:
     """Pins memory of this process, which must stay mapped until the pin is released.
 
-    Raises BudgetError or LimitError, which say what to do, or OSError for what is no memory; then
-    nothing is pinned or charged.
+    Raises BudgetError or LimitError, which say what to do, or OSError if the range is not all
+    memory. Then nothing is pinned or charged.
     """
     return Pin(address, length, tenant)
 
 
 def _explained(error: OSError, charge: Charge) -> LimitError | OSError:
-    """What was the matter, for people; the charge is taken back already."""
+    """Explains for people why memory could not be held. The charge is taken back already."""
     asked = charge.end - charge.start
     not_pinned = error.__cause__
     if not isinstance(not_pinned, OSError):

@@ -1,12 +1,11 @@
-"""Pools: equal buffers, cut from shards that come from a source of memory and go back to it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Pools lend equal buffers, cut from shards that come from a source of memory and go back to it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-import os
-import sys
 import threading
 import time
 import weakref
@@ -26,21 +25,23 @@ from livedma.memory.rounding import up
 __all__ = ["SHARD_SIZE", "Buffer", "Pool", "PoolClosed"]
 
 SHARD_SIZE = 65536
-_RETRY_S = 0.05  # so often those who wait ask the source again
-_KEEP_IDLE = 1  # shards: taking and returning at the edge must not map and unmap each time
+_RETRY_S = 0.05  # until a waiter asks the source again
+_KEEP_IDLE = 1  # shards, so that taking and returning one buffer does not map and unmap each time
 
 
 class Pool(native.Pool):
-    """Buffers of buffer_size bytes, each on 64 bytes of its own, in shards of shard_size bytes.
+    """Lends buffers of buffer_size bytes, which share no 64-byte line, from shards of shard_size
+    bytes.
 
-    A shard holds as many buffers as fit, one at least. It is added when no buffer is free and the
-    source has room, and given back when it is empty and another one is, too. Reserve, minimum and
-    maximum are numbers of buffers: so many are there for control whatever data does; so many are
-    there from the start and stay; never more than that. With short_shards, one has fewer buffers
-    where the source has no piece as long as a whole one. All calls may be made by any thread.
+    A shard holds as many buffers as fit, at least one. The pool adds a shard when no buffer is free
+    and the source has room, and gives an idle shard back when another one is idle, too. Three
+    numbers of buffers bound it: `reserve` buffers are left for control, whatever data takes;
+    `minimum` buffers are there from the start and stay; there are never more than `maximum`. With
+    short_shards, a shard has fewer buffers where the source has no piece as long as a whole one.
+    Any thread may make any call.
 
-    close() may be called at any time. Buffers that are still taken are gone then: whoever posted
-    them has to end that first.
+    close() may be called at any time. Buffers that are still taken are gone then, so the program
+    first has to end what it has posted with them.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Pool(native.Pool):
         *,
         short_shards: bool = False,
     ) -> None:
-        """NoRoomError: the source has too little for minimum and reserve."""
+        """Raises NoRoomError if the source has too little for minimum and reserve."""
         buffers = _shard_buffers(buffer_size, shard_size)
         _check_bounds(reserve, minimum, maximum)
         super().__init__(buffer_size, buffers, reserve, minimum, maximum or 0)
@@ -64,7 +65,6 @@ class Pool(native.Pool):
         self._growing = threading.Lock()
         self._refused_s = -_RETRY_S
         self._leaving: deque[Lease] = deque()  # no part of it, but not given back either
-        self._keeper: threading.Thread | None = None
         weakref.finalize(self, _release, self.leases, self._leaving).atexit = False
         try:
             self._fill()
@@ -74,7 +74,7 @@ class Pool(native.Pool):
 
     def _fill(self) -> None:
         while self.is_short():
-            # Who waits lets it grow, too: it may have what it needs by now.
+            # A waiter may have made it grow, too, so it may have what it needs by now.
             if not self._grow() and self.is_short():
                 raise NoRoomError(
                     f"the source has no room for the buffers of {self.buffer_size} bytes that the "
@@ -82,29 +82,29 @@ class Pool(native.Pool):
                 )
 
     def set_bounds(self, minimum: int, maximum: int | None = None) -> None:
-        """Changes what has to be there, which is there when this returns, and what may be.
+        """Changes the bounds. When it returns, the minimum is there.
 
-        Buffers beyond a lower maximum are given to nobody any more; their shards go back as they
-        become idle, those that are at once. NoRoomError: the source has too little for the minimum;
-        what it had is there.
+        The pool no longer hands out buffers beyond a lower maximum. Their shards go back when they
+        become idle, those that are idle at once. Raises NoRoomError if the source has too little
+        for the minimum; then the pool keeps what the source had.
         """
         super().set_bounds(minimum, maximum or 0)
         self._fill()
         self.tend()
 
     def try_take(self, control: bool = False) -> Buffer | None:
-        """A buffer if there is one or the source has room, else None."""
+        """Returns a buffer if one is free or the source has room, else None."""
         buffer = self.take_free(control)
         while buffer is None:
             with self._growing:
-                # Somebody else may have grown it meanwhile, or others have waited for what we got.
+                # Another thread may have grown the pool, or waiters may get the new buffers.
                 buffer = self.take_free(control)
                 if buffer is None and not self._add_shard():
                     return None
         return buffer
 
     def take(self, control: bool = False, timeout: float | None = None) -> Buffer:
-        """A buffer; waits for its turn. TimeoutError after timeout seconds."""
+        """Returns a buffer, and waits for its turn. Raises TimeoutError after `timeout` seconds."""
         buffer = self.try_take(control)
         if buffer is not None:
             return buffer
@@ -119,7 +119,7 @@ class Pool(native.Pool):
         return _claim(waiter, timeout)
 
     async def take_async(self, control: bool = False, timeout: float | None = None) -> Buffer:
-        """The same for asyncio."""
+        """Does the same as `take`, for asyncio."""
         buffer = self.try_take(control)
         if buffer is not None:
             return buffer
@@ -138,10 +138,10 @@ class Pool(native.Pool):
         return _claim(waiter, timeout)
 
     def tend(self) -> None:
-        """Gives back what is idle, and adds shards for those who wait.
+        """Gives back idle shards, and adds shards for waiters.
 
-        The pool does so by itself when Python takes and returns; it is for whoever gave the source
-        more room and does not want to wait until somebody asks it again.
+        The pool does so by itself when Python takes and returns buffers. A caller that has given
+        the source more room calls it so that waiters need not wait for the next try.
         """
         if self.closed:
             return
@@ -151,28 +151,16 @@ class Pool(native.Pool):
             pass
 
     def trim(self) -> int:
-        """Gives back all idle shards, but for minimum and reserve. How many."""
+        """Gives back all idle shards that minimum and reserve do not need. Returns how many."""
         return self._give_back(0)
 
-    def keep(self) -> None:
-        """Tends it in a thread, for those who use it from C. It lives until close() then."""
-        if self._keeper is None:
-            descriptor = self.listen_for_calls()
-            self._keeper = threading.Thread(
-                target=self._tend_when_called, args=(descriptor,), name="livedma-pool", daemon=True
-            )
-            self._keeper.start()
-            os.eventfd_write(descriptor, 1)  # it may have called before
-
     def close(self) -> None:
-        """Ends it in any state: who waits gets PoolClosed, and all shards go back to the source.
+        """Ends the pool in any state: waiters get PoolClosed, and all shards go back to the source.
 
-        Again does nothing, unless the source could not take all of them: then it is asked again.
+        Raises InUseError or BufferError if the source could not take all of them. A further call
+        tries those again, and has no effect if there are none.
         """
         self._leaving.extend(self.shut())
-        if self._keeper is not None and self._keeper is not threading.current_thread():
-            os.eventfd_write(self.listen_for_calls(), 1)
-            self._keeper.join()
         self._release_leaving(is_last=True)
 
     @property
@@ -194,7 +182,7 @@ class Pool(native.Pool):
             return self._add_shard()
 
     def _add_shard(self) -> bool:
-        """One more shard, unless the pool or the source says no."""
+        """Adds a shard. Returns False if the pool may not grow or the source has no room."""
         buffers = self.room()
         lease = None
         while buffers and lease is None:
@@ -219,7 +207,7 @@ class Pool(native.Pool):
             return None
 
     def _retry(self) -> None:
-        """Asks the source again, but not for each of those who wait."""
+        """Asks the source again, at most once in _RETRY_S for all waiters together."""
         if time.monotonic() - self._refused_s >= _RETRY_S and not self.closed:
             self.tend()
 
@@ -232,12 +220,14 @@ class Pool(native.Pool):
         return count
 
     def _release_leaving(self, is_last: bool = False) -> None:
-        """What somebody still uses, though its buffers were returned, is tried again later."""
+        """Gives the leaving shards back to the source. A shard that is still in use, although its
+        buffers were returned, is tried again later.
+        """
         failed: BaseException | None = None
         for _ in range(len(self._leaving)):
             try:
                 lease = self._leaving.popleft()
-            except IndexError:  # somebody else does the same
+            except IndexError:  # another thread does the same
                 break
             try:
                 lease.release()
@@ -246,18 +236,6 @@ class Pool(native.Pool):
                 failed = error
         if failed is not None and is_last:
             raise failed
-
-    def _tend_when_called(self, descriptor: int) -> None:
-        while not self.closed:
-            os.eventfd_read(descriptor)
-            try:
-                self.tend()
-            except PoolClosed:
-                return
-            except Exception:  # the source's: said, and no reason to leave the others alone
-                threading.excepthook(
-                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-                )
 
     def __enter__(self) -> Self:
         return self

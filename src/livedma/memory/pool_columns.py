@@ -1,4 +1,5 @@
-"""Events of pools by columns. Apart from the rest, since Arrow takes long to load."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Puts events of pools into columns, in a module of its own since Arrow is slow to load."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _STORED = (pa.uint64(), pa.int8(), pa.uint32(), pa.uint32(), pa.uint32(), pa.uin
 
 
 def batch(count: int, columns: list[bytearray]) -> pa.RecordBatch:
-    """So many events, as the reader stores them."""
+    """Makes a batch of `count` events from the columns that the reader has stored."""
     time_ns, event, pool, shard, buffer, control, value = (
         pa.Array.from_buffers(stored, count, [None, pa.py_buffer(column)])
         for stored, column in zip(_STORED, columns, strict=True)

@@ -1,4 +1,5 @@
-"""What happens to the pools of this process, in batches."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads the events of this process's pools, in batches."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class PoolEvents(native.EventReader):
-    """The events of all pools from now on, until it is closed; there is one reader at a time.
+    """Reads the events of all pools from now on, until it is closed. There is one reader at a time.
 
-    Pools keep events only while there is a reader, at most `capacity` of them; `lost` counts what
-    found no room. docs/memory.md says what is in them.
+    Pools keep events only while there is a reader, at most `capacity` of them. `lost` counts the
+    events that found no room. docs/memory.md says what is in them.
     """
 
     def batch(self, limit: int = 65536) -> pa.RecordBatch:
-        """What came since the last read, by columns (pool_columns.SCHEMA)."""
+        """Returns the events since the last read, by columns (pool_columns.SCHEMA)."""
         from livedma.memory import pool_columns
 
         return pool_columns.batch(*self.read_columns(limit))

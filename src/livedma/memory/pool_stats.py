@@ -1,4 +1,5 @@
-"""What is known of a pool at one moment, for people and for controllers."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Describes a pool at one moment, for people and for controllers."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Waits:
-    """How long those who waited for a buffer did so, whether or not they got one."""
+    """Says how long waiters waited for a buffer, whether or not they got one."""
 
     count: int
     sum_ns: int
     max_ns: int
-    #: (least time that counts there, how many): eight to each power of two, those that have any
+    #: (least time of the bucket, waits in it): eight to each power of two, without the empty ones
     buckets: tuple[tuple[int, int], ...]
 
     @property
@@ -20,7 +21,9 @@ class Waits:
         return self.sum_ns / self.count if self.count else 0.0
 
     def quantile_ns(self, fraction: float) -> int:
-        """The time that so many of them waited at most, rounded down by an eighth at most."""
+        """Returns the time within which that fraction of the waits was over, rounded down by an
+        eighth at most.
+        """
         rank = fraction * self.count
         for least_ns, count in self.buckets:
             rank -= count
@@ -31,13 +34,13 @@ class Waits:
 
 @dataclass(frozen=True)
 class ClassStats:
-    """Of the buffers for data, or of those for control."""
+    """Describes the buffers for data, or those for control."""
 
     taken: int
     waiting: int
     oldest_ns: int  #: how long the first in the queue has waited by now; 0 if there is none
     takes: int  #: so far
-    gave_up: int  #: waited in vain, so far
+    gave_up: int  #: waits in vain, so far
     waits: Waits
 
 

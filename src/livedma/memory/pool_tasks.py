@@ -1,4 +1,5 @@
-"""Tasks that wait for buffers: one descriptor for each event loop, watched while somebody waits."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tasks wait for buffers by one descriptor for each event loop, watched while a task waits."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ _inboxes = weakref.WeakKeyDictionary()
 
 
 class LoopInbox(native.Inbox):
-    """Ends the waiting of one loop's tasks, whose futures are the tokens."""
+    """Wakes the tasks of one loop. The futures that they wait for are the waiters' tokens."""
 
     def __init__(self) -> None:
         self._is_watched = False
 
     def wait(self, pool: native.Pool, control: bool) -> native.Waiter:
-        """Its future, which is the token, is done when the waiting is over."""
+        """Returns a waiter. Its token is a future that is done when the wait is over."""
         loop = asyncio.get_running_loop()
         waiter = native.Waiter(pool, control, self, loop.create_future())
-        if waiter.is_over:  # there was no need to wait
+        if waiter.is_over:  # there is no need to wait
             waiter.token.set_result(None)
         elif not self._is_watched:
             loop.add_reader(self.fileno(), self._wake)
@@ -29,7 +30,7 @@ class LoopInbox(native.Inbox):
         return waiter
 
     def rest(self) -> None:
-        """Stops watching if nobody waits."""
+        """Stops watching if no task waits."""
         if self._is_watched and not len(self):
             asyncio.get_running_loop().remove_reader(self.fileno())
             self._is_watched = False
@@ -41,7 +42,7 @@ class LoopInbox(native.Inbox):
 
 
 def inbox() -> LoopInbox:
-    """That of the running loop."""
+    """Returns the inbox of the running loop."""
     loop = asyncio.get_running_loop()
     found = _inboxes.get(loop)
     if found is None:

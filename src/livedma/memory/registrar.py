@@ -1,4 +1,5 @@
-"""Memory without a window: each lease is a region of its own."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Lends memory without a window: each lease is a region of its own."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from livedma.memory.rounding import up
 
 
 class Registrar:
-    """The way out when a window was refused: memory is mapped and registered buffer by buffer.
+    """Maps and registers memory buffer by buffer, for use when a window was refused.
 
-    access: what peers may do, as for a window. node: where memory should come from.
+    `access` is what peers may do, as for a window; `node` is where memory should come from.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Registrar:
             raise ValueError("memory that may vanish needs a window")
 
     def take(self, size: int) -> Lease:
-        """At least size bytes, in whole pages. NoRoomError if there is no memory."""
+        """Lends at least `size` bytes, in whole pages. Raises NoRoomError if there is no memory."""
         if size <= 0:
             raise ValueError("a lease has at least one byte")
         length = up(size, PAGE)

@@ -1,6 +1,7 @@
-"""Whole units: of pages, granules, cache lines."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Rounds to whole units: pages, granules, cache lines."""
 
 
 def up(number: int, unit: int) -> int:
-    """The next multiple of the unit, or the number itself if it is one."""
+    """Returns the next multiple of the unit, or the number itself if it is one."""
     return -(-number // unit) * unit

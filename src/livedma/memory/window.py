@@ -1,4 +1,5 @@
-"""Windows: DMA addresses for the worst case, memory for what is needed now."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Windows: they reserve DMA addresses for the worst case, and map memory for what is needed now."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ from livedma.memory.lease import Lease
 from livedma.memory.parts import Part, Statistics
 from livedma.memory.rounding import up
 
-PATIENCE_S = 5.0  #: for whoever uses memory that is to be given back
+PATIENCE_S = 5.0  #: time for users of memory to give it back
 
 
 class Window(native.Window):
-    """A range of a device's addresses, of which parts have memory: more or less, as time goes by.
+    """Reserves a range of a device's addresses, and maps parts of it: more later, or less.
 
-    Reserving it costs no memory. What is linked can be used when it is synced; extend() does both
-    with memory of the window's backing, and shrink() takes parts away again when nobody uses them.
-    Peers use the rest meanwhile; where nothing is mapped they get the access error. All calls may
-    be made by any thread.
+    Reserving costs no memory. Linked memory can be used once it is synced; extend() does both with
+    memory of the window's backing, and shrink() takes parts away again when nothing uses them.
+    Peers use the rest meanwhile; where nothing is mapped they get the access error. Any thread may
+    make any call.
     """
 
     def __init__(
@@ -47,9 +48,9 @@ class Window(native.Window):
         """size: rounded up to granules, unless there is a pad: where in its granule link 0 begins.
 
         access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
-        mapped: bytes to begin with. part: bytes of a step, a quarter of the window if not given.
-        node: where memory should come from. NoRoomError: no such range is free; a Registrar works
-        buffer by buffer instead.
+        mapped: bytes at the start. part: bytes of a step, a quarter of the window if not given.
+        node: where memory should come from. Raises NoRoomError if no such range is free; a
+        Registrar works buffer by buffer instead.
         """
         if granule < PAGE:
             raise ValueError("a granule is a page or more")
@@ -59,7 +60,7 @@ class Window(native.Window):
         whole = up(pad + size, granule)
         self._device, self._node = engine, node
         self.part = up(part or -(-whole // 4), granule)
-        # For what is written down here; never held while memory is made, or used by somebody.
+        # Guards this object's own records; never held while memory is made or in use.
         self._changed = threading.Condition()
         self._room = Holes(whole)  # neither linked nor about to be; from the first granule on
         self._parts: list[Part] = []
@@ -82,10 +83,10 @@ class Window(native.Window):
                 self.close()
                 raise
 
-    # Step two, by hand
+    # The second step, by hand
 
     def link(self, offset: int, memory: Any, length: int | None = None) -> None:
-        """Memory (a writable buffer, held until it is unlinked; or an address) to the offset.
+        """Links memory (a writable buffer, held until it is unlinked; or an address) at the offset.
 
         It cannot be used before sync().
         """
@@ -105,7 +106,7 @@ class Window(native.Window):
         self._tell()
 
     def unlink(self, offset: int, length: int) -> None:
-        """Takes away at once what was linked by hand, whoever uses it: drain() first."""
+        """Takes away at once what was linked by hand, even if it is in use: call drain() first."""
         start, end = self._granules(offset, length)
         with self._changed:
             if any(part.offset < offset + length and offset < part.end for part in self._parts):
@@ -121,12 +122,12 @@ class Window(native.Window):
         self._end()
 
     def destroy(self, length: int) -> None:
-        """Unlinks the length bytes at the start, all that is linked, and frees."""
+        """Unlinks the length bytes at the start, which have to be all that is linked, and frees."""
         super().destroy(length)
         self._end()
 
     def close(self) -> None:
-        """Takes everything away at once, whoever uses it."""
+        """Takes everything away at once, even if it is in use."""
         super().close()
         self._end()
 
@@ -144,7 +145,7 @@ class Window(native.Window):
             raise ValueError("the window is freed")
 
     def _granules(self, offset: int, length: int) -> tuple[int, int]:
-        """From where to where a range takes granules."""
+        """Returns the start and the end of the granules that a range takes."""
         start = self.pad + offset
         return start // self.granule * self.granule, up(start + length, self.granule)
 
@@ -158,17 +159,23 @@ class Window(native.Window):
     def extend(self, length: int | None = None) -> Part:
         """Maps more: a part, or length bytes in whole granules.
 
-        Packets pass meanwhile: the device waits for the tables alone, never for memory.
-        NoRoomError: the window is full or there is no memory; nothing changed.
+        Packets pass meanwhile: the device waits for the tables alone, never for memory. Raises
+        NoRoomError if the window is full or there is no memory; then nothing has changed.
+        """
+        return self._extend(length)
+
+    def _extend(self, length: int | None, *, is_lent_whole: bool = False) -> Part:
+        """Maps more, for all that need it: extend(), and leases and pools that have parts of their
+        own, as a server's connections do.
         """
         began_s = time.monotonic()
-        part = self._map(length)
+        part = self._map(length, is_lent_whole)
         with self._changed:
             self._extends += 1
             self._last_extend_s = time.monotonic() - began_s
         return part
 
-    def _map(self, length: int | None, *, is_lent_whole: bool = False) -> Part:
+    def _map(self, length: int | None, is_lent_whole: bool) -> Part:
         if self.pad:
             raise ValueError("a window that begins within a granule is linked by hand")
         self._check_open()
@@ -209,13 +216,13 @@ class Window(native.Window):
         return part
 
     def shrink(self, length: int | None = None, timeout: float = PATIENCE_S) -> int:
-        """Gives back whole parts, as many as length bytes take (one, if not given); says how much.
+        """Gives back whole parts, as many as length bytes take (None: one). Returns their bytes.
 
-        The emptiest goes first, of those the last. Nothing new is lent of it; when all leases are
-        back and what is posted is done, no new message may begin there; when those that have begun
-        are done, its memory goes. InUseError: leases, views or posted work were still there after
-        timeout seconds, and that part stays. A peer that has not ended its message by then gets the
-        access error, now or when it goes on: nobody holds memory for ever.
+        The emptiest part goes first; of several, the last. Nothing new is lent of it. When all
+        leases are back and what is posted is done, no new message may begin there; when those that
+        have begun are done, its memory goes. Raises InUseError if leases, views or posted work are
+        still there after timeout seconds; that part stays. A peer that has not ended its message by
+        then gets the access error, now or when it goes on: no peer holds memory for ever.
         """
         end_s = time.monotonic() + timeout
         given = 0
@@ -234,7 +241,7 @@ class Window(native.Window):
         return min(leavable, key=lambda p: (p.leased, -p.offset), default=None)
 
     def _unmap(self, part: Part, end_s: float) -> None:
-        """A part that is marked as leaving, or lent as a whole."""
+        """Unmaps a part that is marked as leaving, or lent as a whole."""
         try:
             leaving.await_leases(self, part, self._changed, end_s)
             is_cut = leaving.await_messages(self, part, end_s)
@@ -257,7 +264,7 @@ class Window(native.Window):
     def take(self, size: int) -> Lease:
         """Lends size bytes of what is mapped, on a page if they are a page or more.
 
-        NoRoomError: nothing that large is free in a part; extend().
+        Raises NoRoomError if nothing that large is free in a part: extend() the window.
         """
         if size <= 0:
             raise ValueError("a lease has at least one byte")
@@ -278,7 +285,7 @@ class Window(native.Window):
         return Lease(self.key, self.va + offset, size, part.block.mapping, start, give_back)
 
     def mapper(self, timeout: float = PATIENCE_S) -> Mapper:
-        """A source that gives each lease a mapping of its own."""
+        """Returns a source that gives each lease a mapping of its own."""
         return Mapper(self, timeout)
 
     def _room_for(self, size: int) -> int:
@@ -286,7 +293,7 @@ class Window(native.Window):
             return self._room.pieces(size)
 
     def _lend_whole(self, size: int, timeout: float) -> Lease:
-        part = self._map(size, is_lent_whole=True)
+        part = self._extend(size, is_lent_whole=True)
 
         def give_back() -> None:
             if not self.closed:
@@ -296,7 +303,7 @@ class Window(native.Window):
         return Lease(self.key, va, part.length, mapping, 0, give_back)
 
     def view(self, offset: int, length: int) -> memoryview:
-        """The program's own look at a range within one part; while it exists, the part stays."""
+        """Returns a view of a range within one part; while the view exists, the part stays."""
         with self._changed:
             for part in self._parts:
                 if part.offset <= offset <= part.end - length and length >= 0:
@@ -307,9 +314,9 @@ class Window(native.Window):
         raise ValueError("a view lies within one part that is mapped and stays")
 
     def flush(self, offset: int = 0, length: int | None = None) -> None:
-        """Of a window on a file: what was written to the range is on disk when this returns.
+        """Flushes a window on a file: what was written to the range is on disk when this returns.
 
-        Without a length, to all that is mapped from the offset on.
+        Without a length, the range is all that is mapped from the offset on.
         """
         end = self.size if length is None else offset + length
         done = 0
@@ -361,17 +368,17 @@ class Window(native.Window):
 
 
 class Mapper:
-    """Each lease is memory of its own, mapped into the window when it is taken."""
+    """Gives each lease memory of its own, mapped into the window when the lease is taken."""
 
     def __init__(self, window: Window, timeout: float) -> None:
         self.window, self.timeout = window, timeout
 
     def room(self, size: int) -> int:
-        """How many pieces of size bytes, in whole granules, there are addresses for."""
+        """Returns for how many pieces of size bytes, in whole granules, there are addresses."""
         return self.window._room_for(up(size, self.window.granule))
 
     def take(self, size: int) -> Lease:
-        """At least size bytes, in whole granules. NoRoomError: no addresses or no memory left."""
+        """Lends size bytes or more, in whole granules. NoRoomError: no addresses or no memory."""
         if size <= 0:
             raise ValueError("a lease has at least one byte")
         return self.window._lend_whole(size, self.timeout)

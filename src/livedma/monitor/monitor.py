@@ -1,4 +1,5 @@
-"""Sessions and connections as the wire shows them, through BPF: for any server, from outside."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sees sessions and connections on the wire, through BPF: for any server, from outside."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ class MonitorError(LivedmaError):
 class Monitor:
     """Follows RPC-over-RDMA on interfaces of this thread's network namespace, from now on.
 
-    interfaces: names, or indexes. One on the way of each connection is enough: with two, packets
-    that pass both count as retransmissions. ports: those that servers listen on.
+    `interfaces` are names or indexes. One on the way of each connection is enough: with two,
+    packets that pass both count as retransmissions. `ports` are those that servers listen on.
 
-    Connections are found when they are made; `learn` tells of those that were there before. Calls
-    without a reply for `patience_s` are given up. Sessions that were idle for `idle_s` are
-    forgotten, until they are used again.
+    The monitor finds connections when they are made; `learn` tells it of those that were made
+    before. It gives up calls without a reply for `patience_s`. It forgets sessions that were idle
+    for `idle_s`, until they are used again.
 
     A process that ends leaves nothing behind, however it ends (before Linux 6.6: unless it is
-    killed). One thread uses a monitor at a time.
+    killed). Only one thread may use a monitor at a time.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Monitor:
             raise
 
     def attach(self) -> None:
-        """Attaches again, where somebody detached it or an interface of that name is back."""
+        """Attaches again, where its programs were detached or an interface of that name is back."""
         indexes = [self._index(each) for each in self._interfaces]
         try:
             self._session.attach(indexes)
@@ -90,7 +91,7 @@ class Monitor:
             ) from None
 
     def detach(self) -> None:
-        """Sees nothing until it is attached again; what it knows it keeps."""
+        """Stops seeing packets until it is attached again. The monitor keeps what it knows."""
         self._session.detach()
 
     @property
@@ -99,16 +100,18 @@ class Monitor:
 
     @property
     def is_attached(self) -> bool:
-        """Whether all of it is still where it was attached."""
+        """Returns whether all programs are still where they were attached."""
         return self._session.is_attached
 
     @property
     def mode(self) -> str | None:
-        """How: "tcx", or "clsact", which outlives a process that is killed. None: it is not."""
+        """Returns how it is attached: "tcx", or "clsact", which outlives a process that is killed.
+        None: it is not attached.
+        """
         return self._session.mode
 
     def learn(self, server: str, server_qpn: int, client: str, client_qpn: int) -> bool:
-        """Follows a connection that is there already; False if it does so anyway."""
+        """Follows a connection that exists already. Returns False if the monitor knows it."""
         ends = [ipaddress.ip_address(each).packed for each in (server, client)]
         try:
             self._session.learn(ends[0], server_qpn, ends[1], client_qpn)
@@ -121,11 +124,11 @@ class Monitor:
         return True
 
     def feed(self, frame: bytes, segment_bytes: int = 0) -> None:
-        """Shows a frame to the monitor, as if it passed: of a capture, say."""
+        """Shows a frame, for example from a capture, to the monitor as if it passed."""
         self._session.feed(frame, segment_bytes)
 
     def snapshot(self) -> Snapshot:
-        """What happened since the one before (or since the start)."""
+        """Returns what happened since the snapshot before (or since the start)."""
         connections, sessions, losses = self._session.look()
         now_s = time.monotonic()
         interval_s, self._looked_s = now_s - self._looked_s, now_s
@@ -179,7 +182,7 @@ class Monitor:
         )
 
     def close(self) -> None:
-        """Detaches, and frees everything; may be called again."""
+        """Detaches, and frees everything. Calling it a second time has no effect."""
         self._session.close()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,9 @@
-"""What was seen of sessions and connections in an interval: the one form that all sources fill.
+# SPDX-License-Identifier: BSD-2-Clause
+"""A snapshot shows sessions and connections in an interval, in the one form that all sources fill.
 
 A source that sees the wire (BPF) knows operations, bytes, latencies, credits and what went wrong on
-the way. The server itself knows that too, and what requests waited for (`Inside`). Whoever reads
-snapshots finds None where nobody could know.
+the way. The server itself knows that, too, and also what requests waited for (`Inside`), and
+connections over TCP (`InsideTcp`). A field is None where no source can know it.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ __all__ = [
     "Host",
     "Inside",
     "InsideSession",
+    "InsideTcp",
     "Losses",
     "Session",
     "Snapshot",
     "Source",
     "Times",
+    "Transport",
 ]
 
+Transport = Literal["rdma", "tcp"]
 Source = Literal["bpf", "server", "bpf+server"]
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long something took, each time that it happened in the interval."""
+    """Says how long something took, each time that it happened in the interval."""
 
     count: int = 0
     sum_ns: int = 0
@@ -42,17 +46,19 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What only the server knows of a connection. Figures without a time are those of now."""
+    """Holds what only the server knows of a connection. Figures are of the interval's end, except
+    those that name the interval and the `Times`.
+    """
 
     window_bytes: int
     mapped_bytes: int
-    room_bytes: int  #: that `extend` can still map for data, in whole shards
-    first_bytes: int  #: that were mapped when the connection was made
+    room_bytes: int  #: what `extend` can still map for data, in whole shards
+    first_bytes: int  #: what was mapped when the connection was made
     buffer_bytes: int
     buffers: int
     buffers_taken: int
     buffers_wanted: int  #: by calls that wait for one
-    credits: int  #: that are wanted; the peer has `Connection.credits_granted`
+    credits: int  #: the target; the peer has `Connection.credits_granted`
     credits_max: int
     receives_posted: int
     receives_late: int  #: in the interval: calls that found fewer Receives than credits
@@ -60,31 +66,47 @@ class Inside:
     memory_waits: Times  #: of calls for a data buffer
     send_waits: Times  #: for room in the send queue
     storage: Times  #: in the store, once for each access, as long as a buffer was held for it
-    storage_queue: Times  #: of that: until a thread, or the store, began with it
+    storage_queue: Times  #: the part of it until a thread, or the store, began with the access
+
+
+@dataclass(frozen=True, slots=True)
+class InsideTcp:
+    """Holds what only the server knows of a connection over TCP. Its memory is not managed."""
+
+    unsent_bytes: int  #: of replies that the client has not taken
+    thread_waits: Times  #: of calls until a thread began with them
+    storage: Times  #: in the store, of calls that read, wrote or committed
 
 
 @dataclass(frozen=True, slots=True)
 class InsideSession:
-    """What only the server knows of a session."""
+    """Holds what only the server knows of a session."""
 
     slots: int
     slots_target: int
     slots_used_most: int  #: of the interval: the most that were executing at a time
-    memory_waited_ns: int  #: in the interval, by its calls together
+    memory_waited_ns: int  #: in the interval, by all its calls together
     storage_ns: int
     slots_asked: int | None = None  #: by the client, when the session was made; None: not known
+    calls: int | None = None  #: calls that ended in the interval; the times above are theirs
+    calls_ns: int | None = None  #: how long these calls took together
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection. `number` is the server's own where the server is asked, else the monitor's."""
+    """Shows a connection. `number` is the server's own where the server is asked, else the
+    monitor's.
+
+    A connection over TCP has no queue pairs, no credits and no DMA memory: their fields are 0, and
+    `inside` is None.
+    """
 
     number: int
     server: str
     server_qpn: int
     client: str
     client_qpn: int
-    sessions: int  #: that used it in the interval, or are bound to it
+    sessions: int  #: those that used it in the interval, or are bound to it
     operations: int
     read_bytes: int
     written_bytes: int
@@ -95,17 +117,40 @@ class Connection:
     rnr_naks: int
     naks: int
     retransmissions: int
-    unanswered: int  #: calls given up in the interval, since no reply has come for so long
+    unanswered: int  #: calls given up in the interval, since no reply came in time
     inside: Inside | None = None
+    transport: Transport = "rdma"
+    client_port: int | None = None  #: None: it is not known
+    client_name: str = ""  #: the client's own name for itself, printable and short; empty: none
+    tcp: InsideTcp | None = None
 
     @property
     def bytes(self) -> int:
         return self.read_bytes + self.written_bytes
 
+    @property
+    def is_tcp(self) -> bool:
+        return self.transport == "tcp"
+
+    @property
+    def client_end(self) -> str:
+        """Returns the client's address and port; over RDMA without a known port, its queue pair."""
+        if self.client_port is not None:
+            host = f"[{self.client}]" if ":" in self.client else self.client
+            return f"{host}:{self.client_port}"
+        return f"{self.client} qp {self.client_qpn}" if self.client_qpn else self.client
+
+    @property
+    def client_words(self) -> str:
+        """Returns the client for people: where it is, and its name if it has one."""
+        return f"{self.client_end} ({self.client_name})" if self.client_name else self.client_end
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session. `connections`: numbers of those that it used in the interval, or is bound to."""
+    """Shows a session. `connections` are the numbers of those that it used in the interval or is
+    bound to.
+    """
 
     id: str  #: hexadecimal
     connections: tuple[int, ...]
@@ -122,43 +167,52 @@ class Session:
 
     @property
     def memory_wait_ns(self) -> float | None:
-        """Of a call for DMA memory, on average; None: not known, or there was no call."""
-        if self.inside is None or not self.operations:
-            return None
-        return self.inside.memory_waited_ns / self.operations
+        """Returns how long a call waited for DMA memory, on average. None: not known, or there was
+        no call.
+        """
+        return None if self.inside is None else self._of_a_call(self.inside.memory_waited_ns)
 
     @property
     def storage_ns(self) -> float | None:
-        """Of a call in the store, on average; None: not known, or there was no call."""
-        if self.inside is None or not self.operations:
-            return None
-        return self.inside.storage_ns / self.operations
+        """Returns how long a call was in the store, on average. None: not known, or there was no
+        call.
+        """
+        return None if self.inside is None else self._of_a_call(self.inside.storage_ns)
+
+    def _of_a_call(self, spent_ns: int) -> float | None:
+        """Divides by the calls that the time was spent in. Where the wire is watched, too,
+        `operations` counts the calls seen on the wire, which are not the same ones.
+        """
+        calls = None if self.inside is None else self.inside.calls
+        calls = self.operations if calls is None else calls
+        return spent_ns / calls if calls else None
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What a source could not see or keep, since it began."""
+    """Counts what a source could not see or keep, since it began."""
 
-    connections: int = 0  #: no place was left for them
+    connections: int = 0  #: for which there was no place left
     sessions: int = 0
-    calls: int = 0  #: whose place was needed before the reply came
+    calls: int = 0  #: dropped before the reply came, since their place was needed
     replies: int = 0  #: to calls that were not seen
     unreadable: int = 0  #: messages that are no RPC-over-RDMA, or end too early
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What connections share."""
+    """Shows what all connections share."""
 
-    cpu_busy: float | None  #: of the thread that serves the device: 0 to 1, waiting excepted
+    cpu_busy: float | None  #: of the thread that serves the device: 0 to 1, without waiting
     mapped_bytes: int | None  #: by all connections
     budget_bytes: int | None  #: None: there is no bound
     refuses_sessions: bool = False
+    tcp_busy: float | None = None  #: of one CPU, by the threads that serve TCP; may be above 1
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One interval. at_s: its end, by the monotonic clock; wall_s: by the clock on the wall."""
+    """Shows one interval. `at_s` is its end by the monotonic clock, `wall_s` by the wall clock."""
 
     at_s: float
     wall_s: float
@@ -170,7 +224,7 @@ class Snapshot:
     losses: Losses = Losses()
 
     def per_s(self, amount: float) -> float:
-        """What was counted in the interval, as a rate."""
+        """Returns what was counted in the interval as a rate."""
         return amount / self.interval_s if self.interval_s > 0 else 0.0
 
     def connection(self, number: int) -> Connection | None:
@@ -193,13 +247,18 @@ class Snapshot:
 
 
 _INSIDE_TIMES = ("memory_waits", "send_waits", "storage", "storage_queue")
+_TCP_TIMES = ("thread_waits", "storage")
 
 
 def _connection(found: dict[str, Any]) -> Connection:
     inside = found["inside"]
     if inside is not None:
         inside = Inside(**{**inside, **{name: Times(**inside[name]) for name in _INSIDE_TIMES}})
-    return Connection(**{**found, "latency": Times(**found["latency"]), "inside": inside})
+    tcp = found.get("tcp")
+    if tcp is not None:
+        tcp = InsideTcp(**{**tcp, **{name: Times(**tcp[name]) for name in _TCP_TIMES}})
+    times = Times(**found["latency"])
+    return Connection(**{**found, "latency": times, "inside": inside, "tcp": tcp})
 
 
 def _session(found: dict[str, Any]) -> Session:

@@ -1,22 +1,36 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RDMA in user space: a RoCEv2 device on any interface, with the verbs' objects and no privilege.
 
-Everything may be used by several threads, blocking (`cq.wait()`) or with asyncio (`await
-cq.completions()`), and closes what was made on it. `livedma.rdma.cm` makes connections.
+Several threads may use every object, blocking (`cq.wait()`) or with asyncio (`await
+cq.completions()`). An object that closes also closes what was made on it. `livedma.rdma.cm` makes
+connections.
 """
 
 from livedma._native.rdma import Completion, SharedReceives, WorkRequest
 from livedma.rdma.device import Device
 from livedma.rdma.memory import MemoryRegion, OnDemandRegion, ProtectionDomain
+from livedma.rdma.names import (
+    Completed,
+    CompletionStatus,
+    Operation,
+    QueuePairState,
+    QueuePairType,
+)
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 __all__ = [
+    "Completed",
     "Completion",
     "CompletionQueue",
+    "CompletionStatus",
     "Device",
     "MemoryRegion",
     "OnDemandRegion",
+    "Operation",
     "ProtectionDomain",
     "QueuePair",
+    "QueuePairState",
+    "QueuePairType",
     "SharedReceives",
     "WorkRequest",
 ]

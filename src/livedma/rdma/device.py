@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The device: RoCEv2 at one address of this host."""
 
 from __future__ import annotations
@@ -7,12 +8,13 @@ import errno
 import ipaddress
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from livedma._native.port import KINDS, Port
 from livedma.errors import LivedmaError, PortInUseError, PrivilegeError
-from livedma.rdma.interface import Interface, interface_of, source_for
+from livedma.privilege import as_root
+from livedma.rdma.interface import Interface, interface_of, neighbours, source_for
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.ports import PortKind, in_use, reason, refusal
 from livedma.rdma.queues import CompletionQueue
@@ -29,14 +31,14 @@ def _interface_of(address: str) -> Interface:
 
 
 class Device(Port):
-    """A RoCEv2 device at an address. Its own thread serves it; so do threads that wait.
+    """A RoCEv2 device at an address. Its own thread serves it, and so does a thread that waits.
 
-    spin: seconds for which threads at most look for packets before they sleep.
+    spin: the most seconds for which a thread looks for packets before it sleeps.
     port: how packets come in. "packet" verifies every ICRC in full and needs CAP_NET_RAW; "udp"
-    needs nothing and, for IPv4, cannot see all that the ICRC covers; "auto" takes the former if it
-    can. `port_kind` and `port_reason` say what it has become.
-    share: several processes may have devices at the address, each in its `slot`; None: if that is
-    permitted, else `share_reason` says why not.
+    needs no privilege and, for IPv4, cannot see all that the ICRC covers; "auto" is "packet" where
+    that is possible. `port_kind` and `port_reason` say which it is.
+    share: several processes may have devices at the address, each in its `slot`. None shares if
+    that is permitted; if not, `share_reason` says why.
     """
 
     def __init__(
@@ -77,12 +79,12 @@ class Device(Port):
 
     def _join(self, stack: ExitStack, address: str, scope: int, *, must: bool) -> Place | None:
         try:
-            # Its extensions need libbpf, without which all the rest works.
+            # The extensions that it imports need libbpf; all else works without it.
             from livedma.rdma.sharing import joining
 
             return stack.enter_context(joining(address, self.interface.index, scope))
         except ImportError as error:
-            problem = LivedmaError(f"libbpf is missing ({error}): sudo apt install libbpf1")
+            problem = LivedmaError(f"libbpf is missing ({error}): {as_root('apt install libbpf1')}")
         except PermissionError as error:
             problem = PrivilegeError(f"what processes share is in the BPF file system: {error}")
         except LivedmaError as error:
@@ -103,7 +105,13 @@ class Device(Port):
 
     @classmethod
     def towards(cls, peer: str, **options: Any) -> Self:
-        """A device at the address from which packets to the peer go."""
+        """Makes a device at the address that packets to the peer come from.
+
+        For a peer on the loopback interface it is another address of that interface.
+        """
+        for source in neighbours(peer):
+            with suppress(LivedmaError):  # this one may be taken, too
+                return cls(source, **options)
         return cls(source_for(peer), **options)
 
     @property
@@ -112,7 +120,7 @@ class Device(Port):
 
     @property
     def port_reason(self) -> str:
-        """Why port_kind is what it is, and what that means."""
+        """A sentence that says why port_kind is what it is, and what that means."""
         version = ipaddress.ip_address(self.address).version
         return reason(self.port_kind, version, self.packet_errno)
 
@@ -128,7 +136,7 @@ class Device(Port):
         return CompletionQueue(capacity, self)
 
     def claim_port(self, port: int, space: str = "TCP") -> None:
-        """Of the processes at the address, this one gets requests to the port.
+        """Gives this process, of all at the address, the requests to the port.
 
         space: TCP for connections, UDP for datagram services. Raises PortInUseError.
         """
@@ -139,17 +147,18 @@ class Device(Port):
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
+            kind = "RDMA port" if space == "TCP" else "RDMA port for datagrams"
             raise PortInUseError(
-                f"another process at {self.address} listens on {space} port {port}"
+                f"another process at {self.address} listens on {kind} {port}"
             ) from None
 
     def release_port(self, port: int, space: str = "TCP") -> None:
-        """Gives a claim back; a device that closes gives back all."""
+        """Gives a claim back. A device that closes gives back all its claims."""
         if self._place is not None and not self.closed:
             self._place.release(port, space)
 
     def listen(self) -> None:
-        """Lets the running asyncio loop hear of completion events, unless another one does."""
+        """Lets the running asyncio loop take completion events, unless another open loop does."""
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             self._loop = loop
@@ -161,7 +170,7 @@ class Device(Port):
                 queue.wake()
 
     def close(self) -> None:
-        """Closes what was made on it, then the device itself. Who waits gets an error."""
+        """Closes what was made on it, then the device itself. Calls that wait get an error."""
         while self.before_close and not self.closed:
             self.before_close.pop()()
         if self._loop is not None and not self._loop.is_closed() and not self.closed:

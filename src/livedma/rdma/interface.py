@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the system knows about the interface behind an address."""
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 
 from livedma.rdma import rtnetlink
 
+_LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
+_NEIGHBOURS = 250
 # IP, UDP, BTH and the largest extension header, rounded up as the kernel's rxe does.
 HEADERS = 80
 
@@ -25,10 +28,10 @@ class Interface:
 
 
 def interface_of(address: str) -> Interface:
-    """Raises LookupError if no interface of this host has the address."""
+    """Finds the interface that has the address. Raises LookupError if this host has none."""
     wanted = ipaddress.ip_address(address.partition("%")[0])
     for found in rtnetlink.addresses():
-        # all of 127.0.0.0/8 is this host
+        # Every address of 127.0.0.0/8 belongs to this host.
         if found.own.ip == wanted or (wanted.is_loopback and wanted in found.own.network):
             link = next(link for link in rtnetlink.links() if link.index == found.index)
             return Interface(link.index, link.name, link.mtu)
@@ -36,13 +39,27 @@ def interface_of(address: str) -> Interface:
 
 
 def addresses() -> list[str]:
-    """All of this host but link-local ones: those that a server without a wish listens at."""
+    """Returns this host's addresses but link-local ones: a server listens at them by default."""
     found = [one.own.ip for one in rtnetlink.addresses()]
     return [str(one) for one in found if not one.is_link_local]
 
 
+def neighbours(peer: str) -> list[str]:
+    """Returns other addresses of the loopback interface, for a device whose peer has one of them.
+
+    The peer's own address is taken by the peer, and sharing it needs privilege. The list is empty
+    for a peer on another host, and for IPv6, which has a single loopback address.
+    """
+    found = socket.getaddrinfo(peer, 4791, type=socket.SOCK_DGRAM)[0][4][0]
+    there = ipaddress.ip_address(str(found).partition("%")[0])
+    if there not in _LOOPBACK:
+        return []
+    last = min(int(there) + _NEIGHBOURS, int(_LOOPBACK.broadcast_address))
+    return [str(ipaddress.IPv4Address(one)) for one in range(int(there) + 1, last)]
+
+
 def source_for(peer: str) -> str:
-    """The address of this host from which packets to the peer go."""
+    """Returns the address of this host that packets to the peer come from."""
     family, _, _, _, where = socket.getaddrinfo(peer, 4791, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(where)

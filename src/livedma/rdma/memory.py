@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Protection domains and memory regions of a device."""
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Mode = Literal["pinned", "on demand"]
 
 
 class _Pieces:
-    """What regions have in common: region[a:b] is a piece of one, for posting."""
+    """The common part of all regions: region[a:b] is a piece of one, to be posted."""
 
     if TYPE_CHECKING:
 
@@ -37,7 +38,7 @@ class _Pieces:
 
     @property
     def rkey(self) -> int:
-        """What a peer needs, besides an address, to use the memory."""
+        """The key that a peer needs, besides an address, to use the memory."""
         return self.key
 
     def __len__(self) -> int:
@@ -57,7 +58,7 @@ class _Pieces:
 
 
 class MemoryRegion(_Pieces, native.Region):
-    """Pinned memory that the device may use, and peers as far as they were given rights."""
+    """Pinned memory that the device may use, and peers as far as they have rights."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class MemoryRegion(_Pieces, native.Region):
         tenant: Hashable = None,
     ) -> None:
         self.pd = pd
-        with memoryview(buffer) as held:  # until the region holds it
+        with memoryview(buffer) as held:  # holds the buffer until the region does
             self.pin = pin(*place_of(held), tenant)
             try:
                 super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
@@ -77,17 +78,17 @@ class MemoryRegion(_Pieces, native.Region):
                 raise
 
     def close(self) -> None:
-        """Takes the right away, then lets the memory go; may be called again."""
+        """Takes the right away, then unpins the memory. Calling it again has no effect."""
         super().close()
         self.pin.release()
 
     def __del__(self) -> None:
-        # What nobody closed: not with close(), since finalizers may not wait. The pin has its own.
+        # Not close(), as a finalizer may not wait. The pin has a finalizer of its own.
         super().close()
 
 
 class OnDemandRegion(_Pieces, OnDemand):
-    """Memory of the program whose pages come when the device needs them; see OnDemand."""
+    """Memory of the program whose pages are mapped when the device needs them; see OnDemand."""
 
     def __init__(
         self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None
@@ -97,7 +98,7 @@ class OnDemandRegion(_Pieces, OnDemand):
 
 
 class ProtectionDomain(native.ProtectionDomain):
-    """Queue pairs and the memory that they may use; closed after all of them."""
+    """Joins queue pairs with the memory that they may use. It is closed after all of them."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -123,12 +124,12 @@ class ProtectionDomain(native.ProtectionDomain):
         mode: Mode = "pinned",
         tenant: Hashable = None,
     ) -> MemoryRegion | OnDemandRegion:
-        """A region over any writable buffer (bytearray, mmap, numpy), which it keeps.
+        """Makes a region over any writable buffer (bytearray, mmap, numpy), which it keeps alive.
 
-        access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
-        mode: pinned memory stays in its place; children of fork do not have its whole pages. Of
-        memory on demand nothing stays: its pages come when they are needed (docs/memory.md).
-        tenant: who is charged for what is pinned, besides the process. Raises BudgetError and
+        access: what peers may do: remote_read, remote_write, remote_atomic, remote_invalidate.
+        mode: pinned memory stays in its place, and children of fork do not get its whole pages.
+        Pages of memory on demand are mapped when they are needed (docs/memory.md).
+        tenant: is charged for the pinned memory, besides the process. Raises BudgetError and
         LimitError.
         """
         if mode not in get_args(Mode):
@@ -148,9 +149,10 @@ class ProtectionDomain(native.ProtectionDomain):
         part: int | None = None,
         backing: Backing | None = None,
     ) -> Window:
-        """Addresses for size bytes, and memory for the first `mapped` of them; see Window.
+        """Reserves addresses for size bytes, and maps memory for the first `mapped`; see Window.
 
-        Memory comes from the interface's node. NoRoomError: refused; register buffers instead.
+        Memory comes from the interface's node. Raises NoRoomError if no range is free: register
+        buffers instead.
         """
         return Window(
             self.device,
@@ -171,7 +173,7 @@ class ProtectionDomain(native.ProtectionDomain):
         recv_cq: CompletionQueue | None = None,
         **init: Any,
     ) -> QueuePair:
-        """RC, UC or UD; both queues may be one.
+        """Makes a queue pair of type RC, UC or UD. The two completion queues may be the same.
 
         init: max_send, max_recv, max_send_sge, max_recv_sge, max_inline, signals_all, srq.
         """

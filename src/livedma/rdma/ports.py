@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How a device's packets come in, in words: which port was chosen, why, and what to do about it."""
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _OBSTACLES = {
 
 
 def reason(kind: str, ip_version: int, packet_errno: int) -> str:
-    """Why a device has its port, and what that means for the ICRC: for `livedma doctor`."""
+    """Says why a device has its port, and what that means for the ICRC: for `livedma doctor`."""
     if kind == "packet":
         return "every ICRC is verified in full"
     if ip_version == 6:
@@ -30,7 +31,7 @@ def reason(kind: str, ip_version: int, packet_errno: int) -> str:
 
 
 def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
-    """What a packet port that was asked for cannot be had for."""
+    """Makes the error that says why the packet port that was asked for cannot be opened."""
     if ip_version == 6:
         return LivedmaError(
             f"{address} needs no packet port, which is for IPv4: the UDP port verifies every ICRC"
@@ -41,7 +42,7 @@ def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
 
 
 def in_use(address: str, share_reason: str) -> LivedmaError:
-    """Why there is no room at an address. share_reason: why it cannot be shared from here."""
+    """Makes the error for an address in use. share_reason: why it cannot be shared from here."""
     taken = f"UDP port 4791 at {address} is in use by another device (see `ss -ulpn`)"
     if not share_reason:
         return LivedmaError(

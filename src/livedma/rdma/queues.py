@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Completion queues and queue pairs of a device."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CompletionQueue(native.CompletionQueue):
-    """Where the work of queue pairs completes. Large enough for all that may be open at once."""
+    """Holds what queue pairs completed. Its capacity must cover all that may be open at once."""
 
     def __init__(self, capacity: int, device: Device) -> None:
         self.device = device
@@ -22,7 +23,7 @@ class CompletionQueue(native.CompletionQueue):
     def wait(
         self, timeout: float | None = None, count: int = 64, spin: float | None = None
     ) -> list[native.Completion]:
-        """Up to count completions, as soon as there is one; none if timeout seconds went by.
+        """Returns up to count completions as soon as there is one; none after timeout seconds.
 
         Serves the device itself for spin seconds (the device's, unless given), then sleeps.
         """
@@ -31,7 +32,7 @@ class CompletionQueue(native.CompletionQueue):
         return []
 
     async def completions(self, count: int = 64) -> list[native.Completion]:
-        """The same for asyncio; without end to the waiting."""
+        """Returns up to count completions, for asyncio. It waits without a limit."""
         while not (found := self.poll(count)):
             self.device.listen()
             future = asyncio.get_running_loop().create_future()
@@ -47,7 +48,7 @@ class CompletionQueue(native.CompletionQueue):
         return found
 
     def wake(self) -> None:
-        """Called when an event came: whoever waits looks again."""
+        """Is called when an event came: each task that waits polls again."""
         waiters, self._waiters = self._waiters, []
         for future in waiters:
             loop = future.get_loop()
@@ -67,7 +68,7 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 
 class QueuePair(native.QueuePair):
-    """One end of a connection, or of datagrams.
+    """One end of a connection, or a sender and receiver of datagrams.
 
     A piece of memory is (lkey, va, length), for example region[a:b].
     """

@@ -1,6 +1,7 @@
-"""The interfaces of this host and their addresses, as the kernel tells them by rtnetlink(7).
+# SPDX-License-Identifier: BSD-2-Clause
+"""The interfaces of this host and their addresses, which the kernel tells by rtnetlink(7).
 
-By hand, as it is little: to import a library for all of it takes longer than most commands run.
+The code is small and written by hand: importing a library takes longer than most commands run.
 """
 
 from __future__ import annotations
@@ -12,24 +13,35 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Address", "Link", "addresses", "links"]
+__all__ = [
+    "GET_LINK",
+    "IFF_UP",
+    "LINK",
+    "Address",
+    "Link",
+    "addresses",
+    "attributes",
+    "everything",
+    "links",
+]
 
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ADDRESS = struct.Struct("=BBBBI")  # family, length of the prefix, flags, scope, index
-_LINK = struct.Struct("=BxHiII")  # family, type, index, flags, which flags change
+LINK = struct.Struct("=BxHiII")  # family, type, index, flags, which flags change
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _ERROR = struct.Struct("=i")
 
-_GET_LINK, _GET_ADDRESS = 18, 22
+GET_LINK, _GET_ADDRESS = 18, 22
 _IS_ERROR, _IS_DONE = 2, 3
 _REQUEST_ALL = 0x001 | 0x300
 _CHANGED_MEANWHILE = 0x010
 _IFLA_IFNAME, _IFLA_MTU = 3, 4
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_IFF_UP = 0x1
+IFF_UP = 0x1
 _MESSAGE_BYTES = 1 << 16  # the kernel fills up to 32 KiB
+_TYPE = 0x3FFF  # the other bits say that attributes are nested in it, or its byte order
 _TRIES = 10
 
 
@@ -48,32 +60,35 @@ class Address:
 
 
 def links() -> list[Link]:
-    """All interfaces of the network namespace."""
+    """Returns all interfaces of the network namespace."""
     found = []
-    for message in _all(_GET_LINK, _LINK.pack(0, 0, 0, 0, 0)):
-        _, _, index, flags, _ = _LINK.unpack_from(message)
-        attributes = dict(_attributes(message[_LINK.size :]))
-        name = attributes[_IFLA_IFNAME].rstrip(b"\0").decode()
-        (mtu,) = struct.unpack("=I", attributes[_IFLA_MTU])
-        found.append(Link(index, name, mtu, bool(flags & _IFF_UP)))
+    for message in everything(GET_LINK, LINK.pack(0, 0, 0, 0, 0)):
+        _, _, index, flags, _ = LINK.unpack_from(message)
+        told = dict(attributes(message[LINK.size :]))
+        name = told[_IFLA_IFNAME].rstrip(b"\0").decode()
+        (mtu,) = struct.unpack("=I", told[_IFLA_MTU])
+        found.append(Link(index, name, mtu, bool(flags & IFF_UP)))
     return found
 
 
 def addresses() -> list[Address]:
-    """All of IPv4 and IPv6."""
+    """Returns all addresses of IPv4 and IPv6."""
     found = []
-    for message in _all(_GET_ADDRESS, _ADDRESS.pack(0, 0, 0, 0, 0)):
+    for message in everything(_GET_ADDRESS, _ADDRESS.pack(0, 0, 0, 0, 0)):
         family, prefix, _, _, index = _ADDRESS.unpack_from(message)
-        attributes = dict(_attributes(message[_ADDRESS.size :]))
-        packed = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
+        told = dict(attributes(message[_ADDRESS.size :]))
+        packed = told.get(_IFA_LOCAL) or told.get(_IFA_ADDRESS)
         if family in (socket.AF_INET, socket.AF_INET6) and packed is not None:
             own = ipaddress.ip_interface((packed, prefix))
             found.append(Address(index, own))
     return found
 
 
-def _all(kind: int, body: bytes) -> list[bytes]:
-    """Everything of a kind at one time: asked again if something has changed meanwhile."""
+def everything(kind: int, body: bytes) -> list[bytes]:
+    """Returns all messages of a kind, without their headers, as a consistent snapshot.
+
+    If something changed while the kernel sent them, the kernel is asked again.
+    """
     for _ in range(_TRIES):
         found = list(_dump(kind, body))
         if not any(flags & _CHANGED_MEANWHILE for flags, _ in found):
@@ -99,10 +114,11 @@ def _dump(kind: int, body: bytes) -> Iterator[tuple[int, bytes]]:
                 received = received[_aligned(length) :]
 
 
-def _attributes(rest: bytes) -> Iterator[tuple[int, bytes]]:
+def attributes(rest: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields types and values. Attributes nested in a value are read by another call."""
     while len(rest) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(rest)
-        yield kind, rest[_ATTRIBUTE.size : length]
+        yield kind & _TYPE, rest[_ATTRIBUTE.size : length]
         rest = rest[_aligned(length) :]
 
 

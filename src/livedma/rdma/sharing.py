@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Several processes at one address: each has a slot, and a BPF program brings it its packets.
 
 What they share is pinned in the BPF file system, in a directory per network namespace and address.
-The last one out removes it; what killed processes left behind goes when the next one comes.
+The last process to leave removes it; the next one to join removes what killed processes left.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from livedma.privilege import may_share
 from livedma.wire.private import service_id
 
 ROCE_PORT = 4791
-NEEDS = "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN: run them with sudo"
+NEEDS = "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN"
 OTHERS = "what devices share in /sys/fs/bpf/livedma is another user's"
 
 
@@ -36,7 +37,7 @@ class Place:
         self._pid = os.getpid()
 
     def claim(self, port: int, space: str) -> None:
-        """Raises OSError (EADDRINUSE) if another process has the port."""
+        """Claims a port. Raises OSError (EADDRINUSE) if another process has it."""
         with _locked(self._directory.parent):
             self.session.claim(service_id(port, space))
 
@@ -45,14 +46,14 @@ class Place:
             self.session.release(service_id(port, space))
 
     def leave(self) -> None:
-        """Gives the place back, unless a child that inherited it wants to."""
+        """Gives the place back. In a forked child it does nothing: the place is the parent's."""
         if os.getpid() == self._pid:
             with _locked(self._directory.parent):
                 self.vacate()
             os.close(self._root_fd)
 
     def vacate(self) -> None:
-        """The same for who has the lock, and the descriptor."""
+        """Gives the place back for a caller that holds the lock and keeps the descriptor."""
         if not self.session.leave():
             remove_pins(self._directory, _path(self._root_fd))
         self.session.close()
@@ -60,14 +61,14 @@ class Place:
 
 @contextmanager
 def joining(address: str, interface: int, scope: int = 0) -> Iterator[Place]:
-    """A place for the device that is opened meanwhile.
+    """Yields a place for the device that the block opens; an error in the block gives it back.
 
-    Raises LivedmaError with what speaks against sharing, or OSError (EADDRINUSE) if somebody has
-    the address with whom it cannot be shared.
+    Raises LivedmaError with the reason that forbids sharing, or OSError (EADDRINUSE) if a process
+    has the address that does not share it.
     """
     if not may_share():
         raise PrivilegeError(NEEDS)
-    # By a descriptor: the way there may lead through a process that ends before this one.
+    # A descriptor, as the path may lead through /proc of a process that ends before this one.
     root_fd = os.open(find_bpffs()[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     packed = ip_address(address).packed
     namespace = os.stat("/proc/thread-self/ns/net").st_ino
@@ -100,12 +101,12 @@ def _path(fd: int) -> Path:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """One process at a time joins, claims or leaves. The directory goes when it is empty."""
+    """Lets one process at a time join, claim or leave. The directory is removed once empty."""
     while True:
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # somebody removes it
+        except FileNotFoundError:  # another process removes it
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -135,8 +136,11 @@ def _find(directory: Path, packed: bytes, interface: int) -> ShareSession | None
 
 
 def _require_free(address: str, scope: int) -> None:
-    """Nobody may have the address whose place would not be among ours: one socket that has it alone
-    finds out. It may be that of another container, which pins elsewhere."""
+    """Raises OSError (EADDRINUSE) if a process has the address without being one of ours.
+
+    It binds a socket that wants the address for itself. The other process may be in another
+    container, which pins elsewhere.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     where = (address, ROCE_PORT, 0, scope) if ":" in address else (address, ROCE_PORT)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -153,8 +157,8 @@ def _start(directory: Path, packed: bytes, interface: int) -> ShareSession:
 
 
 def _refusal(error: OSError) -> LivedmaError:
-    """What speaks against sharing, and against nothing else."""
-    if error.filename is not None:  # no system call of BPF, but one for a directory
+    """Makes the error for a failure that forbids sharing, but not a device without it."""
+    if error.filename is not None:  # not a system call of BPF: one on a directory failed
         return LivedmaError(OTHERS)
     if error.errno in (errno.EPERM, errno.EACCES):
         return PrivilegeError(NEEDS)
@@ -168,7 +172,7 @@ def _is_foreign(directory: Path) -> bool:
 
 
 def _sweep(home: Path) -> None:
-    """Removes what nobody uses: of processes that were killed, or while they started."""
+    """Removes what processes left that were killed, perhaps while they started."""
     for directory in list(home.iterdir()):
         try:
             session = ShareSession.open(str(directory))

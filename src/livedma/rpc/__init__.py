@@ -1,1 +1,2 @@
-"""Remote procedure calls: XDR, ONC RPC and its framings. Nothing here does I/O by itself."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Remote procedure calls: XDR and ONC RPC, with clients and servers over RDMA and TCP."""

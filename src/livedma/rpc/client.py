@@ -1,8 +1,9 @@
-"""What a transport of calls and the client that uses it know of each other.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The interface between a transport of calls and the client that uses it.
 
 A transport is one connection. Modules that have one offer `async def connect(address, port, ...)`.
-It carries any number of calls at once and brings each its own reply, in whatever order they come.
-It repeats nothing: what to do about a connection that was lost is for the client to know.
+It carries any number of calls at once and brings each its own reply, in any order. It repeats no
+call: the client decides what to do about a connection that was lost.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = [
     "Buffer",
     "CallRefused",
     "ConnectionLost",
+    "ConnectionRefusedByServer",
     "RpcError",
     "Transport",
 ]
@@ -28,7 +30,7 @@ REPLY_ROOM = 4096
 
 
 class RpcError(LivedmaError):
-    """A call came to nothing; its subclasses say what that means for the connection."""
+    """A call has failed; the subclasses say what that means for the connection."""
 
 
 class ConnectionLost(RpcError):
@@ -37,17 +39,30 @@ class ConnectionLost(RpcError):
     """
 
 
+class ConnectionRefusedByServer(RpcError):
+    """A server is there, and refuses this connection; the text says why.
+
+    is_lasting: it will refuse it later, too, as far as it can tell.
+    """
+
+    def __init__(self, why: str, *, is_lasting: bool) -> None:
+        super().__init__(f"the server refused the connection: {why}")
+        self.is_lasting = is_lasting
+
+
 class CallRefused(RpcError):
-    """This call, or its reply, could not be carried or was refused; the connection goes on."""
+    """The transport could not carry this call or its reply, or the server refused it; the
+    connection goes on.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply.
+    """Holds a reply.
 
-    message: from the XID on. placed: how many bytes are in `receive_into`; the message then lacks
-    them and their padding, while the word with their length is still there. None: all of the data
-    is within the message.
+    message: the reply from the XID on. placed: how many bytes are in `receive_into`; the message
+    then lacks them and their padding, but has the word with their length. None: all of the data is
+    within the message.
     """
 
     message: bytes
@@ -73,18 +88,18 @@ class Transport(Protocol):
         receive_into: bytearray | memoryview | None = None,
         reply_room: int = REPLY_ROOM,
     ) -> Answer:
-        """The reply to a call.
+        """Makes a call and returns its reply.
 
-        message: a whole call. Its XID is the transport's: what stands there is overwritten, with
-        a value that no other call in flight has.
+        message: a whole call. The transport overwrites its XID with one that no other call in
+        flight has.
         send_data: opaque data that the message lacks, together with its padding; it belongs to
         `position`, a multiple of four, behind its length word, which the message has.
         receive_into: where the one item of the reply that may be placed directly should go. A
         transport that cannot place leaves it alone.
-        reply_room: bytes that the reply has at most, without what may be placed.
+        reply_room: the most bytes that the reply has, without what may be placed.
 
-        Raises `ConnectionLost` or `CallRefused`. Once this has ended, also when it was cancelled,
-        neither buffer is used any more. The reply to a call that was cancelled is thrown away.
+        Raises `ConnectionLost` or `CallRefused`. Once this has ended or was cancelled, the
+        transport uses neither buffer any more. It drops the reply to a cancelled call.
         """
 
     def close(self) -> None:

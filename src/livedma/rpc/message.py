@@ -1,7 +1,8 @@
-"""ONC RPC version 2 (RFC 5531): the headers of calls and replies, and who is refused with what.
+# SPDX-License-Identifier: BSD-2-Clause
+"""ONC RPC version 2 (RFC 5531): the headers of calls and replies, and which calls are refused how.
 
 `decode_call` and `decode_reply` leave their decoder at the arguments or results; `encode_call` and
-`encode_reply` take these encoded. `admit` is what a server does first with a message.
+`encode_reply` take these encoded. A server passes each message to `admit` first.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ GIDS_MOST = 16
 
 
 class Flavor(IntEnum):
-    """Of the flavours of authentication, those that are understood here."""
+    """Names the flavours of authentication that are understood here."""
 
     AUTH_NONE = 0
     AUTH_SYS = 1
 
 
 class AcceptStatus(IntEnum):
-    """What came of a call that was accepted."""
+    """Says what came of a call that was accepted."""
 
     SUCCESS = 0
     PROG_UNAVAIL = 1
@@ -60,14 +61,14 @@ class AcceptStatus(IntEnum):
 
 
 class RejectStatus(IntEnum):
-    """Why a call was denied."""
+    """Says why a call was denied."""
 
     RPC_MISMATCH = 0
     AUTH_ERROR = 1
 
 
 class AuthStatus(IntEnum):
-    """Why credentials were refused: those of RFC 5531 that a server here gives, or may get."""
+    """Says why credentials were refused: those of RFC 5531 that a server here gives, or may get."""
 
     AUTH_OK = 0
     AUTH_BADCRED = 1
@@ -81,7 +82,7 @@ class AuthStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpaqueAuth:
-    """A credential or verifier of any flavour; `body` has at most 400 bytes."""
+    """Holds a credential or verifier of any flavour; `body` has at most 400 bytes."""
 
     flavor: int
     body: bytes = b""
@@ -89,7 +90,7 @@ class OpaqueAuth:
 
 @dataclass(frozen=True, slots=True)
 class AuthSys:
-    """A credential of AUTH_SYS (appendix A). A machine name need not be UTF-8."""
+    """Holds a credential of AUTH_SYS (appendix A). A machine name need not be UTF-8."""
 
     stamp: int
     machine: bytes
@@ -103,7 +104,7 @@ AUTH_NONE = OpaqueAuth(Flavor.AUTH_NONE)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The header of a call."""
+    """Holds the header of a call."""
 
     xid: int
     program: int
@@ -115,9 +116,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The header of a reply to a call that was accepted.
+    """Holds the header of a reply to a call that was accepted.
 
-    `versions`: the lowest and highest that there are of the program, with PROG_MISMATCH alone.
+    `versions`: the lowest and highest version of the program, with PROG_MISMATCH alone.
     """
 
     xid: int
@@ -128,7 +129,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A reply that denies a call.
+    """Holds a reply that denies a call.
 
     `versions`: those of RPC itself, with RPC_MISMATCH alone; `auth_status`: an `AuthStatus` or a
     number that has no name here, with AUTH_ERROR alone.
@@ -142,12 +143,12 @@ class Denied:
 
 Reply = Accepted | Denied
 
-# program -> version -> how many procedures it has, which are numbered from 0.
+# program -> version -> the number of its procedures, which count from 0.
 Served = Mapping[int, Mapping[int, int]]
 
 
 class BadCall(XdrError):
-    """A call that cannot be served as it is; `reply` answers it (None: nothing does)."""
+    """The message is no call that can be served; `reply` answers it (None: it gets no answer)."""
 
     def __init__(self, wrong: XdrError, reply: Denied | None) -> None:
         super().__init__(wrong.what, wrong.at)
@@ -155,7 +156,7 @@ class BadCall(XdrError):
 
 
 def decode_call(decoder: Decoder) -> Call:
-    """The header of a call; what is none, or is one of another version of RPC, is a `BadCall`."""
+    """Decodes the header of a call. Raises `BadCall` if it is none, or of another RPC version."""
     try:
         xid = decoder.u32()
         kind = decoder.u32()
@@ -169,7 +170,7 @@ def decode_call(decoder: Decoder) -> Call:
         raise BadCall(other, _rpc_mismatch(xid))
     try:
         program, program_version, procedure = decoder.u32(), decoder.u32(), decoder.u32()
-    except XdrError as wrong:  # It is not known what for: there is nothing to say about it.
+    except XdrError as wrong:  # The program is not known, so that no reply fits.
         raise BadCall(wrong, None) from None
     try:
         credential = _decode_credential(decoder)
@@ -183,7 +184,7 @@ def decode_call(decoder: Decoder) -> Call:
 
 
 def encode_call(call: Call, arguments: bytes = b"") -> bytes:
-    """A whole call."""
+    """Encodes a whole call."""
     out = Encoder()
     out.u32(call.xid, CALL, RPC_VERSION, call.program, call.version, call.procedure)
     if isinstance(call.credential, AuthSys):
@@ -196,7 +197,7 @@ def encode_call(call: Call, arguments: bytes = b"") -> bytes:
 
 
 def decode_reply(decoder: Decoder) -> Reply:
-    """The header of a reply; results follow if it is `Accepted` with SUCCESS."""
+    """Decodes the header of a reply; results follow if it is `Accepted` with SUCCESS."""
     xid = decoder.u32()
     kind = decoder.u32()
     if kind != REPLY:
@@ -215,12 +216,12 @@ def decode_reply(decoder: Decoder) -> Reply:
 
 
 def is_reply(message: bytes) -> bool:
-    """Whether it says that it answers a call."""
+    """Tells whether a message says that it is a reply."""
     return message[4:8] == REPLY.to_bytes(4, "big")
 
 
 def encode_reply(reply: Reply, results: bytes = b"") -> bytes:
-    """A whole reply; only one with SUCCESS has results."""
+    """Encodes a whole reply; only one with SUCCESS has results."""
     out = Encoder()
     is_denied = isinstance(reply, Denied)
     out.u32(reply.xid, REPLY, is_denied)
@@ -246,8 +247,8 @@ def encode_reply(reply: Reply, results: bytes = b"") -> bytes:
 
 
 def admit(message: bytes, served: Served) -> tuple[Call, Decoder] | Reply | None:
-    """What a server of `served` makes of a message: a call with a decoder at its arguments, the
-    reply that refuses it, or None for what nobody answers.
+    """Checks a message to a server of `served`. Returns the call with a decoder at its arguments,
+    the reply that refuses it, or None if it gets no answer.
     """
     decoder = Decoder(message)
     try:
@@ -259,7 +260,7 @@ def admit(message: bytes, served: Served) -> tuple[Call, Decoder] | Reply | None
 
 
 def _refusal(call: Call, served: Served) -> Reply | None:
-    # Credentials come first, as with Linux: strangers need not learn what is served.
+    # Credentials are checked first, as in Linux: strangers need not learn what is served.
     if isinstance(call.credential, AuthSys):
         if call.verifier.flavor != Flavor.AUTH_NONE:
             return _auth_error(call.xid, AuthStatus.AUTH_BADVERF)

@@ -1,4 +1,5 @@
-"""Pools that are used from C, and grow when somebody waits for their buffers."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Lets pools that C code uses grow when a call waits for their buffers."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from livedma.memory import Pool, PoolClosed
 
 __all__ = ["PoolKeeper"]
 
-_LOOK_S = 0.5  # so often the thread looks whether it is to end
+_LOOK_S = 0.5  # how often the thread looks whether it has to end
 
 
 class PoolKeeper:
-    """One thread that lets the pools of all connections grow when C code waits for a buffer."""
+    """Runs one thread that lets all connections' pools grow when C code waits for a buffer."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -30,10 +31,10 @@ class PoolKeeper:
         descriptor = pool.listen_for_calls()
         os.set_blocking(descriptor, False)
         self._selector.register(descriptor, selectors.EVENT_READ, pool)
-        os.eventfd_write(descriptor, 1)  # it may have called before
+        os.eventfd_write(descriptor, 1)  # the pool may have called before it was registered
 
     def remove(self, pool: Pool) -> None:
-        """From now on the thread does not touch it."""
+        """Takes a pool away: the thread does not touch it any more."""
         with self._lock:
             self._selector.unregister(pool.listen_for_calls())
 
@@ -57,7 +58,7 @@ class PoolKeeper:
             pool.tend()
         except (BlockingIOError, PoolClosed):
             pass
-        except Exception:  # the source's: said, and no reason to leave the others alone
+        except Exception:  # from the pool's source: reported, and other pools are still served
             _tell()
 
 

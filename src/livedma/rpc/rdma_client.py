@@ -1,8 +1,9 @@
-"""RPC over RDMA, the caller's side (RFC 8166): no more calls at once than the server grants.
+# SPDX-License-Identifier: BSD-2-Clause
+"""RPC over RDMA, the caller's side (RFC 8166): makes no more calls at once than the server grants.
 
-Data and long messages go through memory that is the transport's for the length of one call, so that
-a server can never reach what a caller has got back. What it says is believed as far as it was asked
-for: a reply that claims more ends its call, and what nobody can understand ends the connection.
+Data and long messages go through memory that the transport registers for one call, so that a server
+cannot reach a buffer that the caller has back. A reply that claims more than the call offered ends
+its call; a message that breaks the protocol's rules ends the connection.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from livedma.errors import LivedmaError
 from livedma.rdma import Completion, Device, MemoryRegion, QueuePair, cm
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
 from livedma.rpc.rdma_private import PrivateData, agree
+from livedma.rpc.refusal import not_connected
 from livedma.wire.rpc import REPLY
 
 __all__ = ["INLINE_BYTES", "RdmaTransport", "connect"]
@@ -39,10 +41,11 @@ async def connect(
     calls: int = CALLS,
     inline_bytes: int = INLINE_BYTES,
 ) -> RdmaTransport:
-    """A connection to a server; `ConnectionLost` if it cannot be made in time.
+    """Connects to a server. Raises `ConnectionLost` if the connection cannot be made in time,
+    `ConnectionRefusedByServer` if the server says why it refuses it.
 
-    device: where it leaves from; without one, a device of its own, towards the server.
-    calls: at once, if the server grants so many.
+    device: where it leaves from; None: it opens a device of its own, towards the server.
+    calls: the most calls at once, if the server grants so many.
     """
     own = Device.towards(address) if device is None else None
     transport = RdmaTransport(device or own, own, calls, inline_bytes)  # type: ignore[arg-type]
@@ -54,7 +57,7 @@ async def connect(
         raise ConnectionLost(f"{address} port {port} did not answer in {timeout_s:g} s") from None
     except cm.ConnectError as error:
         transport.close()
-        raise ConnectionLost(str(error)) from None
+        raise not_connected(error) from None
     except BaseException:
         transport.close()
         raise
@@ -63,7 +66,7 @@ async def connect(
 
 @dataclass(slots=True)
 class _Open:
-    """A call whose reply is awaited, perhaps by nobody any more."""
+    """Holds a call without a reply so far, whose caller may have been cancelled."""
 
     future: asyncio.Future[Answer]
     into: bytearray | memoryview | None = None
@@ -74,7 +77,7 @@ class _Open:
 
 
 class _Layout:
-    """Places for the parts of a call in one piece of memory."""
+    """Lays out the parts of a call in one piece of memory."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -86,7 +89,7 @@ class _Layout:
 
 
 class RdmaTransport:
-    """A `Transport`; made by `connect`."""
+    """Implements `Transport`; `connect` makes it."""
 
     def __init__(self, device: Device, own: Device | None, calls: int, inline_bytes: int) -> None:
         self._device, self._own_device = device, own
@@ -123,7 +126,7 @@ class RdmaTransport:
         return {} if self._caller is None else self._caller.counters
 
     async def open(self, address: str, port: int) -> None:
-        """Connects; once."""
+        """Connects. It may be called once."""
         calls = self._calls
         self._connection = await cm.connect_async(
             self._device,
@@ -165,7 +168,7 @@ class RdmaTransport:
         receive_into: bytearray | memoryview | None = None,
         reply_room: int = REPLY_ROOM,
     ) -> Answer:
-        """As `Transport` says."""
+        """See `Transport`."""
         has_waited = False
         while True:
             if self._why or self._caller is None:
@@ -178,7 +181,10 @@ class RdmaTransport:
             has_waited = True
 
     async def _turn(self, is_first: bool) -> None:
-        """Until a call has ended that was in the way; first come, first served."""
+        """Waits until another call has ended; first come, first served.
+
+        is_first: this caller has waited before, and goes to the front.
+        """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if is_first:
             self._turns.appendleft(turn)
@@ -188,7 +194,7 @@ class RdmaTransport:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._wake()  # somebody else's turn, then
+                self._wake()  # gives the turn to the next caller
             raise
         finally:
             if turn in self._turns:
@@ -212,7 +218,7 @@ class RdmaTransport:
         into: bytearray | memoryview | None,
         reply_room: int,
     ) -> asyncio.Future[Answer] | None:
-        """The reply to come, or None if the call cannot be sent now."""
+        """Sends a call. Returns its future reply, or None if the call cannot be sent now."""
         assert self._caller is not None
         if self._caller.open >= self._caller.granted:
             return None
@@ -286,7 +292,7 @@ class RdmaTransport:
         if opened.region is not None:
             opened.region.close()
         if opened.future.done():
-            return  # nobody waits any more
+            return  # its caller was cancelled
         if error in (errno.ECONNRESET, errno.EPROTO):
             opened.future.set_exception(ConnectionLost("the connection was lost"))
             return

@@ -1,28 +1,46 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A connection's DMA memory: a window of its own, and two pools that map parts of it.
 
-Receives and replies have small buffers, data has larger ones. What a pool has is mapped into the
+Receives and replies use small buffers, data uses larger ones. A pool's buffers are mapped into the
 window; extending maps more buffers for data, shrinking unmaps some as they become free.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 
+from livedma._native.pool import ALIGNMENT, SHARD_BUFFERS_MAX
 from livedma.errors import LivedmaError, NoRoomError
 from livedma.memory import Pool, Window
+from livedma.memory.backing import PAGE
+from livedma.memory.rounding import up
 from livedma.rdma import ProtectionDomain
 
-__all__ = ["ConnectionMemory"]
+__all__ = ["LATE_REPLIES", "ConnectionMemory", "least_bytes"]
 
-_SHARD_BUFFERS = 16  # for data: mapped and unmapped together
-_LATE_REPLIES = 16  # that the peer has not acknowledged yet, though it has sent its next calls
+_SHARD_BUFFERS = 16  # buffers for data that are mapped and unmapped together
+_SHARD_LEAST = 64 << 10  # bytes: a shard takes whole pages, and a smaller one takes as long to map
+_SHARDS_MOST = 256  # at the connection's start
+_STEP_SHARDS = 16  # shards mapped between two calls of `go_on`
+LATE_REPLIES = 16  #: replies that the peer has not acknowledged, though it sent its next calls
+
+
+def least_bytes(inline_bytes: int, buffer_bytes: int, credits_begin: int) -> int:
+    """Returns the bytes that a connection maps at least, even if fewer are asked for: its Receives
+    and their replies, and one buffer for data.
+    """
+    receives = 2 * credits_begin * up(inline_bytes, ALIGNMENT)
+    return up(receives, PAGE) + up(buffer_bytes, PAGE)
 
 
 class ConnectionMemory:
-    """window_bytes of addresses, mapped_bytes of memory to begin with, for so many credits.
+    """Owns a connection's window and pools. A context manager. Raises NoRoomError if the memory
+    cannot be had.
 
-    A context manager. NoRoomError: that cannot be had.
+    window_bytes: of addresses. mapped_bytes: of memory at the start. credits_begin: at the start.
+    go_on: is called now and then while memory is mapped; an exception ends the mapping.
     """
 
     def __init__(
@@ -34,6 +52,7 @@ class ConnectionMemory:
         inline_bytes: int,
         buffer_bytes: int,
         credits_begin: int,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._buffer_bytes = buffer_bytes
         self._changing = threading.Lock()
@@ -45,22 +64,31 @@ class ConnectionMemory:
                 Pool(source, inline_bytes, maximum=2 * credits_begin, short_shards=True)
             )
             self._set_receives(credits_begin)
-            self._buffers = max(1, (mapped_bytes - self.window.linked) // buffer_bytes)
+            stride = up(buffer_bytes, ALIGNMENT)
+            self._buffers = max(1, (mapped_bytes - self.window.linked) // stride)
+            shard_buffers = self._shard_buffers(stride)
             self.data_pool = stack.enter_context(
-                Pool(
-                    source,
-                    buffer_bytes,
-                    _SHARD_BUFFERS * buffer_bytes,
-                    minimum=self._buffers,
-                    maximum=self._buffers,
-                    short_shards=True,
-                )
+                Pool(source, buffer_bytes, shard_buffers * stride, maximum=1, short_shards=True)
             )
-            self.first_bytes = self.window.linked  #: that were mapped to begin with
+            self._map_buffers(shard_buffers * _STEP_SHARDS, go_on)
+            self.first_bytes = self.window.linked  #: mapped at the start
             self._stack = stack.pop_all()
 
+    def _shard_buffers(self, stride: int) -> int:
+        """Returns the buffers of a shard for data. The more shards a window has, the longer each of
+        them takes to map, so a connection begins with some hundreds at most.
+        """
+        least = max(_SHARD_BUFFERS, _SHARD_LEAST // stride, -(-self._buffers // _SHARDS_MOST))
+        return min(up(least, max(PAGE // stride, 1)), SHARD_BUFFERS_MAX)
+
+    def _map_buffers(self, step: int, go_on: Callable[[], None]) -> None:
+        """Maps `step` buffers at a time: a window may have room for a million."""
+        for count in (*range(step, self._buffers, step), self._buffers):
+            go_on()
+            self._set_buffers(count)
+
     def make_ready_for(self, credits_wanted: int) -> None:
-        """Memory for so many Receives and their replies. NoRoomError: all is as before."""
+        """Maps memory for so many Receives and their replies. NoRoomError: nothing has changed."""
         with self._changing:
             try:
                 self._set_receives(credits_wanted)
@@ -72,38 +100,50 @@ class ConnectionMemory:
     def _set_receives(self, credits_wanted: int) -> None:
         pool, count, leaving = self.receive_pool, 2 * credits_wanted, 0
         if credits_wanted < self._credits:
-            # Calls and replies beyond them end in what they have, and others need theirs.
+            # Calls and replies beyond the credits keep their buffers; the others need theirs, too.
             leaving = sum(pool.counts()["taken"])
         else:
-            pool.set_bounds(count, count)  # or its last shard would have more than is needed
-        pool.set_bounds(count, count + leaving + _LATE_REPLIES)
+            pool.set_bounds(count, count)  # else its last shard would be larger than needed
+        pool.set_bounds(count, count + leaving + LATE_REPLIES)
 
     @property
     def buffers(self) -> int:
-        """For data: how many there should be. After a shrink, more may be left for a while."""
+        """How many buffers for data there should be. After a shrink, more are left for a while."""
         return self._buffers
 
     @property
     def room(self) -> int:
-        """Bytes that `extend` can map now, as far as the window goes. Receives for more credits
-        take of the same; what they may take without asking is not in it.
+        """Bytes that `extend` can map now, by what the window has left. Receives for more credits
+        take from the same; what their pool may take by itself is left out.
         """
         there: int = self.data_pool.counts()["buffers"]  # more than wanted, after a shrink
         free = self._source.room(self.data_pool.stride) - self._spoken_for()
         return max(there - self._buffers + free, 0) * self._buffer_bytes
 
     def _spoken_for(self) -> int:
-        """Data buffers in whose place the pool of Receives may grow by itself."""
+        """Returns how many data buffers' place the pool of Receives may take by itself."""
         receives = self.receive_pool
-        most = 2 * self._credits + _LATE_REPLIES
+        most = 2 * self._credits + LATE_REPLIES
         more_bytes: int = max(most - receives.counts()["buffers"], 0) * receives.stride
         return -(-more_bytes // self.data_pool.stride)
 
+    def bytes_to_extend(self, length: int) -> int:
+        """Returns the most bytes that `extend` maps for `length`: whole buffers, in whole pages."""
+        return _shard_bytes(self.data_pool, -(-length // self._buffer_bytes))
+
+    def bytes_for_credits(self, wanted: int) -> int:
+        """Returns the bytes that `make_ready_for` maps for Receives and replies: 0 for fewer
+        credits, whose memory goes back when calls have ended.
+        """
+        return _shard_bytes(self.receive_pool, 2 * max(wanted - self._credits, 0))
+
     def extend(self, length: int) -> int:
-        """Maps so many bytes more for data, in whole buffers; how many. NoRoomError: nothing."""
+        """Maps so many bytes more for data, in whole buffers. Returns how many. Raises NoRoomError
+        or the like with nothing changed.
+        """
         more = -(-length // self._buffer_bytes)
         with self._changing:
-            self._set_receives(self._credits)  # credits that were lowered are by now
+            self._set_receives(self._credits)  # gives back what lowered credits still had
             room = self.room
             if more * self._buffer_bytes > room:
                 raise NoRoomError(
@@ -119,7 +159,7 @@ class ConnectionMemory:
         return more * self._buffer_bytes
 
     def shrink(self, length: int) -> int:
-        """Unmaps so many bytes, in whole buffers and as these become free; how many it will be."""
+        """Unmaps so many bytes, in whole buffers as they become free; returns how many."""
         with self._changing:
             less = min(-(-length // self._buffer_bytes), self._buffers - 1)
             self._set_buffers(self._buffers - less)
@@ -130,7 +170,7 @@ class ConnectionMemory:
         self.data_pool.set_bounds(count, count)
 
     def close(self) -> None:
-        """Nobody may use it any more."""
+        """Frees everything, which nothing may use any more."""
         self._stack.close()
 
     def __enter__(self) -> ConnectionMemory:
@@ -138,3 +178,9 @@ class ConnectionMemory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _shard_bytes(pool: Pool, buffers: int) -> int:
+    """Returns the bytes of so many more buffers: whole shards, and a short one of whole pages."""
+    shards, rest = divmod(buffers, pool.shard_buffers)
+    return shards * pool.shard_size + up(rest * pool.stride, PAGE)

@@ -1,7 +1,8 @@
-"""What both sides of RPC-over-RDMA version 1 say when they connect (RFC 8797).
+# SPDX-License-Identifier: BSD-2-Clause
+"""What both sides of RPC-over-RDMA version 1 tell each other when they connect (RFC 8797).
 
-It is the private data of the connection manager's REQ and REP. Who says nothing, or something of
-another version, is taken to have said `DEFAULT`.
+It is the private data of the connection manager's REQ and REP. A peer that sends none, or that of
+another version, counts as having sent `DEFAULT`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ MOST_BYTES = 256 * UNIT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class PrivateData:
-    """One side's: what it sends inline at most, what its Receives take, and whether the peer may
-    invalidate its keys by SEND. Sizes are multiples of 1024, up to 256 KiB.
+    """Holds one side's data: the most that it sends inline, what its Receives take, and whether the
+    peer may invalidate its keys by SEND. Sizes are multiples of 1024, up to 256 KiB.
     """
 
     send_bytes: int = UNIT_BYTES
@@ -31,14 +32,14 @@ class PrivateData:
     remote_invalidation: bool = False
 
     def encode(self) -> bytes:
-        """The 8 bytes; ValueError for sizes that they cannot say."""
+        """Returns the 8 bytes. Raises ValueError for sizes that they cannot express."""
         send, receive = _units(self.send_bytes), _units(self.receive_bytes)
         flags = _REMOTE_INVALIDATION if self.remote_invalidation else 0
         return _FORMAT.pack(RPC_MAGIC, _VERSION, flags, send, receive)
 
     @staticmethod
     def decode(data: bytes) -> PrivateData:
-        """What a peer said; never raises. Flags without a meaning are ignored."""
+        """Decodes what a peer sent; never raises. Flags without a meaning are ignored."""
         if _FORMAT.size > len(data):
             return DEFAULT
         magic, version, flags, send, receive = _FORMAT.unpack_from(data)
@@ -53,7 +54,7 @@ DEFAULT = PrivateData()  # RFC 8166 section 3.3
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """The inline thresholds of one side of a connection, and whether it may invalidate."""
+    """Holds the inline thresholds of one side of a connection, and whether it may invalidate."""
 
     send_bytes: int
     receive_bytes: int
@@ -61,8 +62,8 @@ class Inline:
 
 
 def agree(own: PrivateData, peer: PrivateData) -> Inline:
-    """What follows from what both sides said: no SEND is longer than its receiver takes; the
-    remote keys of the peer are invalidated only if both sides can do so.
+    """Returns what both sides' data allow: no SEND is longer than its receiver takes; the peer's
+    remote keys are invalidated only if both sides can do so.
     """
     return Inline(
         min(own.send_bytes, peer.receive_bytes),

@@ -1,262 +1,49 @@
-"""The server's side of RPC-over-RDMA: listens at a port, and serves a program to who connects.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The server's side of RPC-over-RDMA: listens at a port, and serves a program to its peers.
 
 Each connection has a window of its own with two pools: for Receives and replies, and for data.
-Calls are worked on by threads, as far as no native program takes them (`set_native_program`).
+Threads serve the calls that no native program takes (`set_native_program`).
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Self
 
-from livedma._native.storage import Endpoint, Service, SlowCall
+from livedma._native.storage import Service, SlowCall
 from livedma.errors import BudgetError, LimitError, LivedmaError, NoRoomError
-from livedma.rdma import Device, QueuePair, cm
+from livedma.rdma import Device, cm
+from livedma.rpc.connection_log import ConnectionLog, Peer
 from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
 from livedma.rpc.pool_keeper import PoolKeeper
-from livedma.rpc.rdma_memory import ConnectionMemory
-from livedma.rpc.rdma_private import Inline, PrivateData, agree
-from livedma.rpc.rdma_terms import Expected, Terms
+from livedma.rpc.rdma_connection import RdmaConnection
+from livedma.rpc.rdma_memory import least_bytes
+from livedma.rpc.rdma_options import Options
+from livedma.rpc.rdma_terms import Expected
+from livedma.rpc.refusal import NotAllowedError, encode_refusal, not_allowed
 from livedma.rpc.service import Network, Program, is_allowed
+from livedma.wire.words import amount
 
 __all__ = ["Options", "RdmaConnection", "RdmaServer"]
 
-_LOOK_S = 0.5  # so often threads look whether the server is closed
-_ACCEPT_S = 5.0  # for a peer to confirm its connection
-_ACCEPTING = 4  # at a time
-_JOINED = 4  # data buffers that one RDMA WRITE or READ takes, at most: what is sent at once
+_LOOK_S = 0.5  # how often threads look whether the server is closed
+_ROOM_S = 5.0  # time for a silent connection to go
+_ACCEPTING = 4  # connections that are accepted at a time
+_ENDS = "the server ends"
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How connections are served.
-
-    `window_bytes` is what a connection may have at most, of which `mapped_bytes` (a quarter, if
-    None) are memory from the start. `credits`: calls that a peer may have under way to begin with;
-    `credits_max`: what they may be raised to. `message_bytes`: the longest call for Python whose
-    parts have to be fetched; `gathered_bytes`: what such calls of a connection may take together.
-    `stall_s`: a peer that takes no reply for so long is cut off. `idle_s`: so is one that says
-    nothing for so long, since it may be gone without a word; one that lives connects again.
-    """
-
-    window_bytes: int = 64 << 20
-    mapped_bytes: int | None = None
-    buffer_bytes: int = 64 << 10
-    inline_bytes: int = 4096
-    credits: int = 64
-    credits_max: int = 1024
-    connections: int = 64
-    workers: int = 4
-    message_bytes: int = (1 << 20) + (64 << 10)
-    gathered_bytes: int = 16 << 20
-    stall_s: float = 60.0
-    idle_s: float = 600.0
-    remote_invalidation: bool = True
-    spin_s: float = 50e-6
-
-    @property
-    def max_send(self) -> int:
-        """Requests that a queue pair takes at a time."""
-        return _ring(2 * self.credits_max)
-
-    @property
-    def max_recv(self) -> int:
-        return _ring(self.credits_max)
-
-    @property
-    def terms(self) -> Terms:
-        """What a connection gets, unless it was asked for."""
-        mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
-        return Terms(self.window_bytes, mapped_bytes, self.credits)
-
-    @property
-    def completions(self) -> int:
-        """That one connection may have at a time."""
-        return self.max_send + self.max_recv
-
-
-class NotAllowedError(LivedmaError):
-    """The peer is none of those who may connect."""
-
-
-class RdmaConnection:
-    """A peer (`livedma.rpc.service.Connection`), with its memory and its levers."""
-
-    kind: Literal["rdma"] = "rdma"
-
-    def __init__(self, server: RdmaServer, request: cm.Request, terms: Terms) -> None:
-        """Makes all it needs; NoRoomError and its like if that cannot be had."""
-        self.options = options = server.options
-        self.terms = terms
-        self.number = next(_numbers)
-        self.peer = request.peer
-        self._own = PrivateData(
-            options.inline_bytes, options.inline_bytes, options.remote_invalidation
-        )
-        self.inline: Inline = agree(self._own, PrivateData.decode(request.private_data))
-        self._server = server
-        self._calls_seen, self._heard_s = -1, time.monotonic()
-        self._cm: cm.Connection | None = None
-        self.unfinished = 2  # accepting it, and the endpoint: then its memory can go
-        self.endpoint: Endpoint | None = None
-        self._last_statistics: dict[str, Any] = {}
-        self._pd = server.device.protection_domain()
-        self.memory = ConnectionMemory(
-            self._pd,
-            window_bytes=terms.window_bytes,
-            mapped_bytes=terms.mapped_bytes,
-            inline_bytes=options.inline_bytes,
-            buffer_bytes=options.buffer_bytes,
-            credits_begin=terms.credits,
-        )
-
-    def accept(self, request: cm.Request) -> None:
-        """Until the peer has confirmed; raises what `Request.accept` does."""
-        options = self._server.options
-        self._cm = request.accept(
-            private_data=self._own.encode(),
-            timeout=_ACCEPT_S,
-            pd=self._pd,
-            cq=self._server.cq,
-            access=(),
-            prepare=self._prepare,
-            retire=lambda _: self.close(),
-            max_send=options.max_send,
-            max_recv=options.max_recv,
-            max_send_sge=_JOINED,
-            max_recv_sge=1,
-            max_inline=0,
-        )
-        assert self.endpoint is not None
-        self.endpoint.start()
-
-    def _prepare(self, qp: QueuePair) -> None:
-        """Receives are there before the peer may send; calls may come before it has confirmed."""
-        options = self._server.options
-        self.endpoint = Endpoint(
-            self._server.service,
-            qp,
-            self.memory.receive_pool,
-            self.memory.data_pool,
-            number=self.number,
-            credits=self.terms.credits,
-            credits_max=options.credits_max,
-            completions=options.completions,
-            send_inline=self.inline.send_bytes,
-            may_invalidate=self.inline.remote_invalidation,
-            message_bytes=options.message_bytes,
-            gathered_bytes=options.gathered_bytes,
-            stall=options.stall_s,
-            owner=self,
-        )
-
-    @property
-    def is_open(self) -> bool:
-        endpoint = self.endpoint
-        return endpoint is not None and endpoint.is_open
-
-    @property
-    def is_silent(self) -> bool:
-        """Its peer has confirmed it, and never sent anything."""
-        is_accepted = self.unfinished == 1 and self.is_open
-        return is_accepted and self.statistics()["calls"] == 0
-
-    @property
-    def credits(self) -> int:
-        """Calls that the peer may have under way; may be raised and lowered at any time."""
-        endpoint = self.endpoint
-        return 0 if endpoint is None else endpoint.credits
-
-    @credits.setter  # noqa: A003 - the specification's word
-    def credits(self, value: int) -> None:
-        if not 0 < value <= self._server.options.credits_max:
-            raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
-        endpoint = self.endpoint
-        if endpoint is not None:
-            if value > endpoint.credits:
-                self.memory.make_ready_for(value)
-                endpoint.credits = value
-            else:
-                endpoint.credits = value
-                self.memory.make_ready_for(value)
-
-    @property
-    def credits_max(self) -> int:
-        """What credits may be raised to."""
-        return self._server.options.credits_max
-
-    @property
-    def server(self) -> str:
-        """The address at which it came."""
-        return self._server.device.address
-
-    @property
-    def qpns(self) -> tuple[int, int]:
-        """Numbers of its queue pairs: the server's, the peer's; 0 as long as it is not there."""
-        endpoint, connection = self.endpoint, self._cm
-        return (
-            0 if endpoint is None else endpoint.qp.number,
-            0 if connection is None else connection.remote_qpn,
-        )
-
-    def moved(self, read_bytes: int, written_bytes: int) -> None:
-        """A call that Python answers has read or written so much of files."""
-        endpoint = self.endpoint
-        if endpoint is not None:
-            endpoint.moved(read_bytes, written_bytes)
-
-    def statistics(self) -> dict[str, Any]:
-        """What the endpoint counts: credits, calls, bytes, errors by kind; waits are (count, sum,
-        longest, buckets), in ns."""
-        endpoint = self.endpoint
-        return self._last_statistics if endpoint is None else endpoint.statistics()
-
-    def is_idle(self, now_s: float) -> bool:
-        """Whether nothing has come for so long that it may go; to be asked now and then."""
-        if self.endpoint is None:
-            return False
-        seen = self.endpoint.calls
-        if seen != self._calls_seen:
-            self._calls_seen, self._heard_s = seen, now_s
-        return now_s - self._heard_s > self._server.options.idle_s
-
-    def close(self) -> None:
-        """Cuts it; any thread may. Its memory goes when nobody uses it any more."""
-        endpoint, connection = self.endpoint, self._cm
-        if endpoint is not None:
-            endpoint.close()
-        if connection is not None:
-            with suppress(
-                TimeoutError, ValueError
-            ):  # told; or the device is closed, and all with it
-                connection.disconnect(timeout=0)
-
-    def _release(self) -> None:
-        """Nothing of it is posted or being worked on."""
-        if self._cm is not None:
-            self._cm.close()
-        self.memory.close()
-        # They refer to this one, too: descriptors would stay until somebody looks for cycles.
-        if self.endpoint is not None:
-            self._last_statistics = self.endpoint.statistics()
-        self._cm = self.endpoint = None
 
 
 class RdmaServer:
     """Serves a program at a port of a device. A context manager, which closes it.
 
     `connections` are those that are open. `options` and `allow` may be replaced: they count for new
-    connections. A device that closes closes its servers before.
+    connections. A device closes its servers before itself.
     """
 
     def __init__(
@@ -268,17 +55,18 @@ class RdmaServer:
         *,
         allow: Sequence[Network] = (),
     ) -> None:
-        """allow: who may connect; nothing means everybody."""
+        """Starts to listen. allow: the networks that may connect; empty: all may."""
         self.device = device
         self.port = port
         self.options = options or Options()
         self.refused = 0  # connections for which there was no memory, or no place
-        #: who is expected from an address; everybody else gets what `options` say
+        self.log = ConnectionLog()
+        #: returns what is expected from a peer's address; other peers get what `options` say
         self.expect: Callable[[str], Expected | None] = lambda _: None
-        #: are called with connections by which nothing comes any more, while all they counted is
-        #: still there, and before they are gone from `connections`
+        #: called with a connection on which nothing comes any more, while its counters are still
+        #: there, and before `connections` loses it
         self.on_gone: list[Callable[[RdmaConnection], None]] = []
-        #: a connection with so much memory is made in it; BudgetError: there is none for it
+        #: a connection with so many bytes is made in it; it raises BudgetError if fewer are left
         self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
         self.allow: Sequence[Network] = tuple(allow)
@@ -305,14 +93,19 @@ class RdmaServer:
         device.before_close.append(self.close)
 
     def set_native_program(self, capsule: object | None) -> None:
-        """Who is shown calls before Python is: a capsule "ldma_program"."""
+        """Sets the native program that gets calls before Python does: a capsule "ldma_program"."""
         self.service.set_program(capsule)
 
     @property
     def busy_ns(self) -> int:
-        """Its threads handled calls, and packets, for so long. ValueError: it is closed."""
+        """How long its threads have handled calls and packets. ValueError: it is closed."""
         busy_ns: int = self.service.counters["busy_ns"] + self.device.port_counters["busy_ns"]
         return busy_ns
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called, perhaps by another thread."""
+        return self._is_closing
 
     @property
     def connections(self) -> list[RdmaConnection]:
@@ -320,14 +113,14 @@ class RdmaServer:
             return list(self._connections.values())
 
     def close(self) -> None:
-        """Ends everything: no new connections, those that are open are cut, calls end."""
+        """Stops listening, cuts all connections, and waits until their calls have ended."""
         with self._lock:
             if self._is_closing:
                 return
             self._is_closing = True
         self._listener.close()
         for connection in self.connections:
-            connection.close()
+            connection.close(_ENDS)
         self._accepting.shutdown()
         with self._lock:
             self._lock.wait_for(lambda: not self._connections)
@@ -349,47 +142,62 @@ class RdmaServer:
         for request in self._listener:
             try:
                 self._accepting.submit(self._accept, request)
-            except RuntimeError:  # it was shut down meanwhile
-                request.reject()
+            except RuntimeError:  # the pool was shut down meanwhile
+                request.reject()  # without a reason: the next server may take it
 
     def _accept(self, request: cm.Request) -> None:
         expected = None
         try:
             if not is_allowed(request.peer, self.allow):
-                raise NotAllowedError(f"{request.peer} may not connect")
+                raise not_allowed(request.peer)
             expected = self.expect(request.peer)
             connection = self._admit(request, expected)
         except (NotAllowedError, ValueError, *_NO_MEMORY) as error:
-            self.refused += 1
-            if expected is not None:
-                expected.refused(str(error) or "there is no memory")
-            request.reject()
+            self._refuse(request, expected, error)
             return
-        if expected is not None:  # before its peer can say so
+        if expected is not None:  # before its peer can call
             expected.came(connection)
         why = ""
         try:
             connection.accept(request)
         except (LivedmaError, OSError, ValueError, TimeoutError) as error:
-            connection.close()  # the peer has not confirmed, or is gone
-            why = str(error) or "it was not confirmed"
+            why = str(error) or "the peer did not confirm it in time"
         except BaseException:
-            connection.close()
-            why = "it failed"
+            why = "the server failed"
             _report()
-        if expected is not None and why:
-            expected.refused(why)
+        if why:
+            connection.close()  # the peer has not confirmed, or is gone
+            self._refuse(request, expected, LivedmaError(why))
+        else:
+            self.log.accepted(connection.number, _peer(connection))
         if connection.endpoint is None:
             self._finish(connection)
         if self._is_closing:
-            connection.close()
+            connection.close(_ENDS)
         self._finish(connection)
+
+    def _refuse(self, request: cm.Request, expected: Expected | None, error: Exception) -> None:
+        """Tells the peer why, unless it was answered already. If the server ends, no reason is
+        told: another server may take its place, and the peer should try again.
+        """
+        self.refused += 1
+        why = str(error) or "there is no memory"
+        if expected is not None:
+            expected.refused(why)
+        self.log.refused(Peer(request.peer, request.peer_port, "rdma"), why)
+        if request.is_waiting:
+            is_lasting = isinstance(error, NotAllowedError)
+            told = b"" if self._is_closing else encode_refusal(why, is_lasting=is_lasting)
+            with suppress(ValueError):  # the peer has given up meanwhile
+                request.reject(told)
 
     def _admit(self, request: cm.Request, expected: Expected | None) -> RdmaConnection:
         self._make_room()
         terms = None if expected is None else expected.terms
         terms = terms or self.options.terms
-        with self.admitting(terms.mapped_bytes):
+        options = self.options
+        least = least_bytes(options.inline_bytes, options.buffer_bytes, terms.credits)
+        with self.admitting(max(terms.mapped_bytes, least)):
             connection = RdmaConnection(self, request, terms)
             with self._lock:
                 self._connections[connection.number] = connection
@@ -398,24 +206,25 @@ class RdmaServer:
         return connection
 
     def _make_room(self) -> None:
-        """Whoever has never called makes room for those who may, as over TCP."""
+        """Cuts a connection that never called if there is no place for a new one, as over TCP."""
         with self._lock:
             if not self._is_closing and self._has_room():
                 return
         silent = next((one for one in self.connections if one.is_silent), None)
         if silent is not None:
-            silent.close()
+            silent.close("it never called, and another connection took its place")
             with self._lock:
-                self._lock.wait_for(lambda: self._is_closing or self._has_room(), _ACCEPT_S)
+                self._lock.wait_for(lambda: self._is_closing or self._has_room(), _ROOM_S)
                 if not self._is_closing and self._has_room():
                     return
-        raise NoRoomError(f"{self.options.connections} connections are enough")
+        room = amount(self.options.connections, "connection")
+        raise NoRoomError(f"it has {room}, and takes no more")
 
     def _has_room(self) -> bool:
         return len(self._connections) < self.options.connections
 
     def _finish(self, connection: RdmaConnection) -> None:
-        """One of what had to end did; the last lets the connection go."""
+        """Counts the end of accepting or of the endpoint; after both, releases the connection."""
         with self._lock:
             connection.unfinished -= 1
             if connection.unfinished:
@@ -423,7 +232,8 @@ class RdmaServer:
         self._keeper.remove(connection.memory.receive_pool)
         self._keeper.remove(connection.memory.data_pool)
         last: list[Callable[[], None]] = [partial(gone, connection) for gone in self.on_gone]
-        for work in (*last, connection._release):
+        last += [partial(self._tell_left, connection), connection.release]
+        for work in last:
             try:
                 work()
             except Exception:
@@ -432,15 +242,25 @@ class RdmaServer:
             del self._connections[connection.number]
             self._lock.notify_all()
 
+    def _tell_left(self, connection: RdmaConnection) -> None:
+        if connection.accepted_s is None:
+            return
+        seconds = time.monotonic() - connection.accepted_s
+        calls = connection.statistics().get("calls", 0)
+        self.log.left(connection.number, _peer(connection), connection.why_left, seconds, calls)
+
     def _reap(self) -> None:
         while not self.service.is_stopped:
             endpoint = self.service.next_over(_LOOK_S)
             if endpoint is not None:
                 self._end(endpoint.owner)
             for connection in self.connections:
-                # Its calls may take a while; the peer is told now.
-                if not connection.is_open or connection.is_idle(time.monotonic()):
+                # Its calls may take a while to end; this tells the peer now.
+                if not connection.is_open:
                     connection.close()
+                elif connection.is_idle(time.monotonic()):
+                    connection.close(f"the peer was silent for {self.options.idle_s:g} s")
+            self.log.tick()
 
     def _end(self, connection: RdmaConnection) -> None:
         try:
@@ -469,9 +289,8 @@ class RdmaServer:
             call.reply(parts)
 
 
-def _ring(least: int) -> int:
-    """Rings have as many places as a power of two."""
-    return 1 << (least - 1).bit_length()
+def _peer(connection: RdmaConnection) -> Peer:
+    return Peer(connection.peer, connection.port, "rdma")
 
 
 def _thread(name: str, target: Callable[[], None]) -> threading.Thread:

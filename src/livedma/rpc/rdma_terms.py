@@ -1,4 +1,5 @@
-"""What a single connection gets, where that is not what all of them do."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What one connection gets, if that is not what all connections get."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ __all__ = ["Expected", "Terms"]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A connection's window, what of it is memory from the start, and its credits to begin with."""
+    """Holds a connection's window, what of it is mapped at the start, and its credits then."""
 
     window_bytes: int
     mapped_bytes: int
@@ -21,14 +22,14 @@ class Terms:
 
 
 class Expected(Protocol):
-    """A connection that was asked for. Any thread may call its methods."""
+    """Follows a connection that the server asked for. Any thread may call its methods."""
 
     @property
     def terms(self) -> Terms | None:
-        """None: as everybody's."""
+        """What the connection gets. None: the same as all others."""
 
     def came(self, connection: RdmaConnection) -> None:
-        """Here it is, but for its peer's last word."""
+        """The connection has been made; its peer has yet to confirm it."""
 
     def refused(self, why: str) -> None:
-        """It could not be had, or the last word did not come."""
+        """The connection could not be made, or its peer did not confirm it."""

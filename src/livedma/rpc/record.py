@@ -1,4 +1,5 @@
-"""Record marking (RFC 5531 section 11): whole RPC messages out of a byte stream, and into one.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Record marking (RFC 5531 section 11): takes RPC messages out of a byte stream, or into one.
 
 A record is one or more fragments. Each has four bytes in front of it: its length, and in the
 highest bit whether it is the record's last.
@@ -16,7 +17,7 @@ FRAGMENT_MOST = _LAST - 1
 class RecordError(ValueError):
     """The stream breaks a limit, and nothing after it can be understood.
 
-    `records` are those that were whole before, in the bytes fed last.
+    `records`: those that the bytes fed last had completed before.
     """
 
     def __init__(self, what: str, records: list[bytes]) -> None:
@@ -25,9 +26,9 @@ class RecordError(ValueError):
 
 
 class RecordSplitter:
-    """Takes a stream as it comes and gives its records.
+    """Splits a stream into its records.
 
-    Never holds more than one unfinished record, of at most `record_bytes` in at most `fragments`
+    It never holds more than one unfinished record, of at most `record_bytes` in at most `fragments`
     pieces: a header that announces more is an error before any of it is kept.
     """
 
@@ -52,9 +53,9 @@ class RecordSplitter:
         return not self._header and not self._fragments
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The records that are whole with these bytes.
+        """Returns the records that these bytes complete.
 
-        Raises `RecordError`, from then on at each call.
+        Raises `RecordError`, and from then on at each call.
         """
         if self._wrong is not None:
             raise RecordError(self._wrong, [])
@@ -93,7 +94,7 @@ class RecordSplitter:
 
 
 def encode_record(data: bytes, fragment_bytes: int = FRAGMENT_MOST) -> bytes:
-    """One record, in fragments of at most `fragment_bytes`."""
+    """Encodes one record in fragments of at most `fragment_bytes`."""
     if not 0 < fragment_bytes <= FRAGMENT_MOST:
         raise ValueError(f"a fragment has 1 to {FRAGMENT_MOST} bytes, not {fragment_bytes}")
     out = bytearray()

@@ -1,8 +1,10 @@
-"""What a transport and the program that it serves know of each other."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The interface between a transport and the program that it serves."""
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -15,21 +17,24 @@ __all__ = [
     "Network",
     "Part",
     "Program",
+    "connection_numbers",
     "is_allowed",
 ]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+#: Connections of all transports are counted together: people name one by its number.
+connection_numbers = itertools.count(1)
 
 
 def is_allowed(peer: str, networks: Sequence[Network]) -> bool:
-    """Whether an address is in one of them; without any, everybody is allowed."""
+    """Tells whether an address is in one of the networks; without any, all are allowed."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     return not networks or any(address in network for network in networks)
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Opaque data within a reply that may be placed directly into the caller's memory.
+    """Holds opaque data of a reply that may be placed directly into the caller's memory.
 
     It stands for the bytes and their padding to a multiple of four; its length word is not part of
     it. A reply has at most one.
@@ -42,47 +47,49 @@ Part = bytes | Data
 
 
 class Connection(Protocol):
-    """A peer, as long as it is connected. Identity is what tells connections apart."""
+    """A peer, as long as it is connected. Connections are compared by identity."""
 
     @property
     def number(self) -> int:
-        """Unique in the process."""
+        """A number that is unique in the process."""
 
     @property
     def kind(self) -> Literal["tcp", "rdma"]: ...
 
     @property
     def peer(self) -> str:
-        """The address it comes from, without port."""
+        """The address that the peer comes from, without port."""
 
     @property
     def is_open(self) -> bool: ...
 
     def close(self) -> None:
-        """Cuts it; any thread may."""
+        """Cuts the connection; any thread may call this."""
 
 
 @runtime_checkable
 class CallingConnection(Connection, Protocol):
-    """One by which the peer can be called, too. Its replies come as messages do: to the program."""
+    """A connection by which the server can call the peer, too. The program gets the replies."""
 
     def call(self, message: bytes) -> bool:
-        """Sends a whole RPC call, without waiting. False: the peer cannot be reached by this."""
+        """Sends a whole RPC call, without waiting. False: the peer cannot be reached here."""
 
 
 @runtime_checkable
 class CountingConnection(Connection, Protocol):
-    """One that keeps account of what calls by it have moved."""
+    """A connection that counts what its calls have moved."""
 
-    def moved(self, read_bytes: int, written_bytes: int) -> None:
-        """A call that is being answered has read or written so much of files."""
+    def moved(self, read_bytes: int, written_bytes: int, storage_ns: int) -> None:
+        """Counts what a call that is being answered has read or written in files, and its time in
+        the store.
+        """
 
 
 class Program(Protocol):
     """Serves calls, each in a thread that may block."""
 
     def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
-        """The reply to a whole RPC message; None: it has none, as with a reply of the peer's."""
+        """Returns the reply to a whole RPC message; None: it gets none, as a reply of the peer."""
 
     def closed(self, connection: Connection) -> None:
-        """The connection is no more; no call of it comes after this one."""
+        """The connection has ended: no call of it comes after this."""

@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RPC over TCP, the caller's side: calls are pipelined, replies come in any order.
 
-A server can do no more than to fail: what it sends for no call of ours is counted and dropped, and
-a stream that breaks the rules of record marking ends the connection.
+A server can do no worse than fail: a record that answers no open call is counted and dropped, and a
+stream that breaks the rules of record marking ends the connection.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["TcpTransport", "connect"]
 RECORD_MOST = (4 << 20) + 4096  # a reply to a READ of 4 MiB
 
 _LAST_FRAGMENT = 0x80000000
-_SHORTEST_REPLY = 2 * WORD_BYTES  # the XID, and that it is a reply
+_SHORTEST_REPLY = 2 * WORD_BYTES  # the XID and the message type
 
 
 async def connect(
@@ -31,9 +32,9 @@ async def connect(
     timeout_s: float = 10.0,
     record_bytes: int = RECORD_MOST,
 ) -> TcpTransport:
-    """A connection to a server; `ConnectionLost` if it cannot be made in time.
+    """Connects to a server. Raises `ConnectionLost` if the connection cannot be made in time.
 
-    record_bytes: the longest reply to be believed.
+    record_bytes: the longest reply that is accepted.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -49,7 +50,7 @@ async def connect(
 
 
 class TcpTransport(asyncio.Protocol):
-    """A `Transport`; made by `connect`."""
+    """Implements `Transport`; `connect` makes it."""
 
     def __init__(self, record_bytes: int) -> None:
         self._splitter = RecordSplitter(record_bytes)
@@ -58,8 +59,8 @@ class TcpTransport(asyncio.Protocol):
         self._stream: asyncio.Transport | None = None
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._why = ""  # the connection is gone
-        self.strays = 0  #: records that answer no call: late replies, and what nobody asked for
+        self._why = ""  # why the connection is gone
+        self.strays = 0  #: records that answer no open call
 
     @property
     def kind(self) -> Literal["tcp"]:
@@ -83,7 +84,7 @@ class TcpTransport(asyncio.Protocol):
         receive_into: bytearray | memoryview | None = None,
         reply_room: int = REPLY_ROOM,
     ) -> Answer:
-        """As `Transport` says. A stream places nothing: data is always within the message."""
+        """See `Transport`. A stream places nothing: data is always within the message."""
         parts = _joined(message, send_data, position)
         length = WORD_BYTES + sum(len(part) for part in parts)
         if length > FRAGMENT_MOST:
@@ -97,7 +98,7 @@ class TcpTransport(asyncio.Protocol):
         self._calls[xid] = reply
         try:
             head = (_LAST_FRAGMENT | length).to_bytes(4, "big") + xid.to_bytes(4, "big")
-            # One copy, so that the caller's buffer is free however this ends.
+            # One copy: the caller's buffer is free, however this ends.
             self._stream.write(b"".join([head, *parts]))
             return Answer(await reply)
         finally:
@@ -124,7 +125,7 @@ class TcpTransport(asyncio.Protocol):
                 reply.set_exception(ConnectionLost(why))
         self._calls.clear()
 
-    # What the event loop calls.
+    # The event loop calls what follows.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._stream = cast(asyncio.Transport, transport)
@@ -135,7 +136,7 @@ class TcpTransport(asyncio.Protocol):
         self._end(f"connection lost: {error}" if error else "the server closed the connection")
 
     def eof_received(self) -> bool:
-        return False  # Nothing more can be answered: the stream closes itself.
+        return False  # No more replies can come: asyncio closes the stream.
 
     def pause_writing(self) -> None:
         self._may_write.clear()
@@ -166,7 +167,7 @@ class TcpTransport(asyncio.Protocol):
 
 
 def _joined(message: bytes, data: Buffer | None, position: int) -> list[Buffer]:
-    """The message behind its XID, with the data where it belongs."""
+    """Returns the message without its XID, with the data in its place."""
     if data is None:
         return [memoryview(message)[WORD_BYTES:]]
     whole = memoryview(message)

@@ -1,7 +1,8 @@
-"""One peer of `TcpServer`: what it has sent and not yet been answered, what it has not yet read.
+# SPDX-License-Identifier: BSD-2-Clause
+"""One peer of `TcpServer`: its calls without a reply, and the replies that it has not yet read.
 
-The server's thread reads; threads that serve calls send, as far as the socket takes it at once, and
-leave the rest to the server's thread.
+The server's thread reads. Threads that serve calls send what the socket takes at once, and leave
+the rest to the server's thread.
 """
 
 from __future__ import annotations
@@ -13,24 +14,30 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from livedma._native.calls import CallAccount
 from livedma.rpc.record import RecordSplitter
-from livedma.rpc.service import Data, Part
+from livedma.rpc.service import Data, Part, connection_numbers
 from livedma.rpc.xdr import WORD_BYTES
 
-__all__ = ["TcpConnection", "TcpConnectionFacts"]
+__all__ = ["TcpCall", "TcpConnection", "TcpConnectionFacts"]
 
 _LAST_FRAGMENT = 0x80000000
 _BUFFERS_MOST = 64  # of one sendmsg
-_UNSENT_MOST = 1 << 20  # bytes that a peer may leave in its way before it is called no more
-# Endpoints of RDMA count from 1.
-_numbers = itertools.count(1 << 32)
+_UNSENT_MOST = 1 << 20  # with more bytes unsent, the server makes no call to the peer
+
+
+class TcpCall(NamedTuple):
+    """Holds a whole message from the peer. arrived_ns: by the monotonic clock."""
+
+    record: bytes
+    arrived_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class TcpConnectionFacts:
-    """What others may know of a connection."""
+    """Holds the figures of a connection, for display."""
 
     number: int
     peer: str
@@ -41,7 +48,9 @@ class TcpConnectionFacts:
 
 
 class TcpConnection:
-    """A `CallingConnection`. `wake` tells the server's thread that it has to look at this one."""
+    """Implements `CallingConnection` and `CountingConnection`. `wake` tells the server's thread to
+    look at this connection.
+    """
 
     kind: Literal["tcp"] = "tcp"
 
@@ -53,18 +62,23 @@ class TcpConnection:
         record_bytes: int,
         now: float,
         wake: Callable[[TcpConnection], None],
+        server: str = "",
     ) -> None:
-        self.number = next(_numbers)
+        self.number = next(connection_numbers)
         self.peer = peer
         self.port = port
+        self.server = server  #: its address to which the peer connected
+        self.account = CallAccount()
         self.sock = sock
         self.splitter = RecordSplitter(record_bytes)
-        self.moved_s = now  # when bytes moved last, or nobody owed any
+        self.accepted_s = now
+        self.why_left = ""  #: why it has ended, or is about to; "" before
+        self.moved_s = now  # when bytes moved last, or neither side owed any
         self.calls = 0
         self._wake = wake
         self._lock = threading.Lock()  # guards what follows
         self._is_open = True
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[TcpCall] = deque()
         self._outstanding = 0
         self._queued_bytes = 0
         self._unsent: deque[memoryview] = deque()
@@ -73,12 +87,12 @@ class TcpConnection:
 
     @property
     def is_open(self) -> bool:
-        """Nobody has cut it."""
+        """False as soon as it is cut."""
         return self._is_open
 
     @property
     def held_bytes(self) -> int:
-        """Of calls that wait and of replies that the peer has not taken."""
+        """Bytes of calls without a reply, and of replies that the peer has not taken."""
         return self._queued_bytes + self._unsent_bytes
 
     @property
@@ -88,83 +102,94 @@ class TcpConnection:
 
     @property
     def is_waiting(self) -> bool:
-        """It has sent more calls than are being served."""
+        """Whether it has sent more calls than are being served."""
         return bool(self._waiting)
 
     @property
+    def in_flight(self) -> int:
+        """Calls that have come and have no reply yet."""
+        with self._lock:
+            return self._outstanding + len(self._waiting)
+
+    @property
     def unsent_bytes(self) -> int:
-        """Of replies, those that the socket has not taken."""
+        """Bytes of replies that the socket has not taken."""
         return self._unsent_bytes
 
-    def close(self) -> None:
-        """Cuts it; any thread may."""
+    def close(self, why: str = "the server cut it") -> None:
+        """Cuts it; any thread may call this. why: for the log."""
         with self._lock:
             if not self._is_open:
                 return
             self._is_open = False
+            self.why_left = why
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         self._wake(self)
 
-    def wait(self, record: bytes) -> None:
-        """A call waits for its turn."""
+    def wait(self, record: bytes, now_ns: int) -> None:
+        """Queues a call, which waits for its turn."""
         self.calls += 1
         with self._lock:
-            self._waiting.append(record)
+            self._waiting.append(TcpCall(record, now_ns))
             self._queued_bytes += len(record)
 
-    def call_begins(self) -> bytes | None:
-        """The next call that waits; it is to be ended or put back."""
+    def call_begins(self) -> TcpCall | None:
+        """Takes the next call that waits. The caller has to end it or put it back."""
         with self._lock:
             if not self._waiting:
                 return None
             self._outstanding += 1
             return self._waiting.popleft()
 
-    def put_back(self, record: bytes) -> bool:
-        """It was not served yet, and waits again. False: there is nobody to serve any more."""
+    def put_back(self, call: TcpCall) -> bool:
+        """Queues a call again that was not served. False: the connection is over."""
         with self._lock:
             if self._is_over:
                 return False
             self._outstanding -= 1
-            self._waiting.appendleft(record)
+            self._waiting.appendleft(call)
             return True
 
-    def call_ends(self, record: bytes, parts: Sequence[Part] | None) -> bool:
-        """Sends the reply. Whether nothing is left of a connection that is over."""
+    def call_ends(self, call: TcpCall, parts: Sequence[Part] | None) -> bool:
+        """Sends the reply. Returns whether this was the last call of a connection that is over."""
         if parts is not None:
             self._send(_buffers(parts))
         with self._lock:
             self._outstanding -= 1
-            self._queued_bytes -= len(record)
+            self._queued_bytes -= len(call.record)
             return self._is_over and self._outstanding == 0
 
+    def moved(self, read_bytes: int, written_bytes: int, storage_ns: int) -> None:
+        """Counts what a call that is being answered has read or written in files."""
+        self.account.moved(read_bytes, written_bytes, storage_ns)
+
     def call(self, message: bytes) -> bool:
-        """Sends a call to the peer; False: it is gone, or does not take what it was sent before."""
+        """Sends a call to the peer. False: it is gone, or does not take what it was sent before."""
         if not self._is_open or self._unsent_bytes > _UNSENT_MOST:
             return False
         self._send(_buffers([message]))
         return True
 
     def over(self) -> bool:
-        """The server's thread has no more to do with it. Whether no call is left, either."""
+        """Closes the socket, as the server's thread drops it. Returns whether no call is left."""
         with self._lock:
             self._is_open = False
             self._is_over = True
             self._waiting.clear()
             self._unsent.clear()
             self._unsent_bytes = 0
-            # Closed under the lock: whoever sends must not meet a descriptor that is another's.
+            # Closed under the lock: another thread must not send to a descriptor that is reused.
             self.sock.close()
             return self._outstanding == 0
 
     def flush(self) -> int:
-        """Sends what the socket takes. How many bytes that was."""
+        """Sends what the socket takes. Returns how many bytes that was."""
         with self._lock:
             return self._flush()
 
     def facts(self) -> TcpConnectionFacts:
-        """What others may know of it."""
+        """Returns its figures, for display."""
         return TcpConnectionFacts(
             self.number, self.peer, self.port, self.calls, self._outstanding, self._unsent_bytes
         )
@@ -188,7 +213,7 @@ class TcpConnection:
                 sent = self.sock.sendmsg(some, [], socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 break
-            except OSError:  # It is gone, which the server's thread will see.
+            except OSError:  # The peer is gone, which the server's thread will see.
                 self._unsent.clear()
                 self._unsent_bytes = 0
                 break

@@ -1,14 +1,13 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RPC over TCP (RFC 5531): a listener, its connections, and threads that serve their calls.
 
-Nothing a peer does makes the server hold more than `TcpLimits` says: a connection that has too many
-calls open, or does not take its replies, is not read from; one that is stuck in the middle of a
-record or of a reply for too long is cut.
+No peer can make the server hold more than `TcpLimits` says. The server does not read from a
+connection that has too many calls open or does not take its replies, and cuts one that is stuck in
+the middle of a record or of a reply for too long.
 """
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import logging
 import os
 import queue
@@ -17,13 +16,17 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from livedma.errors import LivedmaError, PortInUseError
+from livedma.rpc.connection_log import ConnectionLog, Peer
 from livedma.rpc.record import RecordError
+from livedma.rpc.refusal import not_allowed
 from livedma.rpc.service import Network, Program, is_allowed
-from livedma.rpc.tcp_connection import TcpConnection, TcpConnectionFacts
+from livedma.rpc.tcp_address import listen, own_address, plain
+from livedma.rpc.tcp_connection import TcpCall, TcpConnection, TcpConnectionFacts
+from livedma.rpc.tcp_refusal import Refusal, Refusals
 
 __all__ = ["Network", "TcpLimits", "TcpServer"]
 
@@ -31,14 +34,15 @@ _log = logging.getLogger(__name__)
 
 _READ_BYTES = 256 << 10
 _TICK_S = 1.0
-_BACKLOG = 128
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 6))
 
 
 @dataclass(frozen=True, slots=True)
 class TcpLimits:
-    """record_bytes: of one call. outstanding: calls of a connection that are served at a time.
-    held_bytes: of its calls and of replies that it has not taken, beyond which it is not read from.
+    """Limits what peers can make the server hold.
+
+    record_bytes: of one call. outstanding: calls of a connection that are served at a time.
+    held_bytes: with more bytes of calls and of replies not taken, a connection is not read from.
     held_bytes_all: what all connections share for that, but each may have one call. stalled_s: how
     long half a record, or a reply that is not taken, may stay so.
     """
@@ -54,7 +58,7 @@ class TcpLimits:
 class TcpServer:
     """Serves `program` at `port` of `address` ("" for all addresses; port 0: any).
 
-    allow: who may connect from now on; nothing means everybody.
+    allow: the networks that may connect from now on; empty: all may.
     """
 
     def __init__(
@@ -70,16 +74,23 @@ class TcpServer:
         self._program = program
         self.allow: Sequence[Network] = tuple(allow)
         self._limits = TcpLimits() if limits is None else limits
-        self._listener = _listen(address, port)
+        self._listener = listen(address, port)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake_fd, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._is_accepting = True
-        self._connections: dict[TcpConnection, int] = {}  # and the events it is registered for
+        self._refusals = Refusals(self._selector)
+        self.log = ConnectionLog()
+        self._connections: dict[TcpConnection, int] = {}  # -> the events it is registered for
+        self._accounts: dict[int, TcpConnection] = {}  # until their last call has ended
+        #: called with a connection on which nothing comes any more, while its counters are still
+        #: there, and before `counted` loses it
+        self.on_gone: list[Callable[[TcpConnection], None]] = []
+        self._clocks: list[int] = []  # of its threads' CPU time
         self._changed: deque[TcpConnection] = deque()
-        self._calls: queue.SimpleQueue[tuple[TcpConnection, bytes] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[TcpConnection, TcpCall] | None] = queue.SimpleQueue()
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._is_stopping = False
         self.accepted = 0
@@ -92,12 +103,12 @@ class TcpServer:
         self._workers = threads
 
     def start(self) -> None:
-        """From now on calls are served."""
+        """Starts to serve calls."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Cuts all connections. Calls that are being executed end first."""
+        """Cuts all connections, after the calls that are being executed have ended."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -106,7 +117,8 @@ class TcpServer:
             if thread.is_alive():
                 thread.join()
         for connection in list(self._connections):
-            self._drop(connection)
+            self._drop(connection, "the server ends")
+        self._refusals.close()
         self._listener.close()
         self._selector.close()
         os.close(self._wake_fd)
@@ -119,34 +131,62 @@ class TcpServer:
         self.close()
 
     def connections(self) -> list[TcpConnectionFacts]:
-        """What others may know of those that there are now."""
+        """Returns the figures of the connections that there are now."""
         return [connection.facts() for connection in list(self._connections)]
 
+    def open_connections(self) -> list[TcpConnection]:
+        """Returns the connections that there are now."""
+        return list(self._connections)
+
+    def counted(self) -> list[TcpConnection]:
+        """Returns `open_connections`, and those that are cut but whose calls have not all ended."""
+        return list(self._accounts.values())
+
+    @property
+    def busy_ns(self) -> int:
+        """The CPU time of its threads so far, together."""
+        busy_ns = 0
+        for clock in list(self._clocks):
+            with suppress(OSError):  # the thread has ended
+                busy_ns += time.clock_gettime_ns(clock)
+        return busy_ns
+
     def cut(self, number: int) -> bool:
-        """Ends the connection with this number; False if it has none."""
+        """Cuts the connection with this number; False if there is none."""
         found = [one for one in list(self._connections) if one.number == number]
         for connection in found:
             connection.close()
         return bool(found)
 
-    # Threads that serve calls.
+    # Threads that serve calls run what follows.
 
     def _work(self) -> None:
+        self._clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         while (item := self._calls.get()) is not None:
-            connection, record = item
-            if self._is_full(connection) and connection.put_back(record):
+            connection, call = item
+            if self._is_full(connection) and connection.put_back(call):
                 self._look_at(connection)
                 continue
+            began_ns = time.monotonic_ns()
             try:
-                parts = self._program(connection, record)
+                parts = self._program(connection, call.record)
             except Exception:
                 _log.exception("a call from %s failed", connection.peer)
                 parts = None
-                connection.close()
-            if connection.call_ends(record, parts):
-                self._program.closed(connection)
+                connection.close("a call failed, see above")
+            if parts is not None:  # counted before the client can see the reply
+                waited_ns = began_ns - call.arrived_ns
+                connection.account.ended(time.monotonic_ns() - call.arrived_ns, waited_ns)
+            if connection.call_ends(call, parts):
+                self._gone(connection)
             else:
                 self._look_at(connection)
+
+    def _gone(self, connection: TcpConnection) -> None:
+        for gone in self.on_gone:
+            gone(connection)
+        self._accounts.pop(connection.number, None)
+        self._program.closed(connection)
 
     def _look_at(self, connection: TcpConnection) -> None:
         self._changed.append(connection)
@@ -155,9 +195,10 @@ class TcpServer:
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)
 
-    # The server's own thread, and it alone.
+    # Only the server's own thread runs what follows.
 
     def _serve(self) -> None:
+        self._clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         period_s = min(_TICK_S, self._limits.stalled_s / 2)
         tick_s = time.monotonic() + period_s
         while not self._is_stopping:
@@ -166,6 +207,8 @@ class TcpServer:
                     self._accept()
                 elif key.fd == self._wake_fd:
                     os.eventfd_read(self._wake_fd)
+                elif isinstance(key.data, Refusal):
+                    self._refusals.move(key.data)
                 else:
                     self._move(key.data, events)
             while self._changed:
@@ -181,17 +224,23 @@ class TcpServer:
             sock, (host, port, *_) = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # No descriptors, or the peer has gone: the former takes time.
+        except OSError as error:  # No descriptors, which takes time, or the peer has gone.
             _log.warning("no connection can be accepted: %s", error)
             self._selector.unregister(self._listener)
             self._is_accepting = False
             return
-        address = ipaddress.ip_address(host.partition("%")[0])
-        peer = str(getattr(address, "ipv4_mapped", None) or address)
+        peer = plain(host)
         self.accepted += 1
-        if not self._admits(peer):
+        if not is_allowed(peer, self.allow):
             self.refused += 1
-            sock.close()
+            self.log.refused(Peer(peer, port, "tcp"), str(not_allowed(peer)))
+            self._refusals.add(sock, time.monotonic())
+            return
+        if not self._has_room():
+            self.refused += 1
+            why = f"it has {self._limits.connections} connections, and takes no more"
+            self.log.refused(Peer(peer, port, "tcp"), why)
+            sock.close()  # without a reply: clients try again
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -199,21 +248,27 @@ class TcpServer:
         for option, value in _KEEPALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
         connection = TcpConnection(
-            sock, peer, port, self._limits.record_bytes, time.monotonic(), self._look_at
+            sock,
+            peer,
+            port,
+            self._limits.record_bytes,
+            time.monotonic(),
+            self._look_at,
+            own_address(sock),
         )
         self._connections[connection] = selectors.EVENT_READ
+        self._accounts[connection.number] = connection
         self._selector.register(sock, selectors.EVENT_READ, connection)
+        self.log.accepted(connection.number, Peer(peer, port, "tcp"))
 
-    def _admits(self, peer: str) -> bool:
-        if not is_allowed(peer, self.allow):
-            return False
+    def _has_room(self) -> bool:
         if len(self._connections) < self._limits.connections:
             return True
-        # Whoever has never said anything whole makes room for those who may.
+        # A connection that never sent a whole call makes room for a new one.
         silent = next((one for one in self._connections if not one.calls), None)
         if silent is None:
             return False
-        self._drop(silent)
+        self._drop(silent, "it never called, and another connection took its place")
         return True
 
     def _move(self, connection: TcpConnection, events: int) -> None:
@@ -221,52 +276,51 @@ class TcpServer:
             return
         if events & selectors.EVENT_WRITE and connection.flush():
             connection.moved_s = time.monotonic()
-        if events & selectors.EVENT_READ and not self._read(connection):
-            self._drop(connection)
+        if events & selectors.EVENT_READ and (why := self._read(connection)):
+            self._drop(connection, why)
             return
         self._watch(connection)
 
-    def _read(self, connection: TcpConnection) -> bool:
-        """False: the connection is to be cut."""
+    def _read(self, connection: TcpConnection) -> str:
+        """Reads what has come. Returns why the connection has to be cut, or ""."""
         try:
             length = connection.sock.recv_into(self._buffer)
         except (BlockingIOError, InterruptedError):
-            return True
-        except OSError:
-            return False
+            return ""
+        except OSError as error:
+            return f"the connection failed: {error.strerror}"
         if not length:
-            return False
+            return "the peer disconnected"
         connection.moved_s = time.monotonic()
         try:
-            records = connection.splitter.feed(self._buffer[:length])
-            is_well = True
+            records, wrong = connection.splitter.feed(self._buffer[:length]), ""
         except RecordError as error:
-            _log.info("%s: %s", connection.peer, error)
-            records, is_well = error.records, False
+            records, wrong = error.records, f"the peer broke the rules: {error}"
+        now_ns = time.monotonic_ns()
         for record in records:
-            connection.wait(record)
+            connection.wait(record, now_ns)
         self._feed(connection)
-        return is_well
+        return wrong
 
     def _feed(self, connection: TcpConnection) -> None:
-        """Has its calls served, as many as it may have."""
+        """Hands its waiting calls to the threads that serve them, up to the limits."""
         while connection.outstanding < self._limits.outstanding and not self._is_full(connection):
-            record = connection.call_begins()
-            if record is None:
+            call = connection.call_begins()
+            if call is None:
                 return
-            self._calls.put((connection, record))
+            self._calls.put((connection, call))
 
     def _is_full(self, connection: TcpConnection) -> bool:
-        """It does not take the replies that it has."""
+        """Tells whether too many bytes of replies wait for the peer to take them."""
         return connection.unsent_bytes >= self._limits.held_bytes
 
     def _watch(self, connection: TcpConnection) -> None:
-        """Registers it for what it waits for now."""
+        """Registers a connection for the events that it waits for now."""
         registered = self._connections.get(connection)
         if registered is None:
             return
         if not connection.is_open:
-            self._drop(connection)
+            self._drop(connection, connection.why_left)
             return
         self._feed(connection)
         wanted = selectors.EVENT_READ if self._may_read(connection) else 0
@@ -296,38 +350,29 @@ class TcpServer:
             self._selector.register(self._listener, selectors.EVENT_READ)
             self._is_accepting = True
         now = time.monotonic()
+        self.log.tick()
+        self._refusals.tick(now)
         for connection in list(self._connections):
             is_owing = connection.unsent_bytes or not connection.splitter.is_between_records
             can_move = self._connections[connection] != 0
             if not is_owing or not can_move:
                 connection.moved_s = now
             elif now - connection.moved_s > self._limits.stalled_s:
-                _log.info("%s is stuck, and cut", connection.peer)
-                self._drop(connection)
+                stuck_s = self._limits.stalled_s
+                self._drop(connection, f"the peer stopped in the middle for {stuck_s:g} s")
             else:
                 self._watch(connection)
 
-    def _drop(self, connection: TcpConnection) -> None:
+    def _drop(self, connection: TcpConnection, why: str) -> None:
+        # A connection that another thread cut is first seen as a peer that disconnected.
+        self.log.left(
+            connection.number,
+            Peer(connection.peer, connection.port, "tcp"),
+            connection.why_left or why,
+            time.monotonic() - connection.accepted_s,
+            connection.calls,
+        )
         if self._connections.pop(connection):
             self._selector.unregister(connection.sock)
         if connection.over():
-            self._program.closed(connection)
-
-
-def _listen(address: str, port: int) -> socket.socket:
-    is_v6 = ":" in address or (not address and socket.has_dualstack_ipv6())
-    family = socket.AF_INET6 if is_v6 else socket.AF_INET
-    try:
-        listener = socket.create_server(
-            (address, port),
-            family=family,
-            backlog=_BACKLOG,
-            dualstack_ipv6=is_v6 and not address,
-        )
-    except OSError as error:
-        what = f"port {port} of {address or 'all addresses'}"
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUseError(f"{what} is in use; take another one by --tcp PORT") from None
-        raise LivedmaError(f"{what}: {error.strerror}") from None
-    listener.setblocking(False)
-    return listener
+            self._gone(connection)

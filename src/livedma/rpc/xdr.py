@@ -1,12 +1,13 @@
-"""XDR (RFC 4506) both ways, for peers that are not trusted.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Decodes and encodes XDR (RFC 4506), for peers that are not trusted.
 
-`Decoder` is the cursor of `livedma.wire.xdr` with what a service needs beyond a look at a capture:
-a count has to fit into the bytes that are left before anything is made for it, strings may have
-to be UTF-8. After an `XdrError` a decoder is of no further use. What padding consists of does not
-matter: it should be zero (RFC 4506, section 3), and there are servers that send what was there.
+`Decoder` extends the cursor of `livedma.wire.xdr` with what a service needs beyond a look at a
+capture: a count has to fit into the bytes that are left before anything is made for it, and strings
+may have to be UTF-8. After an `XdrError` a decoder is of no further use. It ignores the value of
+padding: it should be zero (RFC 4506, section 3), but some servers send what was there.
 
-`Encoder` gathers bytes. What XDR cannot say (a number out of range, data above its maximum) is an
-`XdrError`, too; `at` is then the length of what was encoded before.
+`Encoder` gathers bytes. What XDR cannot express (a number out of range, data above its maximum)
+raises `XdrError`, too; `at` is then the length of what was encoded before.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class Decoder(Reader):
     """A cursor over `data[pos:]`; each method moves it past one item or raises `XdrError`."""
 
     def i32(self) -> int:
-        """A signed 32-bit integer."""
+        """Reads a signed 32-bit integer."""
         value = self.u32()
         return value - (value >> 31 << 32)
 
     def i64(self) -> int:
-        """A signed 64-bit integer."""
+        """Reads a signed 64-bit integer."""
         value = self.u64()
         return value - (value >> 63 << 64)
 
     def enum(self, kind: Callable[[int], T]) -> T:
-        """A member of `kind`, an IntEnum; a value that it does not have is an error."""
+        """Reads a member of `kind`, an IntEnum; a value that it does not have is an error."""
         start = self.pos
         value = self.i32()
         try:
@@ -48,7 +49,7 @@ class Decoder(Reader):
             raise XdrError(str(wrong), start) from None
 
     def string(self, most: int = _MOST) -> str:
-        """A string of at most `most` bytes, which have to be UTF-8."""
+        """Reads a string of at most `most` bytes, which have to be UTF-8."""
         start = self.pos + WORD_BYTES
         try:
             return self.opaque(most).decode()
@@ -58,7 +59,7 @@ class Decoder(Reader):
     def array(
         self, item: Callable[[Decoder], T], most: int = _MOST, item_bytes: int = WORD_BYTES
     ) -> list[T]:
-        """As many items as a count says, which may be `most`; none is shorter than `item_bytes`."""
+        """Reads a count, at most `most`, and so many items, none shorter than `item_bytes`."""
         start = self.pos
         count = self.u32()
         if count > most:
@@ -68,11 +69,11 @@ class Decoder(Reader):
         return [item(self) for _ in range(count)]
 
     def optional(self, item: Callable[[Decoder], T]) -> T | None:
-        """An item that need not be there."""
+        """Reads an item that need not be there."""
         return item(self) if self.boolean() else None
 
     def chain(self, item: Callable[[Decoder], T], most: int = _MOST) -> list[T]:
-        """A linked list: items, each behind a true, up to a false; at most `most` of them."""
+        """Reads a linked list: items, each behind a true, up to a false; at most `most` of them."""
         ret: list[T] = []
         while self.boolean():
             if len(ret) == most:
@@ -81,13 +82,13 @@ class Decoder(Reader):
         return ret
 
     def finish(self) -> None:
-        """An error unless all bytes have been read."""
+        """Raises XdrError unless all bytes have been read."""
         if self.left:
             raise XdrError(f"{self.left} bytes too many", self.pos)
 
 
 class Encoder:
-    """Bytes under construction; `bytes(encoder)` are those so far."""
+    """Gathers bytes; `bytes(encoder)` are those so far."""
 
     def __init__(self) -> None:
         self._out = bytearray()
@@ -106,49 +107,49 @@ class Encoder:
             raise XdrError(f"{value} is not {kind} {8 * size}-bit integer", len(self)) from None
 
     def u32(self, *values: int) -> None:
-        """Unsigned 32-bit integers, one after the other."""
+        """Appends unsigned 32-bit integers, one after the other."""
         for value in values:
             self._integer(value, 4, signed=False)
 
     def i32(self, value: int) -> None:
-        """A signed 32-bit integer; also an enum."""
+        """Appends a signed 32-bit integer, or an enum."""
         self._integer(value, 4, signed=True)
 
     enum = i32
 
     def u64(self, value: int) -> None:
-        """An unsigned 64-bit integer."""
+        """Appends an unsigned 64-bit integer."""
         self._integer(value, 8, signed=False)
 
     def i64(self, value: int) -> None:
-        """A signed 64-bit integer."""
+        """Appends a signed 64-bit integer."""
         self._integer(value, 8, signed=True)
 
     def boolean(self, value: bool) -> None:
-        """A bool."""
+        """Appends a bool."""
         self.u32(1 if value else 0)
 
     def raw(self, data: bytes | bytearray | memoryview) -> None:
-        """What is XDR already."""
+        """Appends data that is XDR already."""
         if len(data) % WORD_BYTES:
             raise XdrError(f"{len(data)} bytes are no XDR", len(self))
         self._out += data
 
     def fixed(self, data: bytes | bytearray | memoryview, length: int) -> None:
-        """Opaque data whose length both sides know, and zeros up to a multiple of four."""
+        """Appends opaque data whose length both sides know, and zeros up to a multiple of four."""
         if len(data) != length:
             raise XdrError(f"{len(data)} bytes instead of {length}", len(self))
         self._out += data
         self._out += bytes(-length % WORD_BYTES)
 
     def opaque(self, data: bytes | bytearray | memoryview, most: int = _MOST) -> None:
-        """Opaque data of variable length."""
+        """Appends opaque data of variable length."""
         self._bounded("length", len(data), most)
         self.u32(len(data))
         self.fixed(data, len(data))
 
     def string(self, text: str, most: int = _MOST) -> None:
-        """A string as UTF-8, of at most `most` bytes."""
+        """Appends a string as UTF-8, of at most `most` bytes."""
         try:
             self.opaque(text.encode(), most)
         except UnicodeEncodeError:
@@ -157,20 +158,20 @@ class Encoder:
     def array(
         self, items: Sequence[T], item: Callable[[Encoder, T], None], most: int = _MOST
     ) -> None:
-        """A count and so many items."""
+        """Appends a count and so many items."""
         self._bounded("count", len(items), most)
         self.u32(len(items))
         for one in items:
             item(self, one)
 
     def optional(self, value: T | None, item: Callable[[Encoder, T], None]) -> None:
-        """An item that need not be there."""
+        """Appends an item that need not be there."""
         self.boolean(value is not None)
         if value is not None:
             item(self, value)
 
     def chain(self, items: Iterable[T], item: Callable[[Encoder, T], None]) -> None:
-        """A linked list."""
+        """Appends a linked list."""
         for one in items:
             self.boolean(True)
             item(self, one)

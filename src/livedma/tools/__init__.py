@@ -1,1 +1,2 @@
-"""What stands behind the commands that try and measure the device: perf and rping."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The commands that try and measure the device: perf and rping."""

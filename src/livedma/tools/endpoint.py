@@ -1,4 +1,5 @@
-"""The device that a command runs on: at an address, towards a peer, or wherever this host is."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The device that a command uses: at an address, towards a peer, or at this host's own address."""
 
 from __future__ import annotations
 
@@ -8,28 +9,31 @@ import socket
 
 from livedma.errors import LivedmaError
 from livedma.rdma import Device, rtnetlink
-from livedma.rdma.interface import source_for
+from livedma.rdma.interface import neighbours, source_for
 from livedma.rdma.ports import PortKind
 
 __all__ = ["device_at", "device_towards", "own_address", "resolve"]
 
-_LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
-_TRIES = 250
-
 
 def resolve(name: str) -> str:
-    """The address of a host, given by name or address."""
+    """Returns the address of a host, given by name or address."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError):
         raise LivedmaError(
             f"{name!r} is no address, and no name that can be looked up: write 10.0.0.1 or fd00::1"
         ) from None
-    return str(found[0][4][0])
+    address = str(found[0][4][0])
+    if ipaddress.ip_address(address).is_link_local and ":" in address:
+        raise LivedmaError(
+            f"{name} is a link-local address, which livedma does not use: give another address of "
+            "that host"
+        )
+    return address
 
 
 def own_address(version: int | None = None) -> str:
-    """The first address of this host that others can reach, else loopback's."""
+    """Returns the first address of this host that others can reach, else loopback's."""
     up = {link.index for link in rtnetlink.links() if link.is_up}
     found = [one.own.ip for one in rtnetlink.addresses() if one.index in up]
     usable = [
@@ -45,7 +49,7 @@ def own_address(version: int | None = None) -> str:
 def device_at(
     address: str, spin: float, port: PortKind = "auto", *, share: bool | None = None
 ) -> Device:
-    """spin, port and share as those of a Device."""
+    """Opens a device; spin, port and share are those of a Device."""
     try:
         return Device(address, spin=spin, port=port, share=share)
     except OSError as error:
@@ -62,15 +66,16 @@ def device_towards(
     *,
     share: bool | None = None,
 ) -> Device:
-    """At the source, or else at the address from which packets to the peer go."""
+    """Opens a device at the source, or else at the address from which packets to the peer go."""
     if source is not None:
+        if (":" in source) != (":" in peer):
+            raise LivedmaError(
+                f"{source} and {peer} are of different IP versions: use two addresses of one"
+            )
         return device_at(source, spin, port, share=share)
-    there = ipaddress.ip_address(peer)
-    if there in _LOOPBACK:
-        # The peer has this address for itself: there are many more.
-        for offset in range(1, _TRIES):
-            with contextlib.suppress(LivedmaError, ValueError):
-                return device_at(str(there + offset), spin, port, share=share)
+    for beside in neighbours(peer):
+        with contextlib.suppress(LivedmaError):
+            return device_at(beside, spin, port, share=share)
     try:
         here = source_for(peer)
     except OSError as error:

@@ -1,4 +1,5 @@
-"""The side of a measurement that begins, and measures."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The client side of a measurement: it begins, and measures."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Client:
         memory: str = "pinned",
         tick: Callable[[int, int], None],
     ) -> None:
-        """tick is told, now and then, the size and how many iterations are done."""
+        """tick is called now and then with the size and the number of iterations that are done."""
         self._device, self._peer, self._port = device, peer, port
         self._plan, self._wanted_mtu, self._spin, self._tick = plan, mtu, spin, tick
         self._run = secrets.randbits(64)
@@ -96,7 +97,7 @@ class Client:
             ) from None
 
     def results(self) -> Iterator[Bandwidth | Latency]:
-        """Each size's result, as soon as there is one."""
+        """Yields each size's result as soon as there is one."""
         for index, size in enumerate(self._plan.sizes):
             yield self._one_size(size, is_first=index == 0)
         self._control.send("end")

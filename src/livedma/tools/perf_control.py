@@ -1,4 +1,5 @@
-"""Messages between both sides of a measurement: JSON over a connection of their own."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Messages between both sides of a measurement: JSON over a connection of its own."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ __all__ = ["Control", "PeerError", "why"]
 _MESSAGE_BYTES = 1024
 _SLOTS = 4
 _KEEPALIVE_S = 5.0
-_CHECK = 1 << 32  # the number of the requests that only look whether the peer is there
+_CHECK = 1 << 32  # the number of the requests that only check that the peer is there
 
 
 class PeerError(LivedmaError):
-    """The other side ended the run, or does something else."""
+    """The other side ended the run, or is no perf of this version."""
 
 
 class Control:
-    """One side's end. `setup` goes to cm.connect or accept; then `connection` is to be set."""
+    """One side's end. `setup` goes to cm.connect or accept; the caller then sets `connection`."""
 
     def __init__(self, device: Device) -> None:
         pd = device.protection_domain()
@@ -43,9 +44,9 @@ class Control:
         self._live().qp.post_send(0, "SEND", inline=data)
 
     def receive(self, says: str, spin: float = 0.0) -> dict[str, Any]:
-        """The next message, which has to say this.
+        """Returns the next message, which has to say this.
 
-        Serves the device for spin seconds, then sleeps; now and then asks whether the peer lives.
+        Serves the device for spin seconds, then sleeps; now and then it checks that the peer lives.
         """
         while not self._arrived:
             completions = self._cq.wait(_KEEPALIVE_S, spin=spin)
@@ -53,7 +54,7 @@ class Control:
                 self._live().qp.post_send(_CHECK, "WRITE")
             for completion in completions:
                 if self._arrived and completion.status != "SUCCESS":
-                    break  # what it said before it went says more
+                    break  # its last message says more
                 self._take(completion)
         message = _parse(self._arrived.pop(0))
         if message.get("says") == "failed":
@@ -85,7 +86,7 @@ class Control:
 
 
 def why(status: str) -> str:
-    """What a peer does when a request completes so."""
+    """Returns what the peer has done if a request completes with this status."""
     words = {"WR_FLUSH_ERR": "ended the run", "RETRY_EXC_ERR": "does not answer any more"}
     return f"{words.get(status, 'does not answer as it should')} ({status})"
 

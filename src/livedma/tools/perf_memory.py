@@ -1,4 +1,5 @@
-"""The memory of a measurement, of a kind that is chosen: each does something else per packet."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The memory of a measurement, of a chosen kind: each kind costs something else per packet."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _ACCESS = ("remote_read", "remote_write")
 
 @dataclass(frozen=True)
 class Memory:
-    """Where it is for the device and for us. The stack gives it back."""
+    """Its place for the device and for this process. The stack gives it back."""
 
     key: int
     va: int
@@ -47,7 +48,7 @@ def _window(pd: ProtectionDomain, size: int, granule: int) -> Memory:
 
 
 def _flat(pd: ProtectionDomain, size: int, granule: int) -> Memory:
-    """The memory of such a window without its table: what is left is what translation costs."""
+    """Registers such a window's memory without its table: the difference is translation's cost."""
     window = _window(pd, size, granule)
     region = window.stack.enter_context(pd.register(window.view, *_ACCESS))
     return Memory(region.key, region.va, window.view, window.stack)
@@ -64,5 +65,5 @@ _KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {
 
 
 def allocate(pd: ProtectionDomain, kind: str, size: int) -> Memory:
-    """size bytes that peers may read and write."""
+    """Allocates size bytes that peers may read and write."""
     return _KINDS[kind](pd, size)

@@ -1,4 +1,5 @@
-"""What is to be measured: the client decides, the server checks."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The plan of a measurement: the client decides, the server checks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ MEMORY_KINDS = ("pinned", "on-demand", "window", "window-2m", "flat", "flat-2m")
 _OPERATIONS = ("send", "write", "read")
 _KINDS = ("bw", "lat")
 _MAX_SIZE = 1 << 30
-_MAX_ITERATIONS = {"bw": 1 << 40, "lat": 10_000_000}  # the times of the latter are kept
+_MAX_ITERATIONS = {"bw": 1 << 40, "lat": 10_000_000}  # lat keeps each time
 _MAX_DEPTH = 8192
 _MAX_QPS = 1024
 _MAX_SPAN = 16 << 30
@@ -24,7 +25,7 @@ _MAX_UNDER_WAY = 1 << 20  # of all connections together
 
 
 class PlanError(ValueError):
-    """One sentence about what cannot be measured."""
+    """Says in one sentence what cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """Iterations of all connections."""
+        """Returns the iterations of all connections."""
         return self.iterations * self.qps
 
     @property
     def receives(self) -> int:
-        """Posted on a connection: enough for a receiver that is a little late."""
+        """Returns how many to post on a connection: enough for a receiver that is a little late."""
         return max(512, 4 * self.depth)
 
     @property
@@ -81,7 +82,7 @@ class Plan:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Raises PlanError; a peer may send anything."""
+        """Parses a message; raises PlanError, since a peer may send anything."""
         try:
             return cls(
                 operation=message["operation"],
@@ -98,7 +99,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Remote:
-    """One side's region, for the other to use."""
+    """One side's region, for the other side to use."""
 
     va: int
     rkey: int
@@ -122,7 +123,7 @@ _MAGIC, _VERSION = b"LDpf", 1
 
 @dataclass(frozen=True)
 class Hello:
-    """The private data of a request for a connection: of which run it is, and which one there.
+    """The private data of a connection request: its run, and its number in the run.
 
     Connection 0 is for messages about the run, those from 1 on are measured.
     """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Results of a measurement, with perftest's columns for people and plain units for machines."""
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Bandwidth:
     size: int
     iterations: int
     elapsed_ns: int
-    best_ns: float  #: for one message, when they went fastest; 0: unknown
+    best_ns: float  #: for one message, at the fastest; 0: unknown
 
     @property
     def messages_per_s(self) -> float:
@@ -53,7 +54,7 @@ class Bandwidth:
 
 
 class Latency:
-    """From the nanoseconds of each iteration; `trips` in each of them (SEND, WRITE: two)."""
+    """Statistics of the nanoseconds of each iteration; each has `trips` (SEND, WRITE: two)."""
 
     def __init__(self, size: int, times_ns: Sequence[int], trips: int) -> None:
         self.size, self.iterations = size, len(times_ns)

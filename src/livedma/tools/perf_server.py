@@ -1,4 +1,5 @@
-"""The side of a measurement that waits for a client and does what it asks for."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The server side of a measurement: it waits for a client and does what that asks for."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def serve_one(
     on_plan: Callable[[str, Plan, int], None],
     memory: str = "pinned",
 ) -> None:
-    """Waits for a client and serves its run. Tells who wants what, and the MTU."""
+    """Waits for a client and serves its run. on_plan gets the peer, its plan, and the MTU."""
     request, hello = _next_run(listener)
     control = Control(device)
     with _accept(request, control.setup) as connection:
@@ -36,7 +37,7 @@ def serve_one(
             raise PeerError(f"{connection.peer}: {error}") from None
         try:
             side = Side(device, plan, memory, plan.span)
-        except LivedmaError as error:  # a limit on memory, say
+        except LivedmaError as error:  # such as a limit on memory
             control.send("failed", why=str(error)[:_WHY_CHARACTERS])
             raise
         with side:
@@ -66,7 +67,7 @@ def _accept(request: cm.Request, setup: cm.Setup) -> cm.Connection:
 
 
 def _meet(control: Control, side: Side, listener: cm.Listener, hello: Hello) -> None:
-    """Lets the client make its connections: all of this run, one after the other."""
+    """Lets the client make all connections of this run, one after the other."""
     control.send("memory", **side.remote.as_message())
     for number in range(1, side.plan.qps + 1):
         while True:

@@ -1,4 +1,5 @@
-"""What both sides of a measurement have: memory, queue pairs, loops that can be ended."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What both sides of a measurement need: memory, queue pairs, and loops that can be ended."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ __all__ = ["Side", "supervised"]
 T = TypeVar("T")
 
 _TAIL_BYTES = 8
-_TIMES_MAX = 20_000  # beyond, perftest knows no peak either
+_TIMES_MAX = 20_000  # with more, perftest knows no peak either
 
 
 class Side:
-    """Memory (what is sent at its start, what is received at its middle) and connections.
+    """Memory (it sends from the start, and receives at the middle) and connections.
 
-    span: of what the other side uses, at least.
+    span: the least that the other side uses.
     """
 
     def __init__(self, device: Device, plan: Plan, memory: str, span: int = 0) -> None:
@@ -85,18 +86,18 @@ class Side:
         )
 
     def mark(self, size: int) -> str:
-        """Puts something new at the end of what is sent, for the other side to look for."""
+        """Puts new bytes at the end of what is sent, for the other side to look for."""
         start, end = self._tail(size)
         tail = os.urandom(end - start)
         stride = Measurement.stride(size)
-        # A READ may take it from any place that READs go round, as wide as this side's memory is.
+        # A READ may take it from any place that READs go round, as far as this side's memory goes.
         room = self._middle if self.plan.operation == "read" else size
         for place in range(0, room - size + 1, stride):
             self._memory.view[place + start : place + end] = tail
         return tail.hex()
 
     def sees(self, size: int, tail: str) -> bool:
-        """Whether the end of what arrived is as the other side marked it."""
+        """Returns whether the end of what arrived is as the other side marked it."""
         start, end = self._tail(size)
         offset = 0 if self.plan.operation == "read" else self._middle
         return self._memory.view[start + offset : end + offset].hex() == tail
@@ -110,10 +111,10 @@ class Side:
 def supervised(
     measurement: Measurement, loop: Callable[[], T], peer: str, tick: Callable[[int], None]
 ) -> T:
-    """Runs the loop in a thread, so that Ctrl-C can end it and tick can tell how far it is.
+    """Runs the loop in a thread, so that Ctrl-C can end it and tick can report its progress.
 
-    When this returns, or raises, the loop runs no more: an interrupt may come while the thread
-    starts, and the executor then knows nothing of it.
+    When this returns or raises, the loop does not run any more: an interrupt may come while the
+    thread starts, and the executor then does not know the loop.
     """
     turn, is_over = threading.Lock(), False
 

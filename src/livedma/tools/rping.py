@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """librdmacm's rping, both sides: the client's data goes to the server by READ and back by WRITE.
 
-A ping: the client SENDs where its data is; the server READs it and says so; the client SENDs where
-it wants it; the server WRITEs it back and says so.
+In a ping, the client SENDs where its data is; the server READs it and says so; the client SENDs
+where it wants it back; the server WRITEs it there and says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["PingError", "ping", "serve"]
 _INFO = struct.Struct("!QII")  # where data is: va, rkey, length
 _GO_AHEAD = bytes(_INFO.size)
 _FIRST, _LAST = ord("A"), ord("z")
-_SILENCE_S = 10.0  # after which a side looks whether the other is there
+_SILENCE_S = 10.0  # after so long, a side checks that the other is there
 _CONNECT_S = 30.0
 
 
@@ -31,7 +32,7 @@ class _Disconnected(Exception):
 
 
 class _End:
-    """One side of a connection: data at the start of its memory, the next message behind it."""
+    """One side of a connection: its memory has data at the start, the next message behind it."""
 
     def __init__(self, device: Device, size: int, debug: Callable[[str], None]) -> None:
         self.debug = debug
@@ -40,7 +41,7 @@ class _End:
         pd, self._cq = device.protection_domain(), device.completion_queue(64)
         self.region = pd.register(self.memory, "remote_read", "remote_write")
         self._connection: cm.Connection | None = None
-        # As rping's own: one READ at a time, two Receives.
+        # As in rping itself: one READ at a time, two Receives.
         self.setup: cm.Setup = {
             "pd": pd,
             "cq": self._cq,
@@ -81,7 +82,7 @@ class _End:
         self.connection.qp.post_send(0, "SEND", inline=message)
 
     def receive(self) -> tuple[int, int, int]:
-        """What the next message says: va, rkey, length."""
+        """Returns the next message: va, rkey, length."""
         completion = self.complete("RECV")
         if completion.length != _INFO.size:
             raise PingError(f"received bogus data, size {completion.length}: is this an rping?")
@@ -90,11 +91,11 @@ class _End:
         return va, rkey, length
 
     def complete(self, operation: str) -> Completion:
-        """Waits for it; what else completes are our SENDs."""
+        """Waits for a completion of this operation; others are of this side's SENDs."""
         while True:
             found = self._cq.wait(_SILENCE_S, count=1)
             if not found:
-                self.connection.qp.post_send(0, "WRITE")  # of nothing: it fails if nobody is there
+                self.connection.qp.post_send(0, "WRITE")  # of no bytes; fails if the peer is gone
                 continue
             completion = found[0]
             if completion.status == "WR_FLUSH_ERR":
@@ -152,7 +153,7 @@ def _answer(end: _End, options: Options) -> None:
 
 
 def ping(device: Device, peer: str, port: int, options: Options) -> int:
-    """Pings as often as asked for; how often that was."""
+    """Pings as often as asked for; returns how often that was."""
     with _End(device, options.size, options.debug) as end:
         try:
             end.connection = cm.connect(
@@ -198,7 +199,7 @@ def _offer(end: _End, offset: int) -> None:
 
 
 def _data(number: int, size: int) -> bytes:
-    """Its number, then the letters in turn from one further than the last time, and a NUL."""
+    """Returns a ping's number, the letters in turn, one further each time, and a NUL."""
     letters = bytes(range(_FIRST, _LAST + 1))
     start = number % len(letters)
     line = f"rdma-ping-{number}: ".encode()
@@ -207,5 +208,5 @@ def _data(number: int, size: int) -> bytes:
 
 
 def _printable(data: bytes) -> str:
-    """A peer's data may be anything: terminals get only what can be seen."""
+    """Replaces what terminals should not get: a peer's data may be anything."""
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in data)

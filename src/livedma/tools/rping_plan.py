@@ -1,4 +1,5 @@
-"""What rping is asked to do: known without a device."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The options of rping, without a device."""
 
 from __future__ import annotations
 
@@ -16,5 +17,5 @@ class Options:
     count: int = 0  #: 0: without end
     mtu: int | None = None  #: of RDMA; None: the largest of the client's interface
     validates: bool = False
-    show: Callable[[str], None] = lambda _: None  #: told each ping's data
-    debug: Callable[[str], None] = lambda _: None  #: told each step
+    show: Callable[[str], None] = lambda _: None  #: called with each ping's data
+    debug: Callable[[str], None] = lambda _: None  #: called with each step

@@ -1,4 +1,5 @@
-"""Packets for people: decode, encode, print, and turn into columns.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Decodes, encodes and prints packets for people, and turns them into columns.
 
 >>> from livedma import wire
 >>> packet = wire.encode("RC_SEND_ONLY", src="10.0.0.1", dst="10.0.0.2", payload=b"hello")

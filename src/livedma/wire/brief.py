@@ -1,4 +1,5 @@
-"""One short phrase for what a packet carries, for a listing with a line per packet."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Says in one short phrase what a packet carries, for a listing with a line per packet."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 
 def brief(found: dict[str, Any]) -> str:
-    """A phrase for the result of `Inside.look`; empty if nothing was recognised."""
+    """Returns a phrase for the result of `Inside.look`; empty: nothing was recognised."""
     for layer, say in (("rpc", _rpc), ("rpcrdma", _rpcrdma), ("nvme", _nvme), ("cm", _cm)):
         if layer in found:
             phrase = say(found[layer])

@@ -1,12 +1,15 @@
-"""InfiniBand communication management (IBA volume 1, chapter 12): MADs to QP 1.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads and writes InfiniBand communication management (IBA volume 1, chapter 12): MADs to QP 1.
 
 One table per message gives each field's place; decoding and encoding both walk it. Numbers are
 as on the wire: a `*_timeout`, `service_timeout` or `target_ack_delay` n means 4.096 us * 2**n.
-Exceptions: `path_mtu` is in bytes (0 if the code has no meaning), GIDs are text (an IPv4
-address if v4-mapped), 64-bit identifiers are hex strings, codes with names are those names
-(the number in decimal where there is none), fields of the alternate path and `additional_info`
-are left out when 0, `private_data` is hex and starts behind the IP CM
-header if there is one.
+There are exceptions:
+
+* `path_mtu` is in bytes (0 if the code has no meaning).
+* GIDs are text (an IPv4 address if v4-mapped), and 64-bit identifiers are hex strings.
+* Codes with names are those names (the number in decimal where there is none).
+* Fields of the alternate path and `additional_info` are left out when 0.
+* `private_data` is hex and starts behind the IP CM header if there is one.
 """
 
 from __future__ import annotations
@@ -193,16 +196,16 @@ _NAMES: dict[tuple[str, str], dict[int, str]] = {
     ("SIDR_REP", "status"): dict(enumerate(_SIDR_STATUS.split("|"))),
 }
 _WIDE = {"service_id", "ca_guid"}
-# Left out when 0, which is nearly always: without a second path, without additional information.
+# Left out when 0, as in nearly all messages: a second path and additional information are rare.
 _SELDOM = {"additional_info", *_path("alternate", 0)}
 
 
 def decode(payload: bytes, port: int | None = None) -> dict[str, dict[str, Any]]:
-    """What a MAD says: {"cm": ...}, or {"mad": ...} if it is none of the CM messages.
+    """Returns what a MAD says: {"cm": ...}, or {"mad": ...} if it is none of the CM messages.
 
-    `port` is the service's port where another message of the connection told it (a REP or REJ
-    does not say): it decides how private data is read. Never raises; a MAD that is too short
-    has an `error`.
+    `port` is the service's port if another message of the connection has told it (a REP or REJ
+    does not): it decides how private data is read. Never raises; the result of a MAD that is too
+    short has an `error`.
     """
     if _HEADER.size > len(payload):
         return {"mad": {"error": f"MAD header ends at byte {len(payload)} of {_HEADER.size}"}}
@@ -268,12 +271,13 @@ def _gid(value: int) -> str:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """The 256 bytes of a MAD given as `decode` shows it under "cm"; the inverse of `decode`.
+    """Returns the 256 bytes of a MAD given as `decode` shows it under "cm"; the inverse of
+    `decode`.
 
     `attribute` must be there; other fields default to 0. Derived keys (`attribute_id`, `port`,
     `port_space`, `reason_name`, decoded private data) are not read: `service_id` and
-    `private_data` rule, and `ip_cm` is put in front of `private_data`. Raises `ValueError` for
-    what does not fit.
+    `private_data` count instead, and `ip_cm` is put in front of `private_data`. Raises `ValueError`
+    for what does not fit.
     """
     name = message["attribute"]
     if name not in _ATTRIBUTE_IDS:

@@ -1,4 +1,5 @@
-"""Packets as Arrow columns: the schema that Parquet files have, and the builder that fills it.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Turns packets into Arrow columns, by the schema that Parquet files have.
 
 Version 1 of the schema is `SCHEMA`; docs/columns.md describes it. Values are never copied on
 their way from the C core into Arrow.
@@ -17,7 +18,7 @@ from livedma.wire.opcodes import OPCODES
 
 __all__ = ["ROWS", "SCHEMA", "ColumnBuilder", "columns"]
 
-#: Rows of one record batch: large enough that what each column costs once does not show.
+#: Rows of one record batch, enough to make the fixed cost of each column negligible.
 ROWS = 65536
 
 _INFOS = column_infos()
@@ -107,7 +108,7 @@ class ColumnBuilder:
 
 
 def columns(batches: Iterable[Batch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
-    """Record batches of SCHEMA from batches of packets."""
+    """Yields record batches of SCHEMA made from batches of packets."""
     builder = ColumnBuilder(rows)
     for batch in batches:
         yield from builder.add(batch)

@@ -1,4 +1,5 @@
-"""Building packets, by the same table that decodes them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Builds packets, by the same table that decodes them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from livedma.wire.opcodes import opcode_code
 
 __all__ = ["encode", "ethernet", "vlan_tags"]
 
-#: Keys of the JSON form that are computed, or say where and how a packet was seen.
+#: Keys of the JSON form that are computed, or that say where and how a packet was seen.
 _DERIVED = (
     *("n", "time_ns", "length", "direction", "vlan", "opcode_name", "pad", "payload_length"),
     *("icrc", "icrc_ok", "error"),
@@ -18,11 +19,11 @@ _DERIVED = (
 
 
 def encode(opcode: int | str, *, payload: bytes = b"", **fields: Any) -> bytes:
-    """A packet from its IP header (RoCEv1: GRH) to its ICRC.
+    """Builds a packet from its IP header (RoCEv1: GRH) to its ICRC.
 
     Fields have the names and shapes of the JSON form (`Packet.to_dict`), so that a decoded packet
-    encodes again: `encode(**packet.to_dict(), payload=packet.payload)`. Needed: src and dst.
-    Lengths, pad and ICRC are computed; what the JSON form does not tell (IP id, TOS, TTL) can be
+    encodes again: `encode(**packet.to_dict(), payload=packet.payload)`. src and dst are required.
+    Lengths, pad and ICRC are computed. What the JSON form does not have (IP id, TOS, TTL) can be
     given as ip_id, tos and ttl.
     """
     given: Mapping[str, Any] = {
@@ -32,7 +33,7 @@ def encode(opcode: int | str, *, payload: bytes = b"", **fields: Any) -> bytes:
 
 
 def vlan_tags(vlan: Sequence[int]) -> bytes:
-    """At most two tags, outer first, as they stand between the addresses and the Ethertype."""
+    """Encodes at most two tags, outer first, to stand between the addresses and the Ethertype."""
     return b"".join(
         (0x88A8 if outer else 0x8100).to_bytes(2, "big") + tag.to_bytes(2, "big")
         for tag, outer in zip(vlan, (len(vlan) == 2, False), strict=False)
@@ -47,7 +48,7 @@ def ethernet(
     vlan: Sequence[int] = (),
     version: str = "roce2",
 ) -> bytes:
-    """The packet in an Ethernet frame, behind at most two VLAN tags (outer first)."""
+    """Puts the packet into an Ethernet frame, behind at most two VLAN tags (outer first)."""
     ip_type = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
     ethertype = 0x8915 if version == "roce1" else ip_type
     addresses = bytes.fromhex(dst.replace(":", "") + src.replace(":", ""))

@@ -1,7 +1,8 @@
-"""What a RoCE packet carries: CM, RPC-over-RDMA with RPC and NFS in it, NVMe over Fabrics.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds what a RoCE packet carries: CM, RPC-over-RDMA with RPC and NFS in it, NVMe over Fabrics.
 
-Everything a packet alone does not tell is kept here, in tables that forget the oldest entry
-when full: input may be hostile.
+Everything that a packet alone does not tell is kept here. Since input may be hostile, the tables
+are bounded and forget the oldest entry when full.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["Inside", "Packet", "brief"]
 
 _CONNECTIONS = 4096
 _OUTSTANDING = 16384
-_CREDITS_MOST = 65535  # More than any peer grants; a random word is above it.
+_CREDITS_MOST = 65535  # More than any peer grants. A random word is nearly always above it.
 
 _FIRST, _ONLY, _DATAGRAM = range(3)
 # SEND FIRST, and SEND ONLY with and without immediate or invalidate, of RC, UC and XRC; UD.
@@ -31,7 +32,7 @@ _VERSION_1 = b"\0\0\0\1"
 
 
 class Packet(Protocol):
-    """What `Inside.look` needs to know of a packet."""
+    """Declares the part of a packet that `Inside.look` reads."""
 
     @property
     def src(self) -> str: ...
@@ -51,7 +52,7 @@ class Packet(Protocol):
 
 @dataclass(slots=True)
 class Connection:
-    """What the REQ (and, from `server_qpn` on, the REP) of one connection said."""
+    """Holds what the REQ of one connection has told, and its REP (`server_qpn`)."""
 
     number: int
     client: str
@@ -64,7 +65,7 @@ class Connection:
     server_qpn: int | None = None
 
     def shown(self) -> dict[str, object]:
-        """The connection as part of a CM result."""
+        """Returns the connection as part of a CM result."""
         ret: dict[str, object] = {"client": self.client, "server": self.server}
         ret["client_qpn"] = self.client_qpn
         if self.server_qpn is not None:
@@ -75,7 +76,7 @@ class Connection:
 
 
 class Call(NamedTuple):
-    """What a reply needs to know of its call; `program` is NFS_CALLBACK for any callback."""
+    """Holds what a reply needs of its call; `program` is NFS_CALLBACK for any callback."""
 
     program: int
     version: int
@@ -89,8 +90,8 @@ class Inside:
     """Looks into the packets of one capture, in their order.
 
     `look` learns connections from CM messages (addresses, both QPNs, the service's port) and
-    calls from RPC and NVMe; without them it goes by what the bytes look like. One object per
-    capture; it is not safe to use from several threads.
+    calls from RPC and NVMe. Without them it judges by what the bytes look like. Use one object
+    per capture; it is not thread-safe.
     """
 
     brief = staticmethod(brief)
@@ -109,10 +110,10 @@ class Inside:
         )
 
     def look(self, packet: Packet) -> dict[str, object]:
-        """What `packet` carries, under `cm`, `mad`, `rpcrdma`, `rpc`, `nvme`; {} if unknown.
+        """Returns what `packet` carries, under `cm`, `mad`, `rpcrdma`, `rpc`, `nvme`; {}: unknown.
 
-        Values are plain dicts, lists, strings and integers. A layer that is malformed has what
-        was read of it and an `error`. Never raises, whatever the bytes are.
+        Values are plain dicts, lists, strings and integers. A malformed layer has what could be
+        read of it and an `error`. Never raises, whatever the bytes are.
         """
         start = _STARTS.get(packet.opcode)
         if start is None:
@@ -143,7 +144,7 @@ class Inside:
     # Communication management
 
     def _mad(self, packet: Packet, data: bytes) -> dict[str, object]:
-        # All messages that belong to a connection, but REQ, name both sides' ids first.
+        # All messages of a connection except REQ begin with both sides' ids.
         local, remote = int.from_bytes(data[24:28], "big"), int.from_bytes(data[28:32], "big")
         known = self._by_comm_id.get((packet.dst, remote))
         if known is None:
@@ -193,7 +194,7 @@ class Inside:
             self._queues[known.client, known.server, message["qpn"]] = known.qid
 
     def _forget(self, known: Connection) -> None:
-        """The QPs may serve someone else from now on."""
+        """Forgets the connection's QPs: another connection may use them from now on."""
         for end in ((known.client, known.client_qpn), (known.server, known.server_qpn or 0)):
             if self._by_qp.get(end) is known:
                 self._by_qp.pop(end)
@@ -280,7 +281,7 @@ class Inside:
         try:
             if is_plain:
                 nfs.decode(reader, known, version, procedure, ret, chunks)
-        finally:  # Half a call is enough to know its reply by.
+        finally:  # Half a call is enough to read its reply.
             minor = ret.get("minor")
             self._calls[key] = Call(known, version, procedure, minor, program, is_plain)
             announced = ret.get("callback_program")
@@ -288,7 +289,7 @@ class Inside:
                 self._callback_programs[announced] = None
 
     def _like_callback(self, program: int, reader: Reader, ret: dict[str, Any]) -> bool:
-        """Whether a call to a transient program reads well as CB_COMPOUND to its end."""
+        """Returns whether a call to a transient program can be read to its end as CB_COMPOUND."""
         if program not in rpc.TRANSIENT or ret["procedure"] != 1:
             return False
         trial: dict[str, Any] = {"type": "call"}
@@ -370,7 +371,7 @@ def _describe(ret: dict[str, Any], call: Call) -> None:
 
 
 def _fault(layer: dict[str, Any], wrong: Malformed, is_whole: bool) -> None:
-    """Note that `layer` ends early: an error, unless the message goes on in the next packet."""
+    """Notes that `layer` ends early, as an error unless the message goes on in the next packet."""
     if isinstance(wrong, Short):
         layer["truncated"] = True
         if not is_whole:

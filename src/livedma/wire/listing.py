@@ -1,4 +1,5 @@
-"""The `struct` format: packets as the kernel's own structures (rxe_hdr.h), one block each."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes the `struct` format: packets as the kernel's structures (rxe_hdr.h), one block each."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def _aeth_words(aeth: Mapping[str, Any]) -> str:
 
 
 def _headers(seen: Mapping[str, Any]) -> Iterator[tuple[str, str, list[_Field]]]:
-    """(name in rxe's enum, name of the structure, its fields), in wire order."""
+    """Yields (name in rxe's enum, name of the structure, its fields), in wire order."""
     if h := seen.get("rdeth"):
         yield "RDETH", "rxe_rdeth", [("__be32", "een", _hex(h["ee_context"]))]
     if h := seen.get("deth"):
@@ -124,7 +125,7 @@ def _printable(payload: bytes) -> str:
 
 
 def listing(packet: Packet) -> str:
-    """The packet as one block of lines, ended by an empty line."""
+    """Returns the packet as one block of lines, ended by an empty line."""
     seen = packet.to_dict()
     lines = [f"packet length: {packet.length} bytes"]
     lines += _network(packet, seen)

@@ -1,15 +1,17 @@
-"""NFS inside RPC: COMPOUND and CB_COMPOUND of NFSv4, the status of NFSv3 replies.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Decodes NFS inside RPC: COMPOUND and CB_COMPOUND of NFSv4, the status of NFSv3 replies.
 
 A COMPOUND gives `tag`, `minor` (calls only: replies do not carry it), `status` (replies), `ops`
 (names), `op_status` (replies, one per operation whose status is there), `sequence` {`session`,
 `slot`, `highest_slot`, `sequence_id`} and `session` where CREATE_SESSION, DESTROY_SESSION or
-BIND_CONN_TO_SESSION tells it. If the bytes end first, it has what was there and `truncated`.
+BIND_CONN_TO_SESSION tells it. If the bytes end early, the result has what was there and
+`truncated`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from livedma.wire import nfs4, rpc
@@ -18,13 +20,13 @@ from livedma.wire.shapes import Compiler, Shape, skip
 from livedma.wire.xdr import Malformed, Reader
 
 _SEQUENCE = struct.Struct(">16sIII")
-_TAG_MOST = 1024  # No limit in the protocol; Linux sends up to 12 bytes, servers refuse 1024.
+_TAG_MOST = 1024  # The protocol has no limit; Linux sends up to 12 bytes, servers refuse 1024.
 
 # number: (name, arguments, results with the status)
 Operations = dict[int, tuple[str, Shape, Shape]]
 
 
-def _compiled(table: dict[int, tuple[str, str, str]]) -> Operations:
+def _compiled(table: Mapping[int, tuple[str, str, str]]) -> Operations:
     compiler = Compiler(nfs4.TYPES)
     ret: Operations = {}
     for number, (name, arguments, results) in table.items():
@@ -33,17 +35,17 @@ def _compiled(table: dict[int, tuple[str, str, str]]) -> Operations:
     return ret
 
 
-OPERATIONS = _compiled(nfs4.OPERATIONS)
+OPERATIONS = _compiled({op: (op.name, *shapes) for op, shapes in nfs4.OPERATIONS.items()})
 CALLBACKS = _compiled(nfs4.CALLBACKS)
 
 
 class Chunks:
-    """Which data items chunks carry in place of the inline message (RFC 8166 section 3.4).
+    """Tells which data items chunks carry in place of the inline message (RFC 8166 section 3.4).
 
-    `start` is the payload offset of the RPC message, from which positions count. In a call the
-    read list names each item by its position in the XDR stream as it were without reduction. In
-    a reply the chunks of the write list belong to the eligible results in order, and an unused
-    one comes back with length 0 (RFC 8267 section 4.3).
+    `start` is the payload offset of the RPC message, from which positions count. In a call, the
+    read list names each item by the position that it would have in the XDR stream without
+    reduction. In a reply, the chunks of the write list belong to the eligible results in order,
+    and an unused one comes back with length 0 (RFC 8267 section 4.3).
     """
 
     def __init__(self, header: dict[str, Any], start: int, is_call: bool) -> None:
@@ -54,7 +56,7 @@ class Chunks:
         self._is_call = is_call
 
     def reduced(self, pos: int, length: int) -> bool:
-        """Whether the item of `length` bytes whose bytes would start at `pos` is elsewhere."""
+        """Returns whether a chunk carries the item of `length` bytes that would start at `pos`."""
         if self._is_call:
             elsewhere = pos - self._start + self._removed in self._positions
             if elsewhere:
@@ -72,11 +74,11 @@ def decode(
     ret: dict[str, Any],
     chunks: Chunks,
 ) -> None:
-    """Add to `ret` what the arguments or results at `reader` say.
+    """Adds to `ret` what the arguments or results at `reader` say.
 
-    `program`, `version` and `procedure` are the call's, with `rpc.NFS_CALLBACK` for whichever
-    number a client chose; `ret["type"]` tells a call from a reply. Does nothing for what is not
-    NFS. Raises `Malformed`; `ret` then holds what came before.
+    `program`, `version` and `procedure` are the call's, with `rpc.NFS_CALLBACK` in place of the
+    number that a client chose. `ret["type"]` tells a call from a reply. Does nothing for what is
+    not NFS. Raises `Malformed`; then `ret` holds what came before.
     """
     is_call = ret["type"] == "call"
     if program == rpc.NFS and version == 4 and procedure == 1:
@@ -119,7 +121,7 @@ def _compound(
 
 
 def _note(name: str, reader: Reader, start: int, ret: dict[str, Any]) -> None:
-    """Keep what is wanted of one operation, whose checked bytes are data[start : reader.pos]."""
+    """Keeps wanted fields of one operation, whose checked bytes are data[start : reader.pos]."""
     is_call = ret["type"] == "call"
     if name in ("SEQUENCE", "CB_SEQUENCE"):
         session, sequence, slot, highest = _SEQUENCE.unpack_from(reader.data, start)

@@ -1,4 +1,5 @@
-"""NFSv4.0, 4.1 and 4.2 as tables: the XDR shape of every operation's arguments and results.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tables of NFSv4.0, 4.1 and 4.2 have the XDR shape of every operation's arguments and results.
 
 Sources: RFC 7531, RFC 5662, RFC 7863, RFC 8276 (extended attributes), RFC 9754 (delegated
 attributes). A shape is text, compiled once by `livedma.wire.shapes`:
@@ -9,11 +10,13 @@ attributes). A shape is text, compiled once by `livedma.wire.shapes`:
     {1: x | 2,3: y | *: z}                 union on a 4-byte word; without * others are malformed
     name       another shape
 
-An operation's results are a union on its status; where only success has a body, the body alone
-is written (so results that begin with { are the whole union).
+An operation's results are a union on its status. Where only success has a body, the table has the
+body alone; results that begin with { are the whole union.
 """
 
 from __future__ import annotations
+
+from livedma.wire.nfs_numbers import Op
 
 TYPES = {
     "bitmap": "[u]",
@@ -42,108 +45,103 @@ TYPES = {
     "notifications": "[bitmap s]",
 }
 
-# number: (name, arguments, results)
-OPERATIONS: dict[int, tuple[str, str, str]] = {
-    3: ("ACCESS", "u", "u u"),
-    4: ("CLOSE", "u stateid", "stateid"),
-    5: ("COMMIT", "h u", "h"),
-    6: ("CREATE", "{5: s | 3,4: u u | *:} s fattr", "change bitmap"),
-    7: ("DELEGPURGE", "h", ""),
-    8: ("DELEGRETURN", "stateid", ""),
-    9: ("GETATTR", "bitmap", "fattr"),
-    10: ("GETFH", "", "s"),
-    11: ("LINK", "s", "change"),
-    12: (
-        "LOCK",
+# operation: (arguments, results)
+OPERATIONS: dict[Op, tuple[str, str]] = {
+    Op.ACCESS: ("u", "u u"),
+    Op.CLOSE: ("u stateid", "stateid"),
+    Op.COMMIT: ("h u", "h"),
+    Op.CREATE: ("{5: s | 3,4: u u | *:} s fattr", "change bitmap"),
+    Op.DELEGPURGE: ("h", ""),
+    Op.DELEGRETURN: ("stateid", ""),
+    Op.GETATTR: ("bitmap", "fattr"),
+    Op.GETFH: ("", "s"),
+    Op.LINK: ("s", "change"),
+    Op.LOCK: (
         "u u h h {1: u stateid u owner | 0: stateid u}",
         "{0: stateid | 10010: denied | *:}",
     ),
-    13: ("LOCKT", "u h h owner", "{10010: denied | *:}"),
-    14: ("LOCKU", "u u stateid h h", "stateid"),
-    15: ("LOOKUP", "s", ""),
-    16: ("LOOKUPP", "", ""),
-    17: ("NVERIFY", "fattr", ""),
-    18: ("OPEN", "u u u owner {1: createhow | 0:} claim", "stateid change u bitmap delegation"),
-    19: ("OPENATTR", "u", ""),
-    20: ("OPEN_CONFIRM", "stateid u", "stateid"),
-    21: ("OPEN_DOWNGRADE", "stateid u u u", "stateid"),
-    22: ("PUTFH", "s", ""),
-    23: ("PUTPUBFH", "", ""),
-    24: ("PUTROOTFH", "", ""),
-    25: ("READ", "stateid h u", "u d"),
-    26: ("READDIR", "h h u u bitmap", "h (h s fattr)* u"),
-    27: ("READLINK", "", "d"),
-    28: ("REMOVE", "s", "change"),
-    29: ("RENAME", "s s", "change change"),
-    30: ("RENEW", "h", ""),
-    31: ("RESTOREFH", "", ""),
-    32: ("SAVEFH", "", ""),
-    33: ("SECINFO", "s", "secinfo"),
-    34: ("SETATTR", "stateid fattr", "{*: bitmap}"),
-    35: ("SETCLIENTID", "h s u netaddr u", "{0: h h | 10017: netaddr | *:}"),
-    36: ("SETCLIENTID_CONFIRM", "h h", ""),
-    37: ("VERIFY", "fattr", ""),
-    38: ("WRITE", "stateid h u d", "u u h"),
-    39: ("RELEASE_LOCKOWNER", "owner", ""),
-    40: ("BACKCHANNEL_CTL", "u callback_security", ""),
-    41: ("BIND_CONN_TO_SESSION", "session u u", "session u u"),
-    42: (
-        "EXCHANGE_ID",
+    Op.LOCKT: ("u h h owner", "{10010: denied | *:}"),
+    Op.LOCKU: ("u u stateid h h", "stateid"),
+    Op.LOOKUP: ("s", ""),
+    Op.LOOKUPP: ("", ""),
+    Op.NVERIFY: ("fattr", ""),
+    Op.OPEN: ("u u u owner {1: createhow | 0:} claim", "stateid change u bitmap delegation"),
+    Op.OPENATTR: ("u", ""),
+    Op.OPEN_CONFIRM: ("stateid u", "stateid"),
+    Op.OPEN_DOWNGRADE: ("stateid u u u", "stateid"),
+    Op.PUTFH: ("s", ""),
+    Op.PUTPUBFH: ("", ""),
+    Op.PUTROOTFH: ("", ""),
+    Op.READ: ("stateid h u", "u d"),
+    Op.READDIR: ("h h u u bitmap", "h (h s fattr)* u"),
+    Op.READLINK: ("", "d"),
+    Op.REMOVE: ("s", "change"),
+    Op.RENAME: ("s s", "change change"),
+    Op.RENEW: ("h", ""),
+    Op.RESTOREFH: ("", ""),
+    Op.SAVEFH: ("", ""),
+    Op.SECINFO: ("s", "secinfo"),
+    Op.SETATTR: ("stateid fattr", "{*: bitmap}"),
+    Op.SETCLIENTID: ("h s u netaddr u", "{0: h h | 10017: netaddr | *:}"),
+    Op.SETCLIENTID_CONFIRM: ("h h", ""),
+    Op.VERIFY: ("fattr", ""),
+    Op.WRITE: ("stateid h u d", "u u h"),
+    Op.RELEASE_LOCKOWNER: ("owner", ""),
+    Op.BACKCHANNEL_CTL: ("u callback_security", ""),
+    Op.BIND_CONN_TO_SESSION: ("session u u", "session u u"),
+    Op.EXCHANGE_ID: (
         "h s u {0: | 1: protected_ops | 2: protected_ops [s] [s] u u} implementation",
         "h u u {0: | 1: protected_ops | 2: protected_ops u u u u [s]} h s s implementation",
     ),
-    43: (
-        "CREATE_SESSION",
+    Op.CREATE_SESSION: (
         "h u u channel channel u callback_security",
         "session u u channel channel",
     ),
-    44: ("DESTROY_SESSION", "session", ""),
-    45: ("FREE_STATEID", "stateid", ""),
-    46: (
-        "GET_DIR_DELEGATION",
+    Op.DESTROY_SESSION: ("session", ""),
+    Op.FREE_STATEID: ("stateid", ""),
+    Op.GET_DIR_DELEGATION: (
         "u bitmap time time bitmap bitmap",
         "{0: {0: h stateid bitmap bitmap bitmap | 1: u} | *:}",
     ),
-    47: ("GETDEVICEINFO", "device u u bitmap", "{0: layout_content bitmap | 10005: u | *:}"),
-    48: ("GETDEVICELIST", "u u h h", "h h [device] u"),
-    49: (
-        "LAYOUTCOMMIT",
+    Op.GETDEVICEINFO: ("device u u bitmap", "{0: layout_content bitmap | 10005: u | *:}"),
+    Op.GETDEVICELIST: ("u u h h", "h h [device] u"),
+    Op.LAYOUTCOMMIT: (
         "h h u stateid {1: h | 0:} {1: time | 0:} layout_content",
         "{0: {1: h | 0:} | *:}",
     ),
-    50: (
-        "LAYOUTGET",
+    Op.LAYOUTGET: (
         "u u u h h h stateid u",
         "{0: u stateid [h h u layout_content] | 10058: u | *:}",
     ),
-    51: ("LAYOUTRETURN", "u u u {1: h h stateid s | 2,3:}", "{0: {1: stateid | 0:} | *:}"),
-    52: ("SECINFO_NO_NAME", "u", "secinfo"),
-    53: ("SEQUENCE", "session u u u u", "session u u u u u"),
-    54: ("SET_SSV", "s s", "s"),
-    55: ("TEST_STATEID", "[stateid]", "[u]"),
-    56: ("WANT_DELEGATION", "u {1: u | 4,6:}", "delegation"),
-    57: ("DESTROY_CLIENTID", "h", ""),
-    58: ("RECLAIM_COMPLETE", "u", ""),
-    59: ("ALLOCATE", "stateid h h", ""),
-    60: ("COPY", "stateid stateid h h h u u [netloc]", "{0: written u u | 10094: u u | *:}"),
-    61: ("COPY_NOTIFY", "stateid netloc", "time stateid [netloc]"),
-    62: ("DEALLOCATE", "stateid h h", ""),
-    63: ("IO_ADVISE", "stateid h h bitmap", "bitmap"),
-    64: ("LAYOUTERROR", "h h stateid [device u u]", ""),
-    65: ("LAYOUTSTATS", "h h stateid h h h h device layout_content", ""),
-    66: ("OFFLOAD_CANCEL", "stateid", ""),
-    67: ("OFFLOAD_STATUS", "stateid", "h [u]"),
-    68: ("READ_PLUS", "stateid h u", "u [{0: h s | 1: h h}]"),
-    69: ("SEEK", "stateid h u", "u h"),
-    70: ("WRITE_SAME", "stateid u h h h h u h s", "written"),
-    71: ("CLONE", "stateid stateid h h h", ""),
-    72: ("GETXATTR", "s", "s"),
-    73: ("SETXATTR", "u s s", "change"),
-    74: ("LISTXATTRS", "h u", "h [s] u"),
-    75: ("REMOVEXATTR", "s", "change"),
-    10044: ("ILLEGAL", "", ""),
+    Op.LAYOUTRETURN: ("u u u {1: h h stateid s | 2,3:}", "{0: {1: stateid | 0:} | *:}"),
+    Op.SECINFO_NO_NAME: ("u", "secinfo"),
+    Op.SEQUENCE: ("session u u u u", "session u u u u u"),
+    Op.SET_SSV: ("s s", "s"),
+    Op.TEST_STATEID: ("[stateid]", "[u]"),
+    Op.WANT_DELEGATION: ("u {1: u | 4,6:}", "delegation"),
+    Op.DESTROY_CLIENTID: ("h", ""),
+    Op.RECLAIM_COMPLETE: ("u", ""),
+    Op.ALLOCATE: ("stateid h h", ""),
+    Op.COPY: ("stateid stateid h h h u u [netloc]", "{0: written u u | 10094: u u | *:}"),
+    Op.COPY_NOTIFY: ("stateid netloc", "time stateid [netloc]"),
+    Op.DEALLOCATE: ("stateid h h", ""),
+    Op.IO_ADVISE: ("stateid h h bitmap", "bitmap"),
+    Op.LAYOUTERROR: ("h h stateid [device u u]", ""),
+    Op.LAYOUTSTATS: ("h h stateid h h h h device layout_content", ""),
+    Op.OFFLOAD_CANCEL: ("stateid", ""),
+    Op.OFFLOAD_STATUS: ("stateid", "h [u]"),
+    Op.READ_PLUS: ("stateid h u", "u [{0: h s | 1: h h}]"),
+    Op.SEEK: ("stateid h u", "u h"),
+    Op.WRITE_SAME: ("stateid u h h h h u h s", "written"),
+    Op.CLONE: ("stateid stateid h h h", ""),
+    Op.GETXATTR: ("s", "s"),
+    Op.SETXATTR: ("u s s", "change"),
+    Op.LISTXATTRS: ("h u", "h [s] u"),
+    Op.REMOVEXATTR: ("s", "change"),
+    Op.ILLEGAL: ("", ""),
 }
 
+# number: (name, arguments, results)
 CALLBACKS: dict[int, tuple[str, str, str]] = {
     3: ("CB_GETATTR", "s bitmap", "fattr"),
     4: ("CB_RECALL", "stateid u s", ""),

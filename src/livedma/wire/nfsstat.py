@@ -1,64 +1,23 @@
-"""Names of the NFSv3 and NFSv4 status codes (RFC 1813, 7530, 8881, 7862, 8276)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Names the NFSv3 and NFSv4 status codes (RFC 1813, 7530, 8881, 7862, 8276)."""
 
 from __future__ import annotations
 
-_BOTH = {
-    1: "PERM",
-    2: "NOENT",
-    5: "IO",
-    6: "NXIO",
-    13: "ACCESS",
-    17: "EXIST",
-    18: "XDEV",
-    20: "NOTDIR",
-    21: "ISDIR",
-    22: "INVAL",
-    27: "FBIG",
-    28: "NOSPC",
-    30: "ROFS",
-    31: "MLINK",
-    63: "NAMETOOLONG",
-    66: "NOTEMPTY",
-    69: "DQUOT",
-    70: "STALE",
-    10001: "BADHANDLE",
-    10003: "BAD_COOKIE",
-    10004: "NOTSUPP",
-    10005: "TOOSMALL",
-    10006: "SERVERFAULT",
-    10007: "BADTYPE",
-}
-_V3 = {13: "ACCES", 19: "NODEV", 71: "REMOTE", 10002: "NOT_SYNC", 10008: "JUKEBOX"}
-# NFSv4 from 10008 on; "-" is a number without a name.
-_V4 = (
-    "DELAY SAME DENIED EXPIRED LOCKED GRACE FHEXPIRED SHARE_DENIED WRONGSEC CLID_INUSE RESOURCE "
-    "MOVED NOFILEHANDLE MINOR_VERS_MISMATCH STALE_CLIENTID STALE_STATEID OLD_STATEID BAD_STATEID "
-    "BAD_SEQID NOT_SAME LOCK_RANGE SYMLINK RESTOREFH LEASE_MOVED ATTRNOTSUPP NO_GRACE "
-    "RECLAIM_BAD RECLAIM_CONFLICT BADXDR LOCKS_HELD OPENMODE BADOWNER BADCHAR BADNAME BAD_RANGE "
-    "LOCK_NOTSUPP OP_ILLEGAL DEADLOCK FILE_OPEN ADMIN_REVOKED CB_PATH_DOWN BADIOMODE BADLAYOUT "
-    "BAD_SESSION_DIGEST BADSESSION BADSLOT COMPLETE_ALREADY CONN_NOT_BOUND_TO_SESSION "
-    "DELEG_ALREADY_WANTED BACK_CHAN_BUSY LAYOUTTRYLATER LAYOUTUNAVAILABLE NOMATCHING_LAYOUT "
-    "RECALLCONFLICT UNKNOWN_LAYOUTTYPE SEQ_MISORDERED SEQUENCE_POS REQ_TOO_BIG REP_TOO_BIG "
-    "REP_TOO_BIG_TO_CACHE RETRY_UNCACHED_REP UNSAFE_COMPOUND TOO_MANY_OPS OP_NOT_IN_SESSION "
-    "HASH_ALG_UNSUPP - CLIENTID_BUSY PNFS_IO_HOLE SEQ_FALSE_RETRY BAD_HIGH_SLOT DEADSESSION "
-    "ENCR_ALG_UNSUPP PNFS_NO_LAYOUT NOT_ONLY_OP WRONG_CRED WRONG_TYPE DIRDELEG_UNAVAIL "
-    "REJECT_DELEG RETURNCONFLICT DELEG_REVOKED PARTNER_NOTSUPP PARTNER_NO_AUTH UNION_NOTSUPP "
-    "OFFLOAD_DENIED WRONG_LFS BADLABEL OFFLOAD_NO_REQS NOXATTR XATTR2BIG"
-)
+from livedma.wire.nfs_numbers import Status
 
-_NAMES3 = {0: "NFS3_OK", **{n: f"NFS3ERR_{name}" for n, name in {**_BOTH, **_V3}.items()}}
-_NAMES4 = {0: "NFS4_OK"} | {
-    n: f"NFS4ERR_{name}"
-    for n, name in {**_BOTH, **dict(enumerate(_V4.split(), 10008))}.items()
-    if name != "-"
-}
+_ONLY_V3 = {13: "ACCES", 19: "NODEV", 71: "REMOTE", 10002: "NOT_SYNC", 10008: "JUKEBOX"}
+_V4 = {status.value: status.name for status in Status if status}
+_NAMES4 = {0: "NFS4_OK"} | {n: f"NFS4ERR_{name}" for n, name in _V4.items()}
+# The two versions share the numbers below NFS4ERR_DELAY.
+_V3 = {n: name for n, name in _V4.items() if n < Status.DELAY} | _ONLY_V3
+_NAMES3 = {0: "NFS3_OK"} | {n: f"NFS3ERR_{name}" for n, name in _V3.items()}
 
 
 def name3(status: int) -> str:
-    """An NFSv3 status, or its number in decimal if it has no name."""
+    """Returns the name of an NFSv3 status, or its number in decimal if it has no name."""
     return _NAMES3.get(status, str(status))
 
 
 def name4(status: int) -> str:
-    """An NFSv4 status, or its number in decimal if it has no name."""
+    """Returns the name of an NFSv4 status, or its number in decimal if it has no name."""
     return _NAMES4.get(status, str(status))

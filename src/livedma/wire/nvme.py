@@ -1,4 +1,5 @@
-"""NVMe over Fabrics capsules (NVMe base specification, RDMA transport specification).
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads NVMe over Fabrics capsules (NVMe base specification, RDMA transport specification).
 
 `command` reads a submission queue entry: `type` "command", `opcode`, `opcode_name`, `queue`
 ("fabrics", "admin" or "io"), `command_id`, `nsid`, `sgl` {`type`, `address` or in-capsule
@@ -133,11 +134,11 @@ _BLOCK_OPCODES = {0x01, 0x02, 0x04, 0x05, 0x08, 0x0C, 0x7D}
 
 
 def is_io(opcode: int, nsid: int) -> bool:
-    """A guess for a queue nobody has seen being connected.
+    """Guesses whether a command is an I/O command, for a queue whose Connect was not captured.
 
     Admin commands that manage queues are not allowed over fabrics, so opcodes 0, 1, 4, 5 are
-    I/O. Where both sets have a meaning, I/O commands name one namespace; of the admin commands
-    concerned, those in use name none or all.
+    I/O. Where an opcode has a meaning in both sets, an I/O command names one namespace, while
+    those of the admin commands that are in use name none or all.
     """
     if opcode in (0x00, 0x01, 0x04, 0x05):
         return True
@@ -147,9 +148,9 @@ def is_io(opcode: int, nsid: int) -> bool:
 
 
 def looks_like_command(data: bytes, is_whole: bool) -> bool:
-    """Whether `data` may be a command capsule; says no to nearly everything that is none.
+    """Returns whether `data` may be a command capsule: False for nearly everything that is none.
 
-    `is_whole`: the message has no further packets.
+    `is_whole` says that the message has no further packets.
     """
     if COMMAND_BYTES > len(data) or data[1] & 0xFC != 0x40 or any(data[16:24]):
         return False
@@ -167,7 +168,7 @@ def looks_like_command(data: bytes, is_whole: bool) -> bool:
 
 
 def command(data: bytes, ret: dict[str, Any], is_io_queue: bool | None = None) -> None:
-    """Read a command capsule into `ret`. `is_io_queue`: the kind of queue, None if unknown.
+    """Reads a command capsule into `ret`. `is_io_queue` is None if the kind of queue is unknown.
 
     Raises `Short` if there are fewer than 64 bytes.
     """
@@ -221,7 +222,7 @@ def _sgl(data: bytes) -> dict[str, Any]:
     kind, sub = data[39] >> 4, data[39] & 15
     ret: dict[str, Any] = {"type": SGL_TYPES.get(kind, str(kind))}
     address = int.from_bytes(data[24:32], "little")
-    # Sub type 1: the data is in the capsule, the address counts from the end of the command.
+    # Sub type 1: the data is in the capsule, and the address counts from the command's end.
     ret["offset" if sub == 1 else "address"] = address
     if kind == 4:
         ret["length"] = int.from_bytes(data[32:35], "little")
@@ -234,7 +235,7 @@ def _sgl(data: bytes) -> dict[str, Any]:
 
 
 def response(data: bytes, ret: dict[str, Any]) -> None:
-    """Read a response capsule into `ret`. Raises `Short` if there are fewer than 16 bytes."""
+    """Reads a response capsule into `ret`. Raises `Short` if there are fewer than 16 bytes."""
     ret["type"] = "response"
     if RESPONSE_BYTES > len(data):
         raise Short("response capsule ends", len(data))

@@ -1,4 +1,5 @@
-"""The opcode table, as Python sees it: read from the C core, which compiles core/opcode.def."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads the opcode table from the C core, which compiles wire/opcode.def."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ _REQUEST, _RESPONSE, _PAYLOAD, _FIRST, _LAST = 1, 2, 4, 8, 16
 
 @dataclass(frozen=True)
 class Opcode:
-    """One line of the table."""
+    """Holds one line of the table."""
 
     code: int
-    name: str  #: the kernel's, without IB_OPCODE_
+    name: str  #: the kernel's name, without IB_OPCODE_
     transport: str
     headers: tuple[str, ...]  #: behind the BTH, in wire order
     operation: str
@@ -44,7 +45,7 @@ class Opcode:
         return bool(self.role & _LAST)
 
 
-#: Every opcode there is, by its code.
+#: Every opcode, by its code.
 OPCODES: dict[int, Opcode] = {
     code: Opcode(code, name, _TRANSPORTS[transport], headers, operation, role)
     for code, name, transport, headers, operation, role in opcode_table()
@@ -59,7 +60,7 @@ OPERATIONS: tuple[str, ...] = tuple(dict.fromkeys(o.operation for o in OPCODES.v
 
 
 def opcode_code(opcode: int | str) -> int:
-    """The code of an opcode given by code or by name, with or without IB_OPCODE_."""
+    """Returns the code of an opcode given by code or by name, with or without IB_OPCODE_."""
     if isinstance(opcode, int):
         return opcode
     try:

@@ -1,4 +1,5 @@
-"""Private data of CM messages: the IP CM header and what storage protocols put behind it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads private data of CM messages: the IP CM header and what storage protocols put behind it."""
 
 from __future__ import annotations
 
@@ -30,24 +31,24 @@ NVME_REJECTS = {
 
 
 def service(service_id: int) -> dict[str, Any]:
-    """`port_space` and `port` of a service ID that stands for an IP port; else {}."""
+    """Returns `port_space` and `port` of a service ID that stands for an IP port; else {}."""
     space = _PORT_SPACES.get(service_id >> 16)
     return {"port_space": space, "port": service_id & 0xFFFF} if space else {}
 
 
 def service_id(port: int, space: str = "TCP") -> int:
-    """The service ID of a port; the inverse of `service`."""
+    """Returns the service ID of a port; the inverse of `service`."""
     prefix = {name: number for number, name in _PORT_SPACES.items()}[space]
     return prefix << 16 | port
 
 
 def has_ip_header(service_id: int) -> bool:
-    """Whether requests to this service start with an IP CM header (IBA annex A11.3)."""
+    """Returns whether requests to this service start with an IP CM header (IBA annex A11.3)."""
     return service_id >> 24 == 1 and service_id >> 16 != 0x013F
 
 
 def ip_header(data: bytes, at: int) -> tuple[dict[str, Any], bytes]:
-    """The IP CM header in front of `data`, and what follows it. `at`: payload offset of `data`."""
+    """Splits `data`, at payload offset `at`, into its IP CM header and what follows it."""
     version, ip, port = struct.unpack_from(">BBH", data)
     if version:
         raise Malformed(f"IP CM version {version >> 4}.{version & 15}", at)
@@ -65,7 +66,7 @@ def ip_header(data: bytes, at: int) -> tuple[dict[str, Any], bytes]:
 
 
 def pack_ip_header(header: dict[str, Any]) -> bytes:
-    """The 36 bytes of an IP CM header; `ip_version` follows from the addresses."""
+    """Returns the 36 bytes of an IP CM header; `ip_version` follows from the addresses."""
     src, dst = (ipaddress.ip_address(header[key]) for key in ("src", "dst"))
     if src.version != dst.version:
         raise ValueError(f"{src} and {dst} are of different IP versions")
@@ -74,11 +75,10 @@ def pack_ip_header(header: dict[str, Any]) -> bytes:
 
 
 def consumer(message: str, data: bytes, port: int | None) -> dict[str, Any]:
-    """What is known about the consumer's private data: {"rpcrdma_private": ...},
-    {"nvme_private": ...} or {}.
+    """Decodes the consumer's private data: {"rpcrdma_private": ...}, {"nvme_private": ...} or {}.
 
-    RFC 8797 data carries a magic number. NVMe data does not: it is believed on an NVMe port, or
-    in a REQ that looks as one has to and is not on the port of something else.
+    RFC 8797 data carries a magic number. NVMe data does not: it is taken for NVMe on an NVMe port,
+    or in a REQ whose data looks as NVMe data must.
     """
     if message in ("REQ", "REP") and len(data) >= 8:
         magic, version, flags, send, receive = struct.unpack_from(">IBBBB", data)

@@ -1,4 +1,5 @@
-"""A table that forgets: what hostile input can fill must have a bound."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Bounds what hostile input can fill: a full table forgets its oldest entries."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A dict of at most `most` entries; the one set longest ago goes first."""
+    """Keeps at most `most` entries, as a dict. It drops the entry that was set longest ago."""
 
     def __init__(self, most: int) -> None:
         self._most = most

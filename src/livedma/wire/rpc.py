@@ -1,10 +1,11 @@
-"""ONC RPC version 2 (RFC 5531): the header of a call or a reply.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads ONC RPC version 2 (RFC 5531): the header of a call or a reply.
 
 A call gives `xid`, `type` "call", `rpcvers`, `program`, `program_name`, `version`, `procedure`,
 `procedure_name` and `cred` {`flavor`; for AUTH_SYS `machine`, `uid`, `gid`; for RPCSEC_GSS
 `gss_proc`, `service`}. A reply gives `xid`, `type` "reply", `reply_stat` ("accepted" or
-"denied") and `accept_stat` or `reject_stat`. A reply does not say what it answers: whoever kept
-the call adds the program with `name_call`.
+"denied") and `accept_stat` or `reject_stat`. A reply does not say what it answers: a caller that
+has kept the call adds the program with `name_call`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from livedma.wire.xdr import Malformed, Reader, Short
 CALL, REPLY = 0, 1
 NFS, MOUNT, NLM, NSM, NFSACL, PORTMAP = 100003, 100005, 100021, 100024, 100227, 100000
 NFS_CALLBACK = 0x40000000
-# Programs that anyone may use for a while (RFC 5531 section 13): NFSv4.0 callbacks live here.
+# Program numbers for transient use by anyone (RFC 5531 section 13), as by NFSv4.0 callbacks.
 TRANSIENT = range(0x40000000, 0x60000000)
 
 PROGRAMS = {
@@ -82,9 +83,9 @@ _AUTH_MOST = 400  # RFC 5531 section 8.2
 
 
 def procedure_name(program: int, version: int, procedure: int) -> str:
-    """The procedure's name, or its number in decimal if it has none here."""
+    """Returns the procedure's name, or its number in decimal if it has none here."""
     if program == NFS_CALLBACK:
-        version = 1  # Linux also answers to 4, with the same procedures.
+        version = 1  # Linux also answers to version 4, with the same procedures.
     names = _PROCEDURES.get((program, version), ["NULL"])
     named = procedure < len(names) and names[procedure] != "-"
     return names[procedure] if named else str(procedure)
@@ -93,9 +94,9 @@ def procedure_name(program: int, version: int, procedure: int) -> str:
 def name_call(
     ret: dict[str, Any], program: int, version: int, procedure: int, is_callback: bool = False
 ) -> None:
-    """Add the five keys that say which procedure a message is about.
+    """Adds the five keys that say which procedure a message is about.
 
-    `is_callback`: this program number is one that an NFSv4 client chose for its callbacks.
+    `is_callback` says that an NFSv4 client chose this program number for its callbacks.
     """
     known = NFS_CALLBACK if is_callback else program
     ret["program"] = program
@@ -106,9 +107,9 @@ def name_call(
 
 
 def decode(reader: Reader, ret: dict[str, Any]) -> None:
-    """Read one header into `ret`, leaving `reader` at the arguments or results.
+    """Reads one header into `ret`, and leaves `reader` at the arguments or results.
 
-    Raises `Malformed`; `ret` then holds what came before.
+    Raises `Malformed`; then `ret` holds what came before.
     """
     ret["xid"] = reader.u32()
     kind = reader.u32()
@@ -154,7 +155,7 @@ def _cred(flavor: int, body: Reader, cred: dict[str, Any]) -> None:
             body.u32()
             service = body.u32()
             cred["service"] = GSS_SERVICES.get(service, str(service))
-    except Short as wrong:  # The length word has been believed: here it is a contradiction.
+    except Short as wrong:  # The body is as long as its length says, so its content contradicts.
         raise Malformed(wrong.what, wrong.at) from None
 
 

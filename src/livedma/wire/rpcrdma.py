@@ -1,6 +1,7 @@
-"""RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads and writes RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message.
 
-`decode` returns `xid`, `version`, `credits`, `proc` and, by procedure:
+`decode` gives `xid`, `version`, `credits`, `proc` and, by procedure:
 
 * RDMA_MSG, RDMA_NOMSG, RDMA_MSGP: `read_list` (segments with `position`, `handle`, `length`,
   `offset`), `write_list` (chunks, each a list of segments without position) and, only if there
@@ -29,10 +30,10 @@ Segment = dict[str, int]
 
 
 def decode(reader: Reader, ret: dict[str, Any]) -> None:
-    """Read one header into `ret`, leaving `reader` at the RPC message behind it.
+    """Reads one header into `ret`, and leaves `reader` at the RPC message behind it.
 
-    Raises `Malformed` (`Short` if the bytes end first); `ret` then holds what came before. The
-    cost is linear in the bytes there are, whatever the counts in them claim.
+    Raises `Malformed` (`Short` if the bytes end early); then `ret` holds what came before. The
+    cost is linear in the number of bytes, whatever the counts in them claim.
     """
     ret["xid"] = reader.u32()
     ret["version"] = version = reader.u32()
@@ -77,7 +78,7 @@ def _lists(reader: Reader, ret: dict[str, Any]) -> None:
 
 
 def _chunk(reader: Reader) -> list[Segment]:
-    # No segment is made before its bytes are there, so a count cannot cost more than they do.
+    # A segment is made only after its bytes are read, so a false count costs no more than them.
     return [_segment(reader) for _ in range(reader.u32())]
 
 
@@ -87,7 +88,7 @@ def _segment(reader: Reader) -> Segment:
 
 
 def encode(header: dict[str, Any]) -> bytes:
-    """The bytes of a header given as `decode` returns it; absent lists count as empty."""
+    """Returns the bytes of a header given as `decode` makes it; absent lists count as empty."""
     name = header["proc"]
     proc = PROCS.index(name) if name in PROCS else int(name)
     out = [_words(header["xid"], header["version"], header["credits"], proc)]

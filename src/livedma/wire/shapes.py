@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Walks over XDR data by shape (the notation is described in `livedma.wire.nfs4`).
 
 A compiled shape is a tuple of items; an item is (kind, argument):
@@ -23,14 +24,14 @@ _TOKEN = re.compile(r"\s*(\d+b|\d+(?:,\d+)*\s*:|\*\s*:|\)\*|[a-z_]+|[\[\](){}|])
 
 
 class Compiler:
-    """Compiles shapes; `types` are the names a shape may refer to, in the same notation."""
+    """Compiles shapes. `types` are the shapes that a shape may name, in the same notation."""
 
     def __init__(self, types: dict[str, str]) -> None:
         self._types = types
         self._known: dict[str, Shape] = {}
 
     def compile(self, text: str) -> Shape:
-        """The shape that `text` describes. Raises `ValueError` if it describes none."""
+        """Returns the shape that `text` describes. Raises `ValueError` if it describes none."""
         tokens: list[str] = []
         pos = 0
         while text[pos:].strip():
@@ -96,7 +97,7 @@ def _expect(tokens: list[str], token: str) -> None:
 
 
 def _merged(items: list[tuple[int, Any]]) -> Shape:
-    """Neighbouring fixed bytes as one item: most shapes become a single check."""
+    """Merges neighbouring fixed bytes into one item: most shapes become a single check."""
     ret: list[tuple[int, Any]] = []
     for kind, argument in items:
         if kind == FIXED and ret and ret[-1][0] == FIXED:
@@ -107,11 +108,11 @@ def _merged(items: list[tuple[int, Any]]) -> Shape:
 
 
 def skip(reader: Reader, shape: Shape, reduced: Callable[[int, int], bool]) -> None:
-    """Move `reader` past one value of `shape`.
+    """Moves `reader` past one value of `shape`.
 
-    For DATA, `reduced(pos, length)` is asked, with the position behind the length word, whether
-    a chunk carries the bytes; then none (and no padding) are here. Raises `Malformed`. The time
-    is linear in the bytes there are: every element of an array or list takes at least a word.
+    For DATA, `reduced(pos, length)`, with the position behind the length word, tells whether a
+    chunk carries the bytes; then none of them (and no padding) are here. Raises `Malformed`. The
+    time is linear in the number of bytes: every element of an array or list takes at least a word.
     """
     for kind, argument in shape:
         if kind == FIXED:

@@ -1,4 +1,5 @@
-"""Connections of a capture, both directions joined, and what happened on them.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Summarizes the connections of a capture, both directions joined, and what happened on them.
 
 `summarize` makes the plain data that `--summary --json` prints, `render` the text for a terminal.
 What each number counts is defined in docs/glossary.md.
@@ -21,7 +22,7 @@ _MANAGEMENT_QP = 1
 
 
 def summarize(table: FlowTable, not_roce: int = 0) -> dict[str, Any]:
-    """The summary of everything that `table` has seen; `not_roce` frames were left out before."""
+    """Summarizes everything that `table` has seen. `not_roce` frames were left out before."""
     halves = table.flows()
     connections = [_connection(table, *pair) for pair in _pairs(halves)]
     connections.sort(key=_trouble, reverse=True)
@@ -39,7 +40,7 @@ def summarize(table: FlowTable, not_roce: int = 0) -> dict[str, Any]:
 
 
 def render(summary: dict[str, Any]) -> str:
-    """The summary as text: one block per connection, the most troubled first."""
+    """Returns the summary as text: one block per connection, those with most trouble first."""
     blocks = [_block(connection) for connection in summary["connections"]]
     total = (
         f"{amount(summary['packets'], 'packet')} in {summary['duration_s']:.3f} s, "
@@ -57,7 +58,7 @@ def render(summary: dict[str, Any]) -> str:
 
 
 def _pairs(halves: list[Half]) -> list[tuple[Half, Half | None]]:
-    """Both directions of each connection, that of the first request first."""
+    """Pairs both directions of each connection; the one with requests, or the first seen, leads."""
     alone: dict[tuple[str, bytes, bytes], list[Half]] = defaultdict(list)
     pairs: list[tuple[Half, Half | None]] = []
     for half in halves:
@@ -68,7 +69,7 @@ def _pairs(halves: list[Half]) -> list[tuple[Half, Half | None]]:
             alone[half["transport"], half["src"], half["dst"]].append(half)
         else:
             pairs.append((half, None))
-    # UC answers nothing: only that there is no other candidate can join its directions.
+    # UC has no responses: its directions can be joined only if there is no other candidate.
     while alone:
         (transport, src, dst), there = alone.popitem()
         back = alone.pop((transport, dst, src), [])

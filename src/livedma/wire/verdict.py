@@ -1,4 +1,5 @@
-"""What happened on a connection, in one line of plain words."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Says in one line of plain words what happened on a connection."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ _RESPONSES = {"READ_RESPONSE", "ATOMIC_ACK"}
 
 
 def lost_packets(half: Half, peer: Half | None) -> dict[str, int]:
-    """By operation, with those of which only the end of the capture tells that they are lost."""
+    """Returns the lost packets by operation, including those that only the end of the capture
+    proves lost.
+    """
     lost = dict(half["lost"])
     if half["is_lost_at_end"]:
         operation = half["open_operation"]
@@ -34,13 +37,13 @@ def lost_packets(half: Half, peer: Half | None) -> dict[str, int]:
 
 
 def missed_by_capture(half: Half, peer: Half | None) -> int:
-    """Packets that are not in the capture although they arrived."""
+    """Returns the number of packets that are not in the capture although they arrived."""
     open_ones = 0 if peer is not None or half["transport"] == "UC" else half["missing"]
     return half["not_captured"] + open_ones
 
 
 def verdict(halves: list[tuple[Half, Half | None]]) -> str:
-    """One line about a connection; each half comes with its peer."""
+    """Returns one line about a connection. `halves` are its directions, each with its peer."""
     told: list[str] = []
     for half, peer in halves:
         told += _refusals(half, peer)
@@ -108,7 +111,7 @@ def _refusals(half: Half, peer: Half | None) -> list[str]:
 def _losses(half: Half, peer: Half | None) -> list[str]:
     lost = lost_packets(half, peer)
     if half["is_unanswered"]:
-        # The retries tell it already.
+        # The line about the retries says it already.
         operation = half["open_operation"]
         lost[operation] = lost.get(operation, 0) - half["attempts"] + (not half["is_lost_at_end"])
     lost = {operation: n for operation, n in lost.items() if n > 0}

@@ -1,8 +1,9 @@
-"""XDR (RFC 4506) read from untrusted bytes: every step is checked against the end.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads XDR (RFC 4506) from untrusted bytes: every step is checked against the end.
 
-A reader never copies more than it was asked for and never moves past its end. Both failures
-are `Malformed`; `Short`, its subclass, says that the bytes ended, which is no fault when only
-the first packet of a message was captured.
+A reader never copies more than it was asked for and never moves past its end: it raises `Malformed`
+instead. Its subclass `Short` says that the bytes ended, which is no fault when only the first
+packet of a message was captured.
 """
 
 from livedma._native.xdr import Malformed, Reader, Short

@@ -1,4 +1,5 @@
-"""Facts about memory for DMA on this host: what is pinned, locked, huge, in pieces or moved."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Facts about this host's memory for DMA tell what is pinned, locked, huge, in pieces or moved."""
 
 from livedma.memory.host.advice import Advice, advise
 from livedma.memory.host.files import Files

@@ -1,4 +1,5 @@
-"""What is wrong with a host's memory for DMA, in plain words, and the command that mends it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Says in plain words what is wrong with a host's memory for DMA, and which command repairs it."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from livedma.memory.host.process import Process
 from livedma.memory.host.snapshot import Snapshot
 from livedma.memory.host.system import Host
 from livedma.memory.host.text import printable, size_text
+from livedma.privilege import as_root
 
 __all__ = ["LARGE_GRANULE", "SMALL_GRANULE", "Advice", "advise", "descriptors"]
 
@@ -25,7 +27,7 @@ _STALLED_PERCENT = 10.0
 
 @dataclass(frozen=True)
 class Advice:
-    """`is_wrong`: something fails or soon will; else it is good to know."""
+    """Gives advice. With `is_wrong`, something fails or soon will; else it is good to know."""
 
     name: str
     is_wrong: bool
@@ -35,12 +37,12 @@ class Advice:
 
 
 def descriptors(mapped: int, granule: int) -> int:
-    """How many a device needs for so many bytes, one for each granule."""
+    """Returns how many descriptors a device needs for so many bytes, one for each granule."""
     return -(-mapped // granule)
 
 
 def advise(snapshot: Snapshot) -> list[Advice]:
-    """What is wrong first."""
+    """Returns all advice, what is wrong first."""
     found = [
         *_limits(snapshot.processes),
         *_cgroups(snapshot.processes),
@@ -76,7 +78,7 @@ def _limits(processes: list[Process]) -> Iterator[Advice]:
             f"{_who([one])} has {size_text(used)} pinned and locked of the {size_text(limit)} that "
             "RLIMIT_MEMLOCK allows; more will be refused. For good: LimitMEMLOCK=infinity in its "
             "systemd unit, `ulimit -l unlimited` before it starts, or CAP_IPC_LOCK",
-            f"sudo prlimit --pid {one.pid} --memlock=unlimited",
+            as_root(f"prlimit --pid {one.pid} --memlock={2 * max(limit, used)}"),
             (one.pid,),
         )
 
@@ -99,14 +101,18 @@ def _cgroups(processes: list[Process]) -> Iterator[Advice]:
             f"cgroup {printable(path)} of {_who(members)} uses {size_text(cgroup.used)}, besides "
             f"caches, of the {size_text(cgroup.limit)} that {name} allows; what is "
             "pinned cannot be reclaimed",
-            # the name may be somebody else's choice: it must not become a command, nor hide one
-            f"echo {cgroup.limit * 2} | sudo tee {shlex.quote(file)}" if file.isprintable() else "",
+            # another user may have chosen the name: it must not become a command, nor hide one
+            f"echo {cgroup.limit * 2} | {as_root(f'tee {shlex.quote(file)}')}"
+            if file.isprintable()
+            else "",
             _pids(members),
         )
 
 
 def _fragmentation(host: Host) -> Iterator[Advice]:
-    """For each node: memory of another one is no help where a device wants its own."""
+    """Checks each node by itself, since a device that wants memory of its own node cannot use that
+    of another.
+    """
     order = (LARGE_GRANULE // host.page_size).bit_length() - 1
     nodes = sorted({zone.node for zone in host.zones if zone.node is not None})
     for node in nodes:
@@ -115,7 +121,8 @@ def _fragmentation(host: Host) -> Iterator[Advice]:
             where = f" on node {node}" if len(nodes) > 1 else ""
             compact = f"/sys/devices/system/node/node{node}/compact"
             file = compact if len(nodes) > 1 else "/proc/sys/vm/compact_memory"
-            yield from _in_pieces(free, order, host.page_size, where, f"echo 1 | sudo tee {file}")
+            fix = f"echo 1 | {as_root(f'tee {file}')}"
+            yield from _in_pieces(free, order, host.page_size, where, fix)
 
 
 def _in_pieces(free: Zone, order: int, page_size: int, where: str, fix: str) -> Iterator[Advice]:
@@ -160,8 +167,8 @@ def _commit(host: Host) -> Iterator[Advice]:
             "overcommit",
             True,
             f"overcommit is off and {size_text(host.committed)} of {size_text(host.commit_limit)} "
-            "are promised: new mappings will be refused",
-            "sudo sysctl -w vm.overcommit_memory=0",
+            "are promised: new mappings will be refused. An administrator chose that for the whole "
+            "machine (vm.overcommit_memory=2)",
         )
 
 
@@ -175,16 +182,18 @@ def _locked(snapshot: Snapshot) -> Iterator[Advice]:
         if any(one.uses_vfio is None for one in movable)
         else ""
     )
+    setting = (
+        "; vm.compact_unevictable_allowed=0 would keep compaction from it, not migration"
+        if snapshot.host.may_compact_locked
+        else ""
+    )
     yield Advice(
         "locked",
         False,
         f"{_who(movable)}: {total} locked, not pinned. It stays in memory, but compaction and "
         "migration may still move it: not fit for DMA by hardware. livedma's own device goes "
-        f"through virtual addresses, for which locked is enough{vfio}",
-        "sudo sysctl -w vm.compact_unevictable_allowed=0  # against compaction, not migration"
-        if snapshot.host.may_compact_locked
-        else "",
-        _pids(movable),
+        f"through virtual addresses, for which locked is enough{vfio}{setting}",
+        pids=_pids(movable),
     )
 
 
@@ -211,7 +220,7 @@ def _too_many_descriptors(small: list[Process], pool: HugePool | None) -> Advice
         remedy, fix = "; enough huge pages are free: restart it", ""
     else:
         remedy = "; reserve huge pages, then restart it"
-        fix = f"sudo sysctl -w vm.nr_hugepages={pool.total - pool.available + needed}"
+        fix = as_root(f"sysctl -w vm.nr_hugepages={pool.total - pool.available + needed}")
     text = (
         f"{_who(small)}: {size_text(mapped)} mapped in granules of {size_text(SMALL_GRANULE)} "
         f"takes {descriptors(mapped, SMALL_GRANULE):,} descriptors; with "
@@ -234,7 +243,9 @@ def _no_huge_pages(transparent: Transparent | None, pool: HugePool | None) -> Ad
         if is_off
         else f"windows depend on transparent ones, that is on free blocks of {size}"
     )
-    fix = "" if pool is None else f"sudo sysctl -w vm.nr_hugepages={pool.total + _USUAL_HUGE}"
+    # Reserved pages are taken from all processes: suggested only where there are no others.
+    wanted = _USUAL_HUGE + (pool.total if pool else 0)
+    fix = as_root(f"sysctl -w vm.nr_hugepages={wanted}") if pool and is_off else ""
     return Advice("huge-pages", is_off, f"{state}; {outcome}", fix)
 
 

@@ -1,4 +1,5 @@
-"""Free memory by order (/proc/buddyinfo), and how much of it is of use for large blocks.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads free memory by order (/proc/buddyinfo), and tells how much is usable for large blocks.
 
 The indexes are the kernel's (mm/vmstat.c; debugfs shows them in extfrag/), to three decimals.
 """
@@ -29,25 +30,27 @@ class Zone:
 
     @property
     def largest_order(self) -> int | None:
-        """None: nothing is free."""
+        """Returns the order of the largest free block; None: nothing is free."""
         return max((order for order, blocks in enumerate(self.free) if blocks), default=None)
 
     def blocks(self, order: int) -> int:
-        """How many blocks of 2**order pages can be had, from larger ones too."""
+        """Returns how many blocks of 2**order pages can be had, including those cut from larger
+        ones.
+        """
         return sum(
             blocks << (larger - order) for larger, blocks in enumerate(self.free) if larger >= order
         )
 
     def unusable_index(self, order: int) -> float:
-        """The part of the free memory that is in smaller pieces: 0 none, 1 all."""
+        """Returns the part of the free memory that is in smaller pieces: 0 none, 1 all."""
         pages = self.free_pages
         if not pages:
             return 1.0
         return (pages - (self.blocks(order) << order)) * 1000 // pages / 1000
 
     def fragmentation_index(self, order: int) -> float | None:
-        """Why a request would fail: towards 0 for lack of memory, towards 1 because it is in
-        pieces. None: it would not fail.
+        """Tells why a request would fail: towards 0 for lack of memory, towards 1 because memory is
+        in pieces. None: the request would not fail.
         """
         total = sum(self.free)
         if not total:
@@ -66,7 +69,7 @@ def zones(text: str) -> list[Zone]:
 
 
 def together(parts: Iterable[Zone], node: int | None = None) -> Zone:
-    """All zones, or those of a node, as if they were one."""
+    """Adds up all zones, or those of a node, as if they were one."""
     columns = zip_longest(
         *(part.free for part in parts if node is None or part.node == node), fillvalue=0
     )

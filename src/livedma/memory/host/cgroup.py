@@ -1,4 +1,5 @@
-"""The limit that a process's cgroup, or one above it, puts on its memory."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds the limit that a process's cgroup, or one above it, puts on its memory."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from livedma.memory.host.text import number, pairs
 
 __all__ = ["CgroupMemory", "Place", "memory_of", "mounts", "place_of"]
 
-_NO_LIMIT = 1 << 62  # version 1 has no word for it, but a number about this large
+_NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a number at least this large
 _DEEPEST = 64
-_FILES = {  # version 1 has no high
+_FILES = {  # version 1 has no memory.high
     1: ("memory.usage_in_bytes", "memory.limit_in_bytes", "memory.high"),
     2: ("memory.current", "memory.max", "memory.high"),
 }
@@ -21,7 +22,7 @@ _FILES = {  # version 1 has no high
 
 @dataclass(frozen=True)
 class Place:
-    """Where the memory controller keeps a process."""
+    """Names the cgroup of a process, in the hierarchy that has the memory controller."""
 
     version: int
     path: str
@@ -29,15 +30,15 @@ class Place:
 
 @dataclass(frozen=True)
 class CgroupMemory:
-    """Of the tightest of a process's cgroup and those above it."""
+    """Describes the memory of the cgroup, own or above, that leaves a process the least."""
 
-    path: str  #: of that one
+    path: str  #: of that cgroup
     directory: str  #: where it is mounted
     version: int
     max: int | None  #: None: no limit
-    high: int | None  #: where the kernel begins to slow it down
+    high: int | None  #: where the kernel begins to slow its processes down
     current: int
-    reclaimable: int  #: of the current: files and caches, which go when memory is needed
+    reclaimable: int  #: of `current`: files and caches, which go when memory is needed
 
     @property
     def limit(self) -> int | None:
@@ -46,12 +47,12 @@ class CgroupMemory:
 
     @property
     def used(self) -> int:
-        """What would not go."""
+        """Returns what the kernel cannot reclaim."""
         return max(0, self.current - self.reclaimable)
 
 
 def place_of(text: str) -> Place | None:
-    """From /proc/PID/cgroup. Where both versions are mounted, the controller is in version 1."""
+    """Reads /proc/PID/cgroup. Where version 1 has the memory controller, its place counts."""
     unified = None
     for line in text.splitlines():
         parts = line.split(":", 2)
@@ -66,7 +67,7 @@ def place_of(text: str) -> Place | None:
 
 
 def mounts(text: str) -> dict[int, tuple[str, str]]:
-    """From /proc/self/mountinfo, by version: (the cgroup that is mounted, where)."""
+    """Reads /proc/self/mountinfo. Returns, by version, (the cgroup that is mounted, where)."""
     found: dict[int, tuple[str, str]] = {}
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -88,7 +89,9 @@ def _unescaped(text: str) -> str:
 def memory_of(
     files: Files, place: Place, mounted: dict[int, tuple[str, str]]
 ) -> CgroupMemory | None:
-    """None: it cannot be seen from here, or there is no limit and no use to tell."""
+    """Returns the memory of the cgroup that leaves the least, or of the lowest one if none has a
+    limit. None: the cgroups cannot be seen from here, or do not tell their use.
+    """
     if place.version not in mounted:
         return None
     top, directory = (PurePosixPath(part) for part in mounted[place.version])

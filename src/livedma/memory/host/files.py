@@ -1,4 +1,5 @@
-"""Reading the small files of /proc and /sys."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads the small files of /proc and /sys."""
 
 from __future__ import annotations
 
@@ -11,21 +12,21 @@ _LARGEST_BYTES = 1 << 20
 
 
 class Files:
-    """The files of one machine: this one, or a copy of another's below a directory."""
+    """Reads the files of one machine: this one, or a copy of another's below a directory."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
 
     def must(self, path: str) -> str:
-        """OSError says why it cannot be read."""
+        """Reads a file. Raises OSError, which says why it cannot be read."""
         with open(self.root / path, "rb") as file:
             return file.read(_LARGEST_BYTES).decode(errors="replace")
 
     def text(self, path: str) -> str:
-        """Empty if there is none, or it may not be read."""
+        """Reads a file. Empty: there is none, or this process may not read it."""
         try:
             return self.must(path)
-        except (OSError, ValueError):  # the latter for a path that can be none
+        except (OSError, ValueError):  # ValueError: for what cannot be a path
             return ""
 
     def number(self, path: str) -> int | None:

@@ -1,4 +1,5 @@
-"""Huge pages: pools of reserved ones (hugetlb), and transparent ones (THP)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads the state of huge pages: pools of reserved ones (hugetlb), and transparent ones (THP)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class HugePool:
     total: int
     free: int
     reserved: int | None  #: promised to mappings, but not touched yet; not counted by node
-    surplus: int  #: beyond what was asked for, by overcommit; go back when free
+    surplus: int  #: beyond `nr_hugepages`, by overcommit; they go back when free
 
     @property
     def available(self) -> int:
@@ -40,7 +41,7 @@ class Transparent:
 
 
 def pools(files: Files) -> list[HugePool]:
-    """Those of the host, each followed by its part on each node where there are several."""
+    """Returns the host's pools, each followed by its part on each node if there are several."""
     nodes = sorted(_numbers(_NODE, files.names(_NODES)).items())
     found = []
     for size_kib, name in sorted(_numbers(_DIRECTORY, files.names(_POOLS)).items()):
@@ -68,7 +69,7 @@ def _pool(files: Files, path: str, size: int, node: int | None) -> HugePool:
 
 
 def transparent(files: Files) -> Transparent | None:
-    """None: the kernel has none."""
+    """Returns the settings for transparent huge pages. None: the kernel has none."""
     enabled = chosen(files.text(f"{_THP}/enabled"))
     if enabled is None:
         return None

@@ -1,4 +1,5 @@
-"""Pages that the kernel moves while we watch: compaction and migration."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Counts the pages that the kernel moves: compaction and migration."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import NamedTuple, Self
 
 from livedma.memory.host.files import Files
 from livedma.memory.host.text import pairs
+from livedma.privilege import as_root
 
 __all__ = ["Motion", "MotionCounter"]
 
@@ -19,21 +21,22 @@ _WHY_NOT = {
     errno.EPERM: "BPF needs root (CAP_BPF and CAP_PERFMON)",
     errno.EACCES: "BPF tracepoints need to read /sys/kernel/tracing: run it as root",
     errno.ENOENT: "this kernel has none of the tracepoints, or tracefs is not mounted: "
-    "sudo mount -t tracefs none /sys/kernel/tracing",
+    + as_root("mount -t tracefs none /sys/kernel/tracing"),
     errno.ESRCH: "this kernel has no BTF, which the BPF programs need",
 }
 
 
 @dataclass(frozen=True)
 class Motion:
-    """In the last `seconds`. A `source` of vmstat knows only direct compaction, which makes a task
-    wait, and no causes; that of BPF knows all compaction, a run through a zone being an attempt.
+    """Counts what the kernel has moved in the last `seconds`. The `source` vmstat knows only direct
+    compaction, which makes a task wait, and no causes. The source bpf knows all compaction; there,
+    each run through a zone is an attempt.
     """
 
     source: str  #: bpf or vmstat
     seconds: float
     attempts: int  #: of compaction
-    failures: int  #: of these, runs that ended without a block of the size that was asked for
+    failures: int  #: of these, the attempts that ended without a block of the size asked for
     pages_moved: int
     pages_failed: int
     ends: dict[str, int] = field(default_factory=dict)  #: of compaction, with BPF
@@ -45,10 +48,10 @@ class Motion:
 
 
 class MotionCounter:
-    """Counts from the moment it is made; since() says what was new since the last time."""
+    """Counts from the moment it is made. since() returns what is new since the last call."""
 
     def __init__(self, files: Files | None = None, *, clock: Callable[[], float] = time.monotonic):
-        self.trouble = ""  #: why not all of BPF's counters are there, in words
+        self.trouble = ""  #: why some of BPF's counters are missing, in words
         self._files, self._clock = files or Files(), clock
         self._session = None
         try:
@@ -59,7 +62,7 @@ class MotionCounter:
             if missing:
                 self.trouble = f"this kernel has no tracepoint {' and no '.join(missing)}"
         except ImportError:
-            self.trouble = "libbpf is missing: sudo apt install libbpf1"
+            self.trouble = f"libbpf is missing: {as_root('apt install libbpf1')}"
         except OSError as error:
             self.trouble = _WHY_NOT.get(error.errno or 0, f"BPF programs: {error.strerror}")
         self._then, self._before = self._clock(), self._counts()
@@ -76,7 +79,7 @@ class MotionCounter:
         self.close()
 
     def close(self) -> None:
-        """May be called again."""
+        """Ends the counting. Calling it a second time has no effect."""
         if self._session is not None:
             self._session.close()
 
@@ -84,7 +87,7 @@ class MotionCounter:
         now, counts = self._clock(), self._counts()
         seconds, self._then = now - self._then, now
         runs, ends, moved, failed = (
-            # a difference of Counters leaves out what is not more than before
+            # a difference of Counters leaves out what has not grown
             new - old
             for new, old in zip(counts, self._before, strict=True)
         )
@@ -112,7 +115,7 @@ class MotionCounter:
 
 
 class _Counts(NamedTuple):
-    """Since something began."""
+    """Counts since the source began to count."""
 
     runs: Counter[str]  #: of compaction: begun, failed
     ends: Counter[str]

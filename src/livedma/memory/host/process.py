@@ -1,4 +1,5 @@
-"""One process: what it pins and locks, what it may, and what its devices have mapped."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads one process: what it pins and locks, its limits, and what it has mapped for its devices."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _EVERY_USER = 4294967295
 
 @dataclass(frozen=True)
 class MemlockLimit:
-    """RLIMIT_MEMLOCK in bytes; None: no limit."""
+    """Holds RLIMIT_MEMLOCK in bytes; None: no limit."""
 
     soft: int | None
     hard: int | None
@@ -40,7 +41,9 @@ class MemlockLimit:
 
 @dataclass(frozen=True)
 class Status:
-    """/proc/PID/status, as far as it matters here. All None: it has no memory of its own."""
+    """Holds the part of /proc/PID/status that matters here. If the sizes are None, the process has
+    no memory of its own.
+    """
 
     name: str
     uid: int | None
@@ -63,7 +66,7 @@ class Process:
     huge: int
     memlock: MemlockLimit | None  #: None: unknown
     has_ipc_lock: bool  #: CAP_IPC_LOCK: no limit applies
-    uses_vfio: bool | None  #: whose pins are counted as locked; None: unknown
+    uses_vfio: bool | None  #: VFIO's pins are counted as locked; None: unknown
     cgroup: CgroupMemory | None
     entries: list[ledger.Entry] = field(default_factory=list)
     ledger_trouble: str = ""
@@ -94,7 +97,7 @@ def status(text: str) -> Status:
 
 
 def command_line(text: str) -> str:
-    """/proc/PID/cmdline; the program without its directory."""
+    """Makes /proc/PID/cmdline readable; the program is without its directory."""
     program, *arguments = text[:_LONGEST_COMMAND].rstrip("\0").split("\0")
     return printable(" ".join([program.rpartition("/")[2], *arguments]))
 
@@ -105,13 +108,15 @@ def limits(text: str) -> MemlockLimit | None:
 
 
 def maps_all_users(text: str) -> bool:
-    """/proc/PID/uid_map: capabilities count for the host only outside of user namespaces."""
+    """Returns whether /proc/PID/uid_map maps all users. Capabilities count for the host only
+    outside of user namespaces.
+    """
     return not text or text.split() == ["0", "0", str(_EVERY_USER)]
 
 
 def read(files: Files, pid: int, mounted: dict[int, tuple[str, str]]) -> Process | None:
-    """None: a kernel's thread, or one that has ended. PermissionError: it may not be seen;
-    FileNotFoundError or ProcessLookupError: it is gone.
+    """Reads a process. None: it is a thread of the kernel, or it has ended. Raises PermissionError
+    if this process may not see it, and FileNotFoundError or ProcessLookupError if it is gone.
     """
     directory = f"proc/{pid}"
     said = status(files.must(f"{directory}/status"))
@@ -140,12 +145,12 @@ def read(files: Files, pid: int, mounted: dict[int, tuple[str, str]]) -> Process
 
 
 def _ledger(files: Files, pid: int) -> tuple[ledger.Reading | None, bool]:
-    """And whether it is hidden."""
+    """Returns the process's ledger, and whether it is hidden."""
     try:
         return ledger.examine(pid, files.root / "proc"), False
     except PermissionError:
         return None, True
-    except OSError:  # it ends at this moment
+    except OSError:  # the process is ending
         return None, False
 
 
@@ -155,7 +160,7 @@ def _uses_vfio(files: Files, pid: int) -> bool | None:
         for name in os.listdir(directory):
             try:
                 target = os.readlink(directory / name)
-            except FileNotFoundError:  # closed meanwhile
+            except FileNotFoundError:  # the process has closed it
                 continue
             if target.startswith(_VFIO):
                 return True

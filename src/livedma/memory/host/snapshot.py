@@ -1,4 +1,5 @@
-"""Host and processes at one moment."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Takes a snapshot of the host and its processes."""
 
 from __future__ import annotations
 
@@ -15,24 +16,24 @@ from livedma.memory.host.system import Host
 
 __all__ = ["Snapshot", "look"]
 
-#: the modes of hidepid that leave others out
+#: the modes of hidepid that leave out other users' processes
 _HIDING = re.compile(r" /proc \S+ .*- proc \S+ \S*\bhidepid=(?:2|4|invisible|ptraceable)\b")
 
 
 @dataclass(frozen=True)
 class Snapshot:
     host: Host
-    processes: list[Process]  #: that were asked for, else those of interest; the largest first
-    seen: int  #: processes that were looked at
-    hidden: int  #: that may not be seen at all
-    hidden_ledgers: int  #: of those that were seen: whose mappings may not be
+    processes: list[Process]  #: those asked for, else those of interest; the largest first
+    seen: int  #: processes that were read
+    hidden: int  #: processes that may not be read at all
+    hidden_ledgers: int  #: of the processes that were read, those with a ledger that may not be
     may_hide_others: bool  #: /proc does not even list them, unless to root
 
 
 def look(
     files: Files | None = None, pids: Collection[int] = (), page_size: int | None = None
 ) -> Snapshot:
-    """Without pids, all processes are looked at."""
+    """Looks at the host and the processes `pids`; without `pids`, at all processes."""
     files = files or Files()
     mountinfo = files.text("proc/self/mountinfo")
     mounted = mounts(mountinfo)

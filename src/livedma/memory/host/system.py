@@ -1,4 +1,5 @@
-"""The host as a whole."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads the memory of the host as a whole."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Host:
     available: int
     free: int
     pinned: int | None  #: None: this kernel does not count it
-    pins_since_boot: int | None  #: pages, each time anew
+    pins_since_boot: int | None  #: pages, each counted again each time it is pinned
     locked: int  #: Mlocked
     unevictable: int
     zones: list[Zone]
@@ -73,7 +74,7 @@ def host(files: Files, page_size: int | None = None) -> Host:
         total=memory.get("MemTotal", 0),
         available=memory.get("MemAvailable", 0),
         free=memory.get("MemFree", 0),
-        # each CPU adds its share to the two at another time: for a moment less may be acquired
+        # CPUs add to the two counters at different times, so the difference may be negative
         pinned=max(0, (acquired or 0) - (released or 0)) * page_size if is_counted else None,
         pins_since_boot=acquired if is_counted else None,
         locked=memory.get("Mlocked", 0),

@@ -1,4 +1,5 @@
-"""Forms of text that /proc and /sys share, and sizes for people. No text makes a parser fail."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Parses text forms that /proc and /sys share, and writes sizes. No text makes a parser fail."""
 
 from __future__ import annotations
 
@@ -13,23 +14,25 @@ _AVERAGE = re.compile(r"\b(avg10|avg60|avg300)=(\d{1,3}\.\d\d)\b", re.ASCII)
 
 
 def pairs(text: str) -> dict[str, int]:
-    """Lines of a name and a number, as in vmstat, meminfo, status; kB become bytes."""
+    """Parses lines of a name and a number, as in vmstat, meminfo, status; kB become bytes."""
     return {name: int(value) * (1024 if unit else 1) for name, value, unit in _PAIR.findall(text)}
 
 
 def number(text: str) -> int | None:
-    """None for anything but a number, such as `max` and `unlimited`."""
+    """Parses a number. None: it is something else, such as `max` or `unlimited`."""
     return int(text) if re.fullmatch(r"\d{1,20}", text, re.ASCII) else None
 
 
 def chosen(text: str) -> str | None:
-    """`madvise` of `always [madvise] never`."""
+    """Returns the chosen word, such as `madvise` of `always [madvise] never`."""
     found = _CHOSEN.search(text)
     return found[1] if found else None
 
 
 def pressure(text: str) -> dict[str, dict[str, float]] | None:
-    """Per cent of the time in which some or all tasks waited for memory; None: not measured."""
+    """Returns the per cent of the time in which some or all tasks waited for memory; None: not
+    measured.
+    """
     found = {
         kind: {name: float(value) for name, value in _AVERAGE.findall(rest)}
         for kind, rest in _STALL.findall(text)
@@ -38,12 +41,12 @@ def pressure(text: str) -> dict[str, dict[str, float]] | None:
 
 
 def printable(text: str) -> str:
-    """Names that others choose, made safe for a terminal."""
+    """Makes names that other users choose safe for a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def size_text(size: int) -> str:
-    """4 GiB, 16.6 MiB, 0 B."""
+    """Writes a size as 4 GiB, 16.6 MiB, 0 B."""
     value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while value >= 1023.5 and len(units) > 1:  # which would print as 1,024
         value /= 1024

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Connections by address and port, as librdmacm makes them, blocking and with asyncio.
 
     with cm.connect(device, "10.0.0.2", 7174) as connection:

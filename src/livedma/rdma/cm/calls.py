@@ -1,10 +1,12 @@
-"""What users call: to connect, to listen, to answer."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The calls of users: they connect, listen and answer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Self, Unpack
 
+from livedma.opening import enterable
 from livedma.rdma.cm import events, messages
 from livedma.rdma.cm.connection import (
     State,
@@ -32,15 +34,16 @@ def connect(
     path_mtu: int | None = None,
     **setup: Unpack[Setup],
 ) -> Connection:
-    """A connection to who listens there.
+    """Connects to the listener at an address and port.
 
-    Raises RejectedError, UnreachableError, or TimeoutError after timeout seconds; without one it
-    asks as often as Linux does, for more than a minute.
+    Raises RejectedError, UnreachableError, or TimeoutError after timeout seconds. Without a
+    timeout it asks as often as Linux does, for more than a minute.
     """
     connection = _start(device, address, port, private_data, transport, path_mtu, setup)
     return _when_ready(connection, timeout)
 
 
+@enterable
 async def connect_async(
     device: Device,
     address: str,
@@ -51,7 +54,7 @@ async def connect_async(
     path_mtu: int | None = None,
     **setup: Unpack[Setup],
 ) -> Connection:
-    """The same for asyncio."""
+    """Connects, for asyncio: await it, or enter it with `async with`."""
     connection = _start(device, address, port, private_data, transport, path_mtu, setup)
     return await _when_ready_async(connection)
 
@@ -62,7 +65,7 @@ def listen(device: Device, port: int, *, backlog: int = 128) -> Listener:
 
 
 class Request:
-    """A peer that wants a connection. `private_data` is filled up with zeros."""
+    """A peer's request for a connection. `private_data` is padded with zeros."""
 
     def __init__(self, manager: Manager, event: events.ConnectRequest) -> None:
         self.private_data = event.private_data
@@ -75,7 +78,7 @@ class Request:
 
     @property
     def peer_port(self) -> int:
-        """From which port the peer says it comes."""
+        """The port that the peer says it comes from."""
         return self._cm.peer_port
 
     @property
@@ -84,13 +87,13 @@ class Request:
 
     @property
     def is_waiting(self) -> bool:
-        """Nobody has answered, and the peer has not given up, as far as is known."""
+        """Whether it is unanswered, and the peer has not given up as far as is known."""
         return self._cm.state is State.REQ_RECEIVED
 
     def accept(
         self, *, private_data: bytes = b"", timeout: float | None = None, **setup: Unpack[Setup]
     ) -> Connection:
-        """The connection, when the peer has confirmed it. Raises what `connect` does."""
+        """Accepts, and returns the connection once the peer confirms it. Raises as `connect`."""
         connection = PassiveConnection(
             self._manager, self._cm, self.private_data, private_data, **setup
         )
@@ -99,7 +102,7 @@ class Request:
     async def accept_async(
         self, *, private_data: bytes = b"", **setup: Unpack[Setup]
     ) -> Connection:
-        """The same for asyncio."""
+        """Accepts, for asyncio."""
         return await _when_ready_async(
             PassiveConnection(self._manager, self._cm, self.private_data, private_data, **setup)
         )
@@ -110,7 +113,7 @@ class Request:
 
 
 class Listener:
-    """Iterate, also with `async for`, over the requests. A context manager, which closes it."""
+    """Yields requests, by `for` or `async for`. It is a context manager, which closes it."""
 
     def __init__(self, manager: Manager, port: int, backlog: int) -> None:
         self.port = port
@@ -119,21 +122,21 @@ class Listener:
         self._cm = manager.listen(port, "TCP", self._on_event, backlog)
 
     def get(self, timeout: float | None = None) -> Request:
-        """The next request; TimeoutError after timeout seconds."""
+        """Returns the next request. Raises TimeoutError after timeout seconds."""
         try:
             return self._requests.take(timeout)
         except MailboxClosed:
             raise ConnectError(f"nobody listens on port {self.port} any more") from None
 
     async def get_async(self) -> Request:
-        """The same for asyncio."""
+        """Returns the next request, for asyncio."""
         try:
             return await self._requests.take_async()
         except MailboxClosed:
             raise ConnectError(f"nobody listens on port {self.port} any more") from None
 
     def __iter__(self) -> Iterator[Request]:
-        """Ends when the listener is closed."""
+        """Yields requests until the listener is closed."""
         while True:
             try:
                 yield self._requests.take()
@@ -148,7 +151,7 @@ class Listener:
                 return
 
     def close(self) -> None:
-        """Rejects what waits; connections stay."""
+        """Rejects the requests that wait; connections stay."""
         self._requests.close()
         self._manager.unlisten(self._cm)
 
@@ -166,7 +169,7 @@ class Listener:
         if event.connection.path_mtu <= largest:
             self._requests.put(Request(self._manager, event))
             return
-        # Both sides have to use the same: the peer is told which one it may ask for.
+        # Both sides have to use the same MTU: the REJ tells the peer which one it may ask for.
         code = largest.bit_length() - 8
         with self._manager.engine() as (engine, now):
             engine.reject(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the connection manager knows about a connection, a listener and a SIDR request."""
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from livedma.errors import LivedmaError
 
 
 class ConnectionStateError(LivedmaError):
-    """The connection is no longer, or not yet, where this can be done."""
+    """The connection's state does not allow this call, either no longer or not yet."""
 
 
 class TableFullError(LivedmaError):
-    """There are as many connections or requests as this side keeps."""
+    """This side keeps as many connections or requests as it may."""
 
 
 class State(enum.Enum):
-    """Of a connection; the states of IBA 12.9.5 to 12.9.7 in which somebody can act."""
+    """A connection's state: those of IBA 12.9.5 to 12.9.7 in which the user or a peer can act."""
 
     REQ_SENT = enum.auto()
     REP_RECEIVED = enum.auto()  # active side: confirm() or disconnect() is due
@@ -36,7 +37,7 @@ class Retry:
     mad: bytes
     seconds: float
     left: int
-    was_delayed: bool = False  # by an MRA, since it was last sent
+    was_delayed: bool = False  # an MRA has come since it was last sent
 
 
 @dataclass(eq=False)
@@ -49,7 +50,7 @@ class Listener:
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One side of a connection. The fields up to `srq` are what its queue pair has to be given.
+    """One side of a connection. Its queue pair needs the fields up to `srq`.
 
     PSNs: this side's first packet has `sq_psn`, the peer's first one `rq_psn`.
     """
@@ -74,24 +75,24 @@ class Connection:
     flow_label: int = 0
     flow_control: bool = False
     srq: bool = False
-    peer_port: int = 0  # passive side: from which port the peer says it comes
+    peer_port: int = 0  # passive side: the port that the peer says it comes from
     remote_id: int = 0
-    drep_private_data: bytes = b""  # what the peer gets to read when it disconnects
+    drep_private_data: bytes = b""  # is sent to the peer when it disconnects
 
-    # The engine's own.
+    # For the engine only.
     listener: Listener | None = None
     request_seconds: float = 0.0  # how long this side waits for an answer
     max_retries: int = 0
-    repeat_seconds: float = 0.0  # after this the peer has sent its REQ again, if it got no answer
+    repeat_seconds: float = 0.0  # a peer without an answer has repeated its REQ after this time
     deadline: float | None = None
     retry: Retry | None = None
-    mra: bytes | None = None  # has been sent
-    answer: bytes | None = None  # what a repeated REQ or REP is answered with
-    was_confirmed: bool = False  # passive side: the peer is known to have got the REP
+    mra: bytes | None = None  # the one that was sent
+    answer: bytes | None = None  # the answer to a repeated REQ or REP
+    was_confirmed: bool = False  # passive side: the peer is known to have received the REP
 
     @property
     def is_unconfirmed(self) -> bool:
-        """The peer may still be about to repeat its REQ."""
+        """Whether the peer may still repeat its REQ."""
         return not self.is_active and not self.was_confirmed
 
 
@@ -113,7 +114,7 @@ class SidrRequest:
 
 @dataclass
 class Counters:
-    """What happened to messages; nothing is dropped without being counted here."""
+    """Counts what happened to messages: every message that is dropped is counted here."""
 
     received: int = 0
     sent: int = 0
@@ -124,8 +125,8 @@ class Counters:
     unmatched: int = 0  # for a connection that is not known
     misdirected: int = 0  # known, but from another address or about another queue pair
     unexpected: int = 0  # not in this state
-    refused: int = 0  # a request that no listener may be asked about
+    refused: int = 0  # a request that is refused without asking a listener
     stale: int = 0  # a peer's queue pair turned up in a second connection
     backlog_full: int = 0
     table_full: int = 0
-    forgotten: int = 0  # rejections that were not remembered as long as a peer might repeat
+    forgotten: int = 0  # rejections forgotten while the peer could still repeat its request

@@ -1,4 +1,5 @@
-"""Datagram services by address and port: which queue pair it is, and its Q_Key."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds and announces the queue pair, and its Q_Key, of a datagram service at a port."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ UDP_QKEY = 0x01234567  # librdmacm's
 
 @dataclass(frozen=True)
 class Service:
-    """Where a datagram service is: what `post_send` needs."""
+    """The place of a datagram service: all that `post_send` needs."""
 
     address: str
     qpn: int
@@ -28,7 +29,7 @@ class Service:
 
 
 class Announcement:
-    """Tells whoever asks which queue pair serves a UDP port, until it is closed."""
+    """Tells each peer that asks which queue pair serves a UDP port, until it is closed."""
 
     def __init__(
         self, manager: Manager, port: int, qpn: int, qkey: int, private_data: bytes
@@ -57,7 +58,7 @@ class Announcement:
 def announce(
     device: Device, port: int, qp: QueuePair, *, qkey: int = UDP_QKEY, private_data: bytes = b""
 ) -> Announcement:
-    """Makes a UD queue pair, whose Q_Key is the given one, known at a port."""
+    """Announces a UD queue pair and its Q_Key at a port."""
     messages.check_private_data("SIDR_REP", private_data)
     return Announcement(manager(device), port, qp.number, qkey, private_data)
 
@@ -70,7 +71,7 @@ def resolve(
     private_data: bytes = b"",
     timeout: float | None = None,
 ) -> Service:
-    """Which queue pair serves that UDP port there.
+    """Asks the peer at the address which queue pair serves the UDP port.
 
     Raises ConnectError, UnreachableError, or TimeoutError after timeout seconds.
     """
@@ -81,13 +82,13 @@ def resolve(
 async def resolve_async(
     device: Device, address: str, port: int, *, private_data: bytes = b""
 ) -> Service:
-    """The same for asyncio."""
+    """Does what `resolve` does, for asyncio."""
     with _Resolution(manager(device), address, port, private_data) as answer:
         return await outcome(answer)
 
 
 class _Resolution:
-    """A question under way; leaving it ends that."""
+    """A request under way; leaving its block cancels it."""
 
     def __init__(self, manager: Manager, address: str, port: int, private_data: bytes) -> None:
         self._manager = manager

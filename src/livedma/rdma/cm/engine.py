@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The RDMA connection manager without a wire: MADs and `now` go in, MADs and events come out.
 
-It behaves as librdmacm on the kernel's ib_cm does, and says in Linux's words what it wants. No
-socket, no thread, no clock: `now` is in seconds and only has to go forward.
+It behaves like librdmacm on the kernel's ib_cm, and its messages have the values that Linux's
+have. It has no socket, thread or clock: `now` is in seconds and only has to go forward.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LOCALLY_ASSIGNED = 2 << 56  # the bit of an EUI-64 that says so
 
 
 class Engine:
-    """Everything that one address needs: listeners, connections, SIDR.
+    """Holds what one address needs: listeners, connections and SIDR requests.
 
     `slot` (0 to 255) is in the upper 8 bits of every ID given out, so that packets can be steered
     among processes that share an address.
@@ -73,17 +74,17 @@ class Engine:
 
     @property
     def connections(self) -> list[Connection]:
-        """All that are remembered, those in TIMEWAIT included."""
+        """All connections that it keeps, with those in TIMEWAIT."""
         return list(self._table.by_id.values())
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is remembered but listeners."""
+        """Whether it keeps nothing but listeners."""
         return not self._table.by_id and not len(self._sidr)
 
     @property
     def next_timer(self) -> float | None:
-        """When `expire` is due."""
+        """The time at which `expire` is due."""
         due = [at for at in (self._table.timers.next, self._sidr.timers.next) if at is not None]
         return min(due, default=None)
 
@@ -111,21 +112,22 @@ class Engine:
         return happened
 
     def listen(self, port: int, space: str = "TCP", backlog: int = 128) -> Listener:
-        """Connection requests ("TCP") or SIDR requests ("UDP") to this port become events.
+        """Turns connection requests ("TCP") or SIDR requests ("UDP") to this port into events.
 
-        `backlog` of them may wait for an answer of the user; more are dropped, and come again.
+        Up to `backlog` of them wait for the user's answer. It drops more; the peer repeats those.
         """
         if not 1 <= port <= 65535:
             raise ValueError(f"port {port} is not within 1 to 65535")
         if space not in ("TCP", "UDP"):
             raise ValueError(f"port space {space!r} is neither TCP nor UDP")
         if (space, port) in self._listeners:
-            raise PortInUseError(f"{self._outbox.address} listens on {space} port {port} already")
+            kind = "RDMA port" if space == "TCP" else "RDMA port for datagrams"
+            raise PortInUseError(f"{self._outbox.address} listens on {kind} {port} already")
         listener = self._listeners[space, port] = Listener(port, space, backlog)
         return listener
 
     def unlisten(self, listener: Listener, now: float) -> None:
-        """Ends a listener and rejects what waits there; connections stay."""
+        """Ends a listener and rejects the requests that wait for it; connections stay."""
         if self._listeners.pop((listener.space, listener.port), None) is None:
             return
         for connection in self.connections:
@@ -189,7 +191,7 @@ class Engine:
         return connection
 
     def confirm(self, connection: Connection, now: float, private_data: bytes = b"") -> None:
-        """After `ConnectResponse`: the queue pair is ready, and the peer may use the connection."""
+        """Confirms, after `ConnectResponse`: the queue pair is ready, and the peer may use it."""
         _require(connection, State.REP_RECEIVED, "confirmed")
         mad = messages.rtu(connection, private_data)
         self._table.move(connection, State.ESTABLISHED)
@@ -209,7 +211,7 @@ class Engine:
         srq: bool = False,
         private_data: bytes = b"",
     ) -> None:
-        """After `ConnectRequest`, with a queue pair in RTR: `Established` follows.
+        """Accepts, after `ConnectRequest`, with a queue pair in RTR: `Established` follows.
 
         The depths are cut to what the peer offered and asked for.
         """
@@ -238,7 +240,7 @@ class Engine:
         info: bytes = b"",
         private_data: bytes = b"",
     ) -> None:
-        """After `ConnectRequest` or `ConnectResponse`: it will be no connection."""
+        """Refuses the connection, after `ConnectRequest` or `ConnectResponse`."""
         if connection.state is not State.REP_RECEIVED:
             _require(connection, State.REQ_RECEIVED, "rejected")
         rejects = "REP" if connection.is_active else "REQ"
@@ -247,7 +249,7 @@ class Engine:
         self._table.linger(connection, now, answer=mad, remember=not connection.is_active)
 
     def establish(self, connection: Connection) -> bool:
-        """The queue pair saw a packet of the peer: as good as the RTU, which may be lost."""
+        """Says that a packet came from the peer. It counts as the RTU, which may be lost."""
         if connection.state is not State.REP_SENT:
             return False
         connection.was_confirmed = True
@@ -256,7 +258,7 @@ class Engine:
         return True
 
     def disconnect(self, connection: Connection, now: float, private_data: bytes = b"") -> None:
-        """Ends the connection in whatever state it is; does nothing if that is under way.
+        """Ends the connection in any state; does nothing if it is ending already.
 
         `Disconnected` follows if it was accepted and not rejected since.
         """
@@ -299,11 +301,11 @@ class Engine:
         qkey: int = 0,
         private_data: bytes = b"",
     ) -> None:
-        """After `SidrRequested`."""
+        """Answers a peer's request, after `SidrRequested`."""
         self._sidr.answer(request, now, status, qpn=qpn, qkey=qkey, private_data=private_data)
 
     def expire(self, now: float) -> None:
-        """Does what is due."""
+        """Does all that is due by now."""
         while connection := self._table.timers.expired(now):
             match connection.state:
                 case State.REQ_RECEIVED | State.REP_RECEIVED:

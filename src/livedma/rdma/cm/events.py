@@ -1,4 +1,5 @@
-"""What the connection manager tells its user.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The events that the connection manager reports to its user.
 
 A connection made by `connect` or reported by `ConnectRequest` has at most one of `Rejected`,
 `Unreachable` and `Disconnected`, and last of all one `TimewaitExit`.
@@ -30,7 +31,7 @@ class ConnectResponse:
 
 @dataclass(frozen=True)
 class Established:
-    """Passive side: the peer confirmed, or its data arrived before that (no private data then)."""
+    """Passive side: the peer confirmed, or its data came first (then without private data)."""
 
     connection: Connection
     private_data: bytes
@@ -38,7 +39,7 @@ class Established:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The peer does not want the connection, or no longer. `info` depends on the reason."""
+    """The peer refused the connection, or withdrew it. What `info` holds depends on the reason."""
 
     connection: Connection
     reason: int
@@ -48,14 +49,14 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Unreachable:
-    """Nobody answered, however often it was asked."""
+    """The peer did not answer any of the repeated requests."""
 
     connection: Connection
 
 
 @dataclass(frozen=True)
 class Disconnected:
-    """The connection has ended. `reason` if the peer rejected it after the fact."""
+    """The connection has ended. `reason` is set if the peer rejected it once it was established."""
 
     connection: Connection
     by_peer: bool
@@ -92,7 +93,7 @@ class SidrResolved:
 
 @dataclass(frozen=True)
 class SidrUnreachable:
-    """Nobody answered `resolve`."""
+    """The peer did not answer `resolve`."""
 
     request: SidrRequest
 

@@ -1,4 +1,5 @@
-"""Waiting for what another thread makes happen, blocking and with asyncio."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Results and items that one thread waits for and another provides, blocking and with asyncio."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ T = TypeVar("T")
 
 
 def settle(future: Future[T], result: T | Exception) -> None:
-    """The first time counts; a future that was cancelled stays so."""
+    """Sets the future's result, unless it has one or was cancelled."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(result, Exception):
             future.set_exception(result)
@@ -22,7 +23,7 @@ def settle(future: Future[T], result: T | Exception) -> None:
 
 
 async def outcome(future: Future[T]) -> T:
-    """What the future brings; who is cancelled while waiting does not cancel it for others."""
+    """Returns the future's result. A task cancelled while it waits does not cancel the future."""
     done: Future[None] = Future()
     future.add_done_callback(lambda _: settle(done, None))
     await asyncio.wrap_future(done)
@@ -30,11 +31,11 @@ async def outcome(future: Future[T]) -> T:
 
 
 class MailboxClosed(Exception):
-    """Nothing more will come."""
+    """The mailbox is closed: no item will come."""
 
 
 class Mailbox(Generic[T]):
-    """What one thread puts in, others take out, each of them once."""
+    """Passes items from a thread that puts them in to threads or tasks; each is taken once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class Mailbox(Generic[T]):
         self._items.append(item)
 
     def close(self) -> None:
-        """What is in it is gone, and so is what is put in later."""
+        """Drops the items in it, and those that are put in later."""
         with self._lock:
             self._is_closed = True
             self._items.clear()
@@ -67,7 +68,7 @@ class Mailbox(Generic[T]):
                 taker.set_exception(MailboxClosed())
 
     def take(self, timeout: float | None = None) -> T:
-        """Raises TimeoutError, or MailboxClosed."""
+        """Takes the next item. Raises TimeoutError, or MailboxClosed."""
         taker = self._take()
         try:
             return taker.result(timeout)
@@ -95,7 +96,7 @@ class Mailbox(Generic[T]):
         return taker
 
     def _give_back(self, taker: Future[T]) -> None:
-        """What came for somebody who no longer waits is for the next one."""
+        """Puts back an item that came for a caller that no longer waits; the next one gets it."""
         with self._lock:
             if taker.cancel() or taker.exception():
                 return

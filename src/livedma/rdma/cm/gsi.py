@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Queue pair 1 of a device, as the connection manager uses it: MADs in and out."""
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ GSI_QKEY = 0x80010000
 _GRH_BYTES = 40
 _SLOT_BYTES = _GRH_BYTES + MAD_BYTES
 _DEPTH = 256
-_SEND = 1 << 32  # wr_id of what was sent; those of Receives are the numbers of their slots
+_SEND = 1 << 32  # wr_id of each SEND; that of a Receive is the number of its slot
 
 
 class Gsi:
-    """One thread at a time sends; another one may receive meanwhile."""
+    """Sends and receives MADs. One thread at a time sends; another may receive meanwhile."""
 
     def __init__(self, device: Device) -> None:
         self._is_ipv4 = ipaddress.ip_address(device.address).version == 4
         self._memory = bytearray(_DEPTH * _SLOT_BYTES)
         pd = device.protection_domain()
-        # Sends complete here, too: who waits hears of what others sent, and sets its alarm anew.
+        # SENDs complete here, too: they wake the thread that waits, which sets its timer anew.
         self._cq = device.completion_queue(4 * _DEPTH)
         self._region = pd.register(self._memory)
         self._qp = pd.queue_pair(
@@ -35,7 +36,7 @@ class Gsi:
         self._qp.modify("RTS")
         self._signaled = 0
         self._collected = 0
-        self.unsent = 0  # MADs that found the queue full: they are repeated, or the peer asks again
+        self.unsent = 0  # MADs that found the queue full: either side repeats its message later
 
     def send(self, mad: bytes, destination: str) -> None:
         has_room = self._signaled - self._collected < _DEPTH
@@ -55,9 +56,10 @@ class Gsi:
             self._signaled += has_room
 
     def receive(self, timeout: float) -> list[tuple[bytes, str]]:
-        """MADs and who sent them; none if timeout seconds went by or something was sent.
+        """Returns MADs, each with its sender's address.
 
-        Raises ValueError when the device is closed.
+        Returns none after timeout seconds or when a SEND completed. Raises ValueError when the
+        device is closed.
         """
         done = self._cq.wait(timeout, count=_DEPTH, spin=0)
         arrived = [completion for completion in done if completion.wr_id != _SEND]
@@ -81,7 +83,7 @@ class Gsi:
         return bytes(self._memory[end - MAD_BYTES : end])
 
     def _source(self, slot: int) -> str:
-        """From the header in front of the MAD: an IPv4 one is in the last 20 of 40 bytes."""
+        """Reads it from the header before the MAD: an IPv4 header is the last 20 of 40 bytes."""
         start = slot * _SLOT_BYTES
         where = (start + 32, start + 36) if self._is_ipv4 else (start + 8, start + 24)
         return str(ipaddress.ip_address(bytes(self._memory[slice(*where)])))

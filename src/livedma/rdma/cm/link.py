@@ -1,4 +1,5 @@
-"""A connection as its user sees it: a queue pair that a peer has the other end of."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A connection for its user: a queue pair, and the peer that has the other end."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _FINISHED = (State.DREQ_SENT, State.TIMEWAIT, State.CLOSED)
 
 
 class ConnectError(LivedmaError):
-    """There is no connection."""
+    """The connection could not be made, or has ended."""
 
 
 class UnreachableError(ConnectError):
@@ -34,7 +35,7 @@ class UnreachableError(ConnectError):
 
 
 class RejectedError(ConnectError):
-    """The peer does not want the connection; `reason` as in a REJ, 28 if its user said so."""
+    """The peer refused the connection; `reason` is that of the REJ, 28 if its user refused."""
 
     def __init__(self, peer: str, reason: int, private_data: bytes = b"") -> None:
         super().__init__(f"{peer} rejected the connection: {REASONS.get(reason, reason)}")
@@ -43,7 +44,7 @@ class RejectedError(ConnectError):
 
 
 class Setup(TypedDict, total=False):
-    """How the queue pair of a connection is to be; everything has a default."""
+    """The options of a connection's queue pair; every one has a default."""
 
     pd: ProtectionDomain
     cq: CompletionQueue  # of both directions, unless there is a recv_cq
@@ -51,7 +52,7 @@ class Setup(TypedDict, total=False):
     srq: SharedReceives
     access: Iterable[str]  # what the peer may do with regions that allow it
     prepare: Callable[[QueuePair], object]  # called when Receives can be posted
-    retire: Callable[[QueuePair], object]  # called, if prepare was, before the queue pair goes
+    retire: Callable[[QueuePair], object]  # called, if prepare was, before the queue pair closes
     max_send: int
     max_recv: int
     max_send_sge: int
@@ -60,8 +61,8 @@ class Setup(TypedDict, total=False):
     responder_resources: int  # READs and atomics of the peer at a time
     initiator_depth: int  # READs and atomics of this side at a time
     retry_count: int  # of the active side: both have to use it
-    rnr_retry_count: int  # how often the peer is to try again when no Receive is posted; 7: always
-    min_rnr_timer: int  # code of the time after which it does
+    rnr_retry_count: int  # the peer's retries when no Receive is posted; 7: no limit
+    min_rnr_timer: int  # code of the time that the peer waits before such a retry
 
 
 _DONE: Future[None] = Future()
@@ -70,10 +71,10 @@ _QP_OPTIONS = ("srq", "max_send", "max_recv", "max_send_sge", "max_recv_sge", "m
 
 
 class Connection:
-    """Made by `connect` and `Request.accept`. A context manager, which closes it.
+    """A connection, made by `connect` or `Request.accept`. As a context manager it closes itself.
 
-    `qp` is ready to use, its completions are in `cq` (and `recv_cq`), regions that it may use are
-    made by `pd`. `private_data` is what the peer sent along, filled up with zeros.
+    `qp` is ready to use. Its completions are in `cq` (and `recv_cq`); `pd` makes the regions that
+    it may use. `private_data` is what the peer sent along, padded with zeros.
     """
 
     def __init__(self, manager: Manager, transport: str, setup: Setup) -> None:
@@ -89,6 +90,7 @@ class Connection:
         self._ready: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._is_closed = self._is_prepared = False
+        self.is_ended_by_peer = False  #: the peer has said that it ends the connection
         init: dict[str, Any] = {"max_send": DEPTH, "max_recv": DEPTH, "max_recv_sge": 2}
         init |= {key: setup[key] for key in _QP_OPTIONS if key in setup}  # type: ignore[literal-required]
         self.qp = self.pd.queue_pair(transport, self.cq, self.recv_cq, **init)
@@ -102,7 +104,7 @@ class Connection:
             raise
 
     def _be_ready(self) -> None:
-        """Who waits has the future; who comes later needs none of its own."""
+        """Wakes the calls that wait for the connection. Later ones share one finished future."""
         settle(self._ready, None)
         self._ready = _DONE
 
@@ -150,7 +152,7 @@ class Connection:
         await self.disconnected()
 
     def wait_disconnected(self, timeout: float | None = None) -> bool:
-        """Until either side has ended the connection; False if timeout seconds went by."""
+        """Waits until either side has ended the connection; returns False after timeout seconds."""
         try:
             self._ended.result(timeout)
         except TimeoutError:
@@ -158,23 +160,23 @@ class Connection:
         return True
 
     async def disconnected(self) -> None:
-        """The same for asyncio."""
+        """Waits until either side has ended the connection, for asyncio."""
         await outcome(self._ended)
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Until both sides agree; raises ConnectError if they do not, or TimeoutError."""
+        """Waits until both sides agree. Raises ConnectError if they do not, or TimeoutError."""
         self._ready.result(timeout)
 
     async def ready(self) -> None:
-        """The same for asyncio."""
+        """Waits until both sides agree, for asyncio."""
         await outcome(self._ready)
 
     def close(self) -> None:
-        """Ends the connection, without waiting, and gives its queue pair back."""
+        """Ends the connection, without waiting for the peer, and closes its queue pair."""
         if self._is_closed:
             return
         self._is_closed = True
-        with contextlib.suppress(ValueError):  # the device is closed, and all with it
+        with contextlib.suppress(ValueError):  # the device is closed, and all that was made on it
             self._begin_end(b"")
         self._free()
 
@@ -182,6 +184,12 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -199,10 +207,10 @@ class Connection:
                 self._stop()
             settle(self._ready, ConnectError(f"the connection with {self.peer} was closed"))
             if self._state.state is not State.DREQ_SENT:
-                settle(self._ended, None)  # nobody will answer
+                settle(self._ended, None)  # the peer was not asked: no answer will come
 
     def _stop(self) -> None:
-        """The queue pair does nothing more; what is posted is flushed."""
+        """Moves the queue pair to ERR: what is posted is flushed."""
         with contextlib.suppress(ValueError, OSError):  # its user may have closed or reset it
             self.qp.modify("ERR")
 
@@ -211,9 +219,9 @@ class Connection:
             self._setup["retire"](self.qp)
         self.qp.close()
         if self._own_cq is not None:
-            with contextlib.suppress(OSError):  # somebody waits there, or uses it for more
+            with contextlib.suppress(OSError):  # a thread or another queue pair uses it
                 self._own_cq.close()
-        # A peer that is dead does not answer DREQ for long; what the user has lives no longer.
+        # A dead peer leaves the DREQ unanswered for long; the user's objects must not live as long.
         self._setup = {}
 
     def _to_rtr(self) -> None:
@@ -251,6 +259,7 @@ class Connection:
             case events.Unreachable():
                 self._fail(UnreachableError(f"{self.peer} does not answer"))
             case events.Disconnected():
+                self.is_ended_by_peer = True
                 self._fail(ConnectError(f"{self.peer} ended the connection"))
             case Closed():
                 self._fail(ConnectError(f"the device at {self.device.address} was closed"))
@@ -261,7 +270,7 @@ class Connection:
 
 
 class ActiveConnection(Connection):
-    """The side that asks."""
+    """The side that asks for the connection."""
 
     def __init__(
         self,
@@ -318,7 +327,7 @@ class ActiveConnection(Connection):
     def _on_event(self, event: events.Event | Closed) -> None:
         about = getattr(event, "connection", None)
         if about is not None and about is not self._state:
-            return  # an attempt before this one
+            return  # it is about an earlier attempt
         match event:
             case events.ConnectResponse():
                 self._complete(event)
@@ -343,7 +352,11 @@ class ActiveConnection(Connection):
         self._be_ready()
 
     def _asks_again(self, event: events.Rejected) -> bool:
-        """With the MTU that the peer can do; or after it has ended what a restart of ours left."""
+        """Asks again after some rejections, and returns whether it does.
+
+        It uses the MTU that the peer can do, or waits until the peer has ended a connection that a
+        restart of this side left.
+        """
         cm = self._cm
         mtu = 128 << event.info[0] if len(event.info) == 1 and event.info[0] <= 5 else 0
         if event.reason == messages.INVALID_PATH_MTU and 256 <= mtu < cm.path_mtu:
@@ -358,7 +371,7 @@ class ActiveConnection(Connection):
 
 
 class PassiveConnection(Connection):
-    """The side that was asked."""
+    """The side that was asked for the connection."""
 
     def __init__(
         self,
@@ -373,7 +386,7 @@ class PassiveConnection(Connection):
         self._state = request
         try:
             with manager.engine() as (engine, now):
-                # First what may fail here: an accepted request is the peer's connection.
+                # What may fail here comes first: once accepted, the peer has a connection.
                 wish = setup.get("responder_resources", MAX_RD_ATOMIC)
                 request.responder_resources = min(request.responder_resources, wish)
                 self._to_rtr()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The connection manager of a device: queue pair 1, the engine, and a thread that serves both."""
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from livedma.rdma.cm.outbox import Limits
 from livedma.rdma.device import Device
 from livedma.rdma.queues import QueuePair
 
-# So often accepted connections are asked whether data came before the confirmation.
+# How often the thread checks whether accepted connections got data before the confirmation.
 _DATA_SECONDS = 0.05
-# A MAD that could not be sent wakes nobody, but set a timer.
+# The longest sleep: a MAD that could not be sent does not wake the thread, though it set a timer.
 _IDLE_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class Closed:
-    """What every handler is told when the device closes."""
+    """The event that every handler gets when the device closes."""
 
 
 About = Connection | Listener | SidrRequest
@@ -37,10 +38,10 @@ Handler = Callable[[events.Event | Closed], None]
 
 
 class Manager:
-    """One for each device, from first use until the device closes.
+    """The connection manager of one device, from first use until the device closes.
 
-    Handlers are called by any thread that makes something happen, with the lock held: they may use
-    the engine, and must not wait.
+    Any thread that causes an event calls its handler, with the lock held: handlers may use the
+    engine, and must not wait.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Manager:
 
     @contextlib.contextmanager
     def engine(self) -> Iterator[tuple[Engine, float]]:
-        """The engine and the time; what it then has to send and to tell goes out at the end."""
+        """Yields the engine and the time; its messages and events go out when the block ends."""
         with self._lock:
             if self.is_closed:
                 raise ValueError("the device is closed")
@@ -80,7 +81,7 @@ class Manager:
                 self._flush()
 
     def listen(self, port: int, space: str, handler: Handler, backlog: int = 128) -> Listener:
-        """Requests to the port go to the handler. Raises PortInUseError."""
+        """Passes requests to the port to the handler. Raises PortInUseError."""
         with self.engine() as (engine, now):
             listener = engine.listen(port, space, backlog)
             try:
@@ -92,7 +93,7 @@ class Manager:
         return listener
 
     def unlisten(self, listener: Listener) -> None:
-        """Rejects what waits. Once is enough."""
+        """Ends a listener and rejects the requests that wait. A second call has no effect."""
         if self.is_closed:
             return
         with self.engine() as (engine, now):
@@ -102,28 +103,32 @@ class Manager:
                 self.forget(listener)
 
     def on_event(self, about: About, handler: Handler) -> None:
-        """Whom to tell; requests are for their listener. Until the end of what it is about."""
+        """Sets the handler of a connection's, listener's or SIDR request's events.
+
+        A listener's handler gets the requests. It stays until `forget`, a TimewaitExit or the
+        device's closing.
+        """
         self._handlers[about] = handler
 
     def watch(self, connection: Connection, queue_pair: QueuePair) -> None:
-        """Data at an accepted connection establishes it, as the confirmation would."""
+        """Lets data on an accepted connection establish it, as the confirmation does."""
         self._unconfirmed[connection] = queue_pair
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """For handlers: has the action done as they are, after a while."""
+        """Calls the action after so many seconds, as a handler is called."""
         self._later.append((time.monotonic() + seconds, action))
 
     def forget(self, about: About) -> None:
         self._handlers.pop(about, None)
 
     def close(self) -> None:
-        """Tells the peers of all connections, without waiting for their answers."""
+        """Ends all connections: it tells the peers, and does not wait for their answers."""
         with self._lock:
             if self.is_closed:
                 return
             self.is_closed = True
             now = time.monotonic()
-            with contextlib.suppress(ValueError):  # the device is gone already
+            with contextlib.suppress(ValueError):  # the device is closed already
                 for connection in self._engine.connections:
                     self._engine.disconnect(connection, now)
                 self._flush()
@@ -170,7 +175,7 @@ class Manager:
             self._flush()
 
     def _flush(self) -> None:
-        """Handlers may cause more to be sent and told: until there is nothing."""
+        """Sends messages and reports events until handlers cause no more of them."""
         if self._is_dispatching:
             return
         self._is_dispatching = True
@@ -203,7 +208,7 @@ class Manager:
     def _guard(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception:  # one connection's trouble is not everybody's
+        except Exception:  # one connection's failure must not stop the others
             _log.exception("connection manager of %s", self.device.address)
 
 
@@ -219,7 +224,7 @@ _managers_lock = threading.Lock()
 
 
 def manager(device: Device, **options: Any) -> Manager:
-    """The device's manager. `options` are for whoever uses it first: slot, timing, limits."""
+    """Returns the device's manager. The first call makes it, and may set slot, timing, limits."""
     with _managers_lock:
         found = _managers.get(device)
         if found is None:
@@ -231,6 +236,6 @@ def manager(device: Device, **options: Any) -> Manager:
 
 @atexit.register
 def _close_all() -> None:
-    """Peers are told also by a program that just ends."""
+    """Ends all connections when the program ends, so that peers are told."""
     for one in list(_managers.values()):
         one.close()

@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The MADs that the connection manager sends, with the field values that Linux gives them.
 
-What the messages look like on the wire is `livedma.wire.cm`'s business. Here is what they say, and
-what the codes in them mean in seconds.
+`livedma.wire.cm` knows their form on the wire. This module knows their contents, and the seconds
+that the codes in them mean.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from livedma.wire import cm, private
 if TYPE_CHECKING:
     from livedma.rdma.cm.connection import Connection
 
-# Private data left to the user, in bytes.
+# Bytes of private data that are the user's.
 REQ_PRIVATE = cm.PRIVATE_BYTES["REQ"] - private.IP_HEADER_BYTES
 SIDR_REQ_PRIVATE = cm.PRIVATE_BYTES["SIDR_REQ"] - private.IP_HEADER_BYTES
 
@@ -44,7 +45,7 @@ _HOP_LIMIT = 64
 
 @dataclass(frozen=True)
 class Timing:
-    """How long this side waits; times n mean 4.096 us * 2**n. As Linux has it for RoCE."""
+    """The times that this side waits, with Linux's values for RoCE. A code n is 4.096 us * 2**n."""
 
     packet_lifetime: int = 16
     response_timeout: int = 20
@@ -54,7 +55,7 @@ class Timing:
 
     @property
     def request_seconds(self) -> float:
-        """Until a request is repeated: the peer's time to answer, and the way there and back."""
+        """Seconds until a request is repeated: the peer's time to answer, and the round trip."""
         return seconds(self.response_timeout) + 2 * seconds(self.packet_lifetime)
 
 
@@ -63,7 +64,7 @@ def seconds(code: int) -> float:
 
 
 def ack_timeout(ack_delay: int, packet_lifetime: int) -> int:
-    """The code of about 2 * packet lifetime + ACK delay, as Linux rounds it."""
+    """Returns the code of about 2 * packet lifetime + ACK delay, rounded as Linux does."""
     there_and_back = packet_lifetime + 1
     if there_and_back >= ack_delay:
         return min(31, there_and_back + (ack_delay >= there_and_back - 1))
@@ -71,7 +72,7 @@ def ack_timeout(ack_delay: int, packet_lifetime: int) -> int:
 
 
 def parse(mad: bytes) -> Message | None:
-    """The fields of a CM message; None for anything else and for what is malformed."""
+    """Returns the fields of a CM message; None for another or a malformed message."""
     if not mad.startswith(_MAD_START):
         return None
     message: Message | None = cm.decode(mad).get("cm")
@@ -81,7 +82,7 @@ def parse(mad: bytes) -> Message | None:
 
 
 def check_private_data(attribute: str, data: bytes) -> None:
-    """Raises ValueError if it does not fit: for what is sent later."""
+    """Raises ValueError if the data does not fit a message that is sent later."""
     if len(data) > cm.PRIVATE_BYTES[attribute]:
         raise ValueError(
             f"{len(data)} bytes of private data: {attribute} has {cm.PRIVATE_BYTES[attribute]}"
@@ -89,7 +90,7 @@ def check_private_data(attribute: str, data: bytes) -> None:
 
 
 def private_data(message: Message) -> bytes:
-    """The user's private data with the zeros that fill it up: its length is not in a message."""
+    """Returns the user's private data, padded with zeros: a message does not carry its length."""
     return bytes.fromhex(message["private_data"])
 
 
@@ -191,7 +192,7 @@ def rej(
 
 
 def rej_of(message: Message, reason: int, info: bytes = b"") -> bytes:
-    """The REJ of a message that belongs to no connection."""
+    """Returns the REJ of a message that belongs to no connection."""
     return cm.encode(
         {
             "attribute": "REJ",
@@ -211,7 +212,7 @@ def dreq(connection: Connection, data: bytes) -> bytes:
 
 
 def drep_to(message: Message, data: bytes = b"") -> bytes:
-    """The DREP that answers a DREQ, whether or not the connection is known."""
+    """Returns the DREP that answers a DREQ, whether or not the connection is known."""
     return cm.encode(
         {
             "attribute": "DREP",

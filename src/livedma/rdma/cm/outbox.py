@@ -1,4 +1,5 @@
-"""What all parts of the connection manager share: who this side is, and the way out."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What all parts of the connection manager share: this side's address and what it sends."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _ID_BITS = 24  # the 8 above them are the slot
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a peer can make this side remember."""
+    """Bounds on what peers can make this side remember."""
 
     connections: int = 65536  # of any kind and in any state
     half_open: int = 1024  # accepted, but not confirmed
@@ -43,7 +44,7 @@ class Outbox:
         self.events.append(event)
 
     def new_id(self, taken: Container[int]) -> int:
-        """An ID that nobody can guess: who knows it has seen a message of ours."""
+        """Returns an ID that cannot be guessed: a peer that knows it has seen a message of ours."""
         while True:
             number = self.slot << _ID_BITS | self.random.getrandbits(_ID_BITS)
             if number and number not in taken:

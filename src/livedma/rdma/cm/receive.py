@@ -1,4 +1,5 @@
-"""What a message from a peer does to a connection (IBA 12.9; where it is silent, as Linux does)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a peer's message does to a connection (IBA 12.9, and Linux's choice where IBA is silent)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _DISCONNECTABLE = (State.REP_SENT, State.REP_RECEIVED, State.ESTABLISHED, State.
 
 
 class Receiver:
-    """Takes messages that are well-formed; who sent them, and what they claim, is checked here."""
+    """Takes well-formed messages, and checks their sender and what they claim."""
 
     def __init__(self, table: Connections, listeners: dict[tuple[str, int], Listener]) -> None:
         self._table = table
@@ -51,7 +52,7 @@ class Receiver:
                 messages.rej_of(message, reason or messages.INVALID_SERVICE_ID), source
             )
         elif listener.waiting >= listener.backlog:
-            # Without an answer the peer asks again, when there may be room.
+            # A peer without an answer asks again; there may be room by then.
             self._counters.backlog_full += 1
         elif self._table.half_open >= self._outbox.limits.half_open:
             self._counters.table_full += 1
@@ -59,7 +60,7 @@ class Receiver:
             self._new_request(message, source, listener, now)
 
     def _refusal(self, message: Message, listener: Listener | None) -> int | None:
-        """The reason why nobody needs to be asked."""
+        """Returns the reason to refuse the request without asking the user; None: ask."""
         if listener is None or listener.space != "TCP":
             return messages.INVALID_SERVICE_ID
         if message["transport"] not in ("RC", "UC"):
@@ -96,7 +97,7 @@ class Receiver:
         connection.request_seconds = bounded(seconds(message["local_cm_response_timeout"]))
         connection.max_retries = message["max_cm_retries"]
         patience = bounded(seconds(message["remote_cm_response_timeout"]))
-        way = bounded(seconds(message["primary_ack_timeout"]))  # there and back
+        way = bounded(seconds(message["primary_ack_timeout"]))  # the round trip
         connection.repeat_seconds = patience + way
         self._table.timers.set(connection, now + patience / 2)
         data = messages.private_data(message)
@@ -109,12 +110,12 @@ class Receiver:
         elif connection.state is State.REP_SENT and connection.retry:
             self._outbox.send(connection.retry.mad, connection.peer)
         elif connection.state in (State.DREQ_SENT, State.TIMEWAIT):
-            # In DREQ_SENT: if the peer has no REP yet, it cannot tell what a DREQ is about.
+            # In DREQ_SENT: a peer that has no REP yet cannot match a DREQ to a connection.
             answer = connection.answer or messages.rej(connection, "REQ", messages.STALE_CONNECTION)
             self._outbox.send(answer, connection.peer)
 
     def _stale(self, old: Connection, message: Message, now: float) -> None:
-        """The peer has forgotten a connection that is still here: both end (IBA 12.9.8.3.1)."""
+        """Ends the new connection and the old one that the peer has forgotten (IBA 12.9.8.3.1)."""
         self._counters.stale += 1
         self._outbox.send(messages.rej_of(message, messages.STALE_CONNECTION), old.peer)
         if old.state in (State.ESTABLISHED, State.REP_SENT):
@@ -127,7 +128,7 @@ class Receiver:
         elif connection is not None and connection.is_active and connection.state is State.REQ_SENT:
             self._accepted(connection, message, now)
         elif connection is None or connection.remote_id != message["local_comm_id"]:
-            # The peer's connection has none here to belong to, and would wait for long.
+            # This side has no such connection; without a REJ the peer would wait for long.
             self._counters.unmatched += 1
             rejection = messages.rej_of(message, messages.INVALID_COMMUNICATION_ID)
             self._outbox.send(rejection, source)
@@ -169,7 +170,7 @@ class Receiver:
         if connection is None:
             return
         if connection.state is State.TIMEWAIT and connection.is_unconfirmed:
-            # Closed while the REP was under way: the peer could not tell what the DREQ was about.
+            # Closed while the REP was under way: the peer could not match the DREQ to a connection.
             self._outbox.send(messages.rej(connection, "other", messages.STALE_CONNECTION), source)
         connection.was_confirmed = True
         if connection.state is not State.REP_SENT:
@@ -199,7 +200,7 @@ class Receiver:
             self._table.linger(connection, now)
 
     def _rejected(self, message: Message, source: str) -> Connection | None:
-        """Which connection a REJ is about: its sender may not know the ID that we gave it."""
+        """Finds the connection of a REJ; its sender may not know the ID that this side gave it."""
         if message["message"] == "REQ":
             return self._find_requested(message, source)
         if message["reason"] == messages.TIMEOUT:
@@ -230,10 +231,10 @@ class Receiver:
     def _dreq(self, message: Message, source: str, now: float) -> None:
         connection = self._table.by_id.get(message["remote_comm_id"])
         if connection is not None and connection.state is State.REQ_SENT:
-            # It may have overtaken the REP: answered now, it would not come again.
+            # It may have overtaken the REP: if it were answered now, it would not come again.
             self._counters.unexpected += 1
         elif connection is None or connection.remote_id != message["local_comm_id"]:
-            # So that a peer whose connection is gone here does not wait for it.
+            # The answer ends the wait of a peer whose connection is gone here.
             self._counters.unmatched += 1
             self._outbox.send(messages.drep_to(message), source)
         elif connection.peer != source or connection.qpn != message["remote_qpn"]:
@@ -261,7 +262,7 @@ class Receiver:
         self._table.linger(connection, now, remember=connection.is_unconfirmed)
 
     def _find_requested(self, message: Message, source: str) -> Connection | None:
-        """The connection whose REQ the message answers."""
+        """Finds the connection whose REQ the message answers."""
         connection = self._table.by_id.get(message["remote_comm_id"])
         if connection is None:
             self._counters.unmatched += 1
@@ -274,7 +275,7 @@ class Receiver:
         return None
 
     def _find(self, message: Message, source: str) -> Connection | None:
-        """The connection with both IDs of the message and that peer."""
+        """Finds the connection with both IDs of the message and that peer."""
         connection = self._table.by_id.get(message["remote_comm_id"])
         if connection is None or connection.remote_id != message["local_comm_id"]:
             self._counters.unmatched += 1
@@ -286,5 +287,5 @@ class Receiver:
 
 
 def _is_repeated(connection: Connection, message: Message) -> bool:
-    """A REQ again, rather than another one with an ID that was used before."""
+    """Whether it is the same REQ again, not a new one with an ID that was used before."""
     return (connection.remote_qpn, connection.sq_psn) == (message["qpn"], message["starting_psn"])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Service ID resolution: which queue pair serves a UDP port (IBA 12.11)."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from livedma.rdma.cm.timers import Timers
 
 
 class Resolution:
-    """Requests of ours, and those of peers: answered ones are kept as long as a peer may repeat."""
+    """Holds our requests and those of peers. An answer is kept while the peer may ask again."""
 
     def __init__(self, outbox: Outbox, listeners: dict[tuple[str, int], Listener]) -> None:
         self._outbox = outbox
@@ -147,7 +148,7 @@ class Resolution:
                 self._outbox.emit(events.SidrUnreachable(request))
 
     def _forget_one(self) -> bool:
-        """Makes room by forgetting the oldest answer; False if all still wait for theirs."""
+        """Forgets the oldest answered request to make room; False if all still wait for answers."""
         for key, request in self._theirs.items():
             if request.answer is not None:
                 self._outbox.counters.forgotten += 1

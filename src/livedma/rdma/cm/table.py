@@ -1,4 +1,5 @@
-"""The connections there are: how they are found, what they wait for, how they end."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The table of connections: how they are found, what they wait for, how they end."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from livedma.rdma.cm.connection import Connection, Retry, State, TableFullError
 from livedma.rdma.cm.outbox import Outbox
 from livedma.rdma.cm.timers import Timers
 
-# A peer's codes can say microseconds or hours: neither floods nor hoarding on its request.
+# A peer's codes can say microseconds or hours: these bounds keep it from making this side flood
+# it, or remember it for hours.
 _SHORTEST_SECONDS = 0.05
 _LONGEST_SECONDS = 20.0
 _LONGEST_MEMORY_SECONDS = 160.0  # twice the largest service timeout that Linux asks for
@@ -55,7 +57,7 @@ class Connections:
         self.by_peer_qpn[connection.peer, remote_qpn] = connection
 
     def move(self, connection: Connection, state: State) -> None:
-        """To a state in which it waits for nothing yet."""
+        """Moves the connection to a state, in which it waits for nothing yet."""
         for old_or_new, change in ((connection.state, -1), (state, 1)):
             if old_or_new is State.REP_SENT:
                 self.half_open += change
@@ -66,13 +68,13 @@ class Connections:
         self.timers.set(connection, None)
 
     def ask(self, connection: Connection, mad: bytes, now: float) -> None:
-        """Sends what has to be answered."""
+        """Sends a message that the peer has to answer; it is repeated until then."""
         connection.retry = Retry(mad, connection.request_seconds, connection.max_retries)
         self.timers.set(connection, now + connection.request_seconds)
         self.outbox.send(mad, connection.peer)
 
     def repeat(self, connection: Connection, now: float) -> bool:
-        """Asks again; False if that was done often enough."""
+        """Sends it again; False if no retry is left."""
         retry = connection.retry
         if retry is None or not retry.left:
             return False
@@ -90,7 +92,7 @@ class Connections:
         self.ask(connection, mad, now)
 
     def delay(self, connection: Connection) -> None:
-        """Asks the peer for more time to answer it (IBA 12.6.6), each time the same way."""
+        """Asks the peer for more time to answer it (IBA 12.6.6), with the same MRA each time."""
         if connection.mra is None:
             timeout = self.outbox.timing.service_timeout
             answers = "REP" if connection.is_active else "REQ"
@@ -106,10 +108,10 @@ class Connections:
         answer: bytes | None = None,
         remember: bool = False,
     ) -> None:
-        """To TIMEWAIT, until none of its packets can be under way (IBA 12.9.8.4).
+        """Keeps it in TIMEWAIT until none of its packets can be under way (IBA 12.9.8.4).
 
-        `remember`: as long as the peer may repeat its REQ, which is answered with `answer`;
-        forgotten, that would be a second request.
+        `remember`: it stays at least while the peer may repeat its REQ, which gets `answer`. If it
+        were forgotten, the repeated REQ would count as a second request.
         """
         wait = bounded(messages.seconds(connection.ack_timeout))
         if remember:
@@ -136,6 +138,6 @@ class Connections:
     def _forget(
         table: dict[tuple[str, int], Connection], key: tuple[str, int], connection: Connection
     ) -> None:
-        # Both sides may be here: the key of one can be that of the other.
+        # Both sides of a connection may be in this table: they can have the same key.
         if table.get(key) is connection:
             del table[key]

@@ -1,4 +1,5 @@
-"""Deadlines of connections and requests: one each, moved or dropped at any time."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Deadlines of connections and requests: each has one, which can move or be dropped at any time."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ T = TypeVar("T", bound=HasDeadline)
 
 
 class Timers(Generic[T]):
-    """The truth is in `deadline`; the heap may hold entries that no longer say it."""
+    """Orders items by `deadline`, which decides; the heap may hold entries that are out of date."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
@@ -39,7 +40,7 @@ class Timers(Generic[T]):
         return self._heap[0][0] if self._heap else None
 
     def expired(self, now: float) -> T | None:
-        """Takes the deadline of one item that is due; None if there is none."""
+        """Returns an item that is due, and clears its deadline; None if there is none."""
         first = self.next
         if first is None or first > now:
             return None

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Options by which a server of RPC-over-RDMA serves its connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livedma.rpc.rdma_terms import Terms
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Says how connections are served.
+
+    `window_bytes`: the most memory that a connection may have, of which `mapped_bytes` (None: a
+    quarter) are mapped at the start. `credits`: calls that a peer may have under way at the start;
+    `credits_max`: what they may be raised to. `message_bytes`: the longest call for Python whose
+    parts have to be fetched; `gathered_bytes`: what such calls of a connection may take together.
+    `stall_s`: a peer that takes no reply for so long is cut. `idle_s`: so is one that makes no call
+    for so long, since it may be gone without a word; a live one connects again.
+    """
+
+    window_bytes: int = 64 << 20
+    mapped_bytes: int | None = None
+    buffer_bytes: int = 64 << 10
+    inline_bytes: int = 4096
+    credits: int = 64
+    credits_max: int = 1024
+    connections: int = 64
+    workers: int = 4
+    message_bytes: int = (1 << 20) + (64 << 10)
+    gathered_bytes: int = 16 << 20
+    stall_s: float = 60.0
+    idle_s: float = 600.0
+    remote_invalidation: bool = True
+    spin_s: float = 50e-6
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.credits <= self.credits_max:
+            raise ValueError(f"credits are 1 to {self.credits_max}, not {self.credits}")
+
+    @property
+    def max_send(self) -> int:
+        """The most requests that a queue pair takes at a time."""
+        return _ring(2 * self.credits_max)
+
+    @property
+    def max_recv(self) -> int:
+        return _ring(self.credits_max)
+
+    @property
+    def terms(self) -> Terms:
+        """What a connection gets, unless it is `Expected` with terms of its own."""
+        mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
+        return Terms(self.window_bytes, mapped_bytes, self.credits)
+
+    @property
+    def completions(self) -> int:
+        """The most completions that one connection can have outstanding."""
+        return self.max_send + self.max_recv
+
+
+def _ring(least: int) -> int:
+    """Returns the places of a ring: a power of two, and `least` or more."""
+    return 1 << (least - 1).bit_length()
