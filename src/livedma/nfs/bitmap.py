@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """bitmap4: sets of small numbers, as numbers whose bit n stands for n."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ _WORDS_MOST = 64
 
 
 def bits(*numbers: int) -> int:
-    """The set of these."""
+    """Returns the set of these numbers."""
     ret = 0
     for number in numbers:
         ret |= 1 << number
@@ -18,7 +19,7 @@ def bits(*numbers: int) -> int:
 
 
 def decode_bitmap(decoder: Decoder) -> int:
-    """The next set; one that is far longer than any is no set."""
+    """Returns the next set; raises XdrError if it has more than 64 words."""
     ret = 0
     for place, word in enumerate(decoder.array(Decoder.u32, _WORDS_MOST)):
         ret |= word << 32 * place
@@ -26,7 +27,7 @@ def decode_bitmap(decoder: Decoder) -> int:
 
 
 def encode_bitmap(numbers: int) -> bytes:
-    """A set, in as few words as it needs."""
+    """Returns a set in as few words as it needs."""
     words = (numbers.bit_length() + 31) // 32
     little = numbers.to_bytes(4 * words, "little")
     swapped = b"".join(little[at : at + 4][::-1] for at in range(0, len(little), 4))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The control API of a server: a Unix socket, one JSON object a line, for programs and people.
 
     {"do": "set_credits", "connection": 3, "credits": 128}  ->  {"ok": {...}}
@@ -28,6 +29,7 @@ __all__ = ["Control", "ControlError", "ControlServer", "is_answered"]
 
 LINE_MOST = 1 << 16
 CONNECTIONS_MOST = 32
+PATH_MOST = 107  #: bytes of a socket's path: sun_path has room for them and a NUL (unix(7))
 _PATIENCE_S = 30.0
 _AGAIN_S = 0.1
 _FOR_A_WHILE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
@@ -40,7 +42,7 @@ class ControlError(LivedmaError):
 
 
 class ControlServer:
-    """Answers with what `methods` return; their parameters are those of the request."""
+    """Calls `methods` for requests; the parameters are those of the request."""
 
     def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
         self.path = path
@@ -54,7 +56,7 @@ class ControlServer:
         self._thread.start()
 
     def add(self, methods: Mapping[str, Method]) -> None:
-        """More of them, from now on."""
+        """Adds methods from now on."""
         self._methods = {**self._methods, **methods}
 
     def _accept(self) -> None:
@@ -88,7 +90,7 @@ class ControlServer:
             self._places.release()
 
     def answer(self, line: bytes) -> dict[str, object]:
-        """What one request gets."""
+        """Returns the answer to one request."""
         try:
             request = json.loads(line)
         except (ValueError, RecursionError):
@@ -109,7 +111,7 @@ class ControlServer:
             return {"error": f"{name}: {error}"}
 
     def close(self) -> None:
-        """Ends it and removes the socket, unless that is another server's by now."""
+        """Ends the server and removes the socket, unless that is another server's by now."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -124,7 +126,7 @@ class ControlServer:
 
 
 class Control:
-    """The other end: `control.ask("sessions")`."""
+    """The client's end: `control.ask("sessions")`."""
 
     def __init__(self, path: Path | str, timeout: float = _PATIENCE_S) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -133,14 +135,14 @@ class Control:
             self._socket.connect(str(path))
         except OSError as error:
             self._socket.close()
-            raise ControlError(f"no server answers at {path}: {error.strerror}") from None
+            raise ControlError(f"no server answers at {path}: {error.strerror or error}") from None
         self._lines = self._socket.makefile("rb")
 
     def ask(self, do: str, **parameters: object) -> Any:
-        """What the server says to a request. Raises ControlError."""
+        """Returns the server's answer to a request. Raises ControlError."""
         line = b""
         try:
-            with contextlib.suppress(BrokenPipeError):  # why it went may be there to be read
+            with contextlib.suppress(BrokenPipeError):  # the reason may be there to be read
                 self._socket.sendall(_line({"do": do, **parameters}))
             with contextlib.suppress(ConnectionResetError):
                 line = self._lines.readline()
@@ -165,30 +167,43 @@ class Control:
 
 
 def _line(value: object) -> bytes:
-    # Of a thousand sessions, Python alone would take as long as it takes to serve a thousand calls.
+    # For a thousand sessions, Python's own encoder takes as long as serving a thousand calls.
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket at the path that only its owner may use; one left behind by the dead is replaced."""
+    """Makes a socket that only its owner may use; one left behind by a dead server is replaced."""
     ret = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)
     try:
         if path.is_socket() and not is_answered(path):
             path.unlink()
-        path.parent.mkdir(parents=True, exist_ok=True)
         ret.bind(str(path))
+        # No client can connect before listen(). A umask would do it at once, but also apply to
+        # files that other threads make meanwhile.
+        os.chmod(path, 0o600)
         ret.listen(CONNECTIONS_MOST)
     except OSError as error:
         ret.close()
-        raise ControlError(f"no control socket at {path}: {error.strerror}") from None
-    finally:
-        os.umask(mask)
+        raise ControlError(f"no control socket at {path}: {_why_not(path, error)}") from None
     return ret
 
 
+def _why_not(path: Path, error: OSError) -> str:
+    """Returns why a socket cannot be made there."""
+    length = len(os.fsencode(path))
+    if length > PATH_MOST:
+        return f"the path has {length} bytes, and a socket's has {PATH_MOST} at most"
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent}"
+    if error.errno == errno.EADDRINUSE:
+        if path.is_dir():
+            return "it is a directory; name a file in it"
+        return "another server listens there" if path.is_socket() else "there is a file already"
+    return error.strerror or str(error)
+
+
 def is_answered(path: Path) -> bool:
-    """Whether a server has this socket; one that is left behind by the dead has none."""
+    """Returns whether a server listens there; none does on one left behind by a dead server."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

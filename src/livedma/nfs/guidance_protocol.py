@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How a server tells clients where it wants their sessions: an RPC program beside NFS.
 
 It is served on RDMA connections, with a number of the range that RFC 5531 (section 13.1) leaves to
-sites. A client asks with ADVISE now and then, on each of its connections, and says with REPORT what
-it did. docs/moving.md has the whole protocol.
+sites. A client asks with ADVISE from time to time, on each of its connections, and says with REPORT
+what it did. docs/moving.md has the whole protocol.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ class Procedure(IntEnum):
 class Wish(IntEnum):
     """What a connection's client is asked to do."""
 
-    STAY = 0  # nothing
-    SPREAD = 1  # to open another connection, and to make new sessions there
-    MIGRATE = 2  # to open another one, to move all sessions there, and to close this one
+    STAY = 0  # do nothing
+    SPREAD = 1  # open another connection, and make new sessions there
+    MIGRATE = 2  # open another one, move all sessions there, and close this one
 
 
 class Progress(IntEnum):
-    """What a client has done of it."""
+    """What a client has done about a wish."""
 
-    OPENED = 1  # the other connection is there
-    MOVING = 2  # so many sessions use it
-    DONE = 3  # all do, and this connection will be closed
-    REFUSED = 4  # it could not be done; all is as it was
+    OPENED = 1  # the other connection exists
+    MOVING = 2  # `moved` sessions use it
+    DONE = 3  # all sessions use it, and this connection will be closed
+    REFUSED = 4  # it could not be done; all is as before
 
 
 class Verdict(IntEnum):
-    """What the server makes of a report."""
+    """How the server takes a report."""
 
     TAKEN = 0
-    STALE = 1  # it is about a wish that the server does not have (any more)
-    WRONG = 2  # it cannot be
+    STALE = 1  # its wish does not exist, or not any more
+    WRONG = 2  # the report cannot be true
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """serial: another one for each wish, 0 while there was none. ask_again_ms: not before."""
+    """serial: a new one for each wish, 0 if there was none. ask_again_ms: the earliest."""
 
     serial: int
     wish: Wish
@@ -67,7 +68,7 @@ class Advice:
 
     @classmethod
     def decode(cls, decoder: Decoder) -> Advice:
-        """Raises XdrError."""
+        """Decodes it; raises XdrError."""
         ret = cls(decoder.u32(), decoder.enum(Wish), decoder.u32())
         decoder.finish()
         return ret
@@ -75,7 +76,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """About the wish with that serial. words: for people."""
+    """A report about the wish with that serial. words: for people."""
 
     serial: int
     progress: Progress

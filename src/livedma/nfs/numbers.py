@@ -1,214 +1,20 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Numbers of NFSv4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276): statuses, operations, attributes."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from livedma.wire.nfs_numbers import Op, Status
+from livedma.wire.rpc import NFS as PROGRAM
+
 __all__ = ["PROGRAM", "VERSION", "Attribute", "FileType", "NfsError", "Op", "Stable", "Status"]
 
-PROGRAM = 100003
 VERSION = 4
 
 
-class Status(IntEnum):
-    """nfsstat4, less its prefix."""
-
-    OK = 0
-    PERM = 1
-    NOENT = 2
-    IO = 5
-    NXIO = 6
-    ACCESS = 13
-    EXIST = 17
-    XDEV = 18
-    NOTDIR = 20
-    ISDIR = 21
-    INVAL = 22
-    FBIG = 27
-    NOSPC = 28
-    ROFS = 30
-    MLINK = 31
-    NAMETOOLONG = 63
-    NOTEMPTY = 66
-    DQUOT = 69
-    STALE = 70
-    BADHANDLE = 10001
-    BAD_COOKIE = 10003
-    NOTSUPP = 10004
-    TOOSMALL = 10005
-    SERVERFAULT = 10006
-    BADTYPE = 10007
-    DELAY = 10008
-    SAME = 10009
-    DENIED = 10010
-    EXPIRED = 10011
-    LOCKED = 10012
-    GRACE = 10013
-    FHEXPIRED = 10014
-    SHARE_DENIED = 10015
-    WRONGSEC = 10016
-    CLID_INUSE = 10017
-    RESOURCE = 10018
-    MOVED = 10019
-    NOFILEHANDLE = 10020
-    MINOR_VERS_MISMATCH = 10021
-    STALE_CLIENTID = 10022
-    STALE_STATEID = 10023
-    OLD_STATEID = 10024
-    BAD_STATEID = 10025
-    BAD_SEQID = 10026
-    NOT_SAME = 10027
-    LOCK_RANGE = 10028
-    SYMLINK = 10029
-    RESTOREFH = 10030
-    LEASE_MOVED = 10031
-    ATTRNOTSUPP = 10032
-    NO_GRACE = 10033
-    RECLAIM_BAD = 10034
-    RECLAIM_CONFLICT = 10035
-    BADXDR = 10036
-    LOCKS_HELD = 10037
-    OPENMODE = 10038
-    BADOWNER = 10039
-    BADCHAR = 10040
-    BADNAME = 10041
-    BAD_RANGE = 10042
-    LOCK_NOTSUPP = 10043
-    OP_ILLEGAL = 10044
-    DEADLOCK = 10045
-    FILE_OPEN = 10046
-    ADMIN_REVOKED = 10047
-    CB_PATH_DOWN = 10048
-    BADIOMODE = 10049
-    BADLAYOUT = 10050
-    BAD_SESSION_DIGEST = 10051
-    BADSESSION = 10052
-    BADSLOT = 10053
-    COMPLETE_ALREADY = 10054
-    CONN_NOT_BOUND_TO_SESSION = 10055
-    DELEG_ALREADY_WANTED = 10056
-    BACK_CHAN_BUSY = 10057
-    LAYOUTTRYLATER = 10058
-    LAYOUTUNAVAILABLE = 10059
-    NOMATCHING_LAYOUT = 10060
-    RECALLCONFLICT = 10061
-    UNKNOWN_LAYOUTTYPE = 10062
-    SEQ_MISORDERED = 10063
-    SEQUENCE_POS = 10064
-    REQ_TOO_BIG = 10065
-    REP_TOO_BIG = 10066
-    REP_TOO_BIG_TO_CACHE = 10067
-    RETRY_UNCACHED_REP = 10068
-    UNSAFE_COMPOUND = 10069
-    TOO_MANY_OPS = 10070
-    OP_NOT_IN_SESSION = 10071
-    HASH_ALG_UNSUPP = 10072
-    CLIENTID_BUSY = 10074
-    PNFS_IO_HOLE = 10075
-    SEQ_FALSE_RETRY = 10076
-    BAD_HIGH_SLOT = 10077
-    DEADSESSION = 10078
-    ENCR_ALG_UNSUPP = 10079
-    PNFS_NO_LAYOUT = 10080
-    NOT_ONLY_OP = 10081
-    WRONG_CRED = 10082
-    WRONG_TYPE = 10083
-    DIRDELEG_UNAVAIL = 10084
-    REJECT_DELEG = 10085
-    RETURNCONFLICT = 10086
-    DELEG_REVOKED = 10087
-    PARTNER_NOTSUPP = 10088
-    PARTNER_NO_AUTH = 10089
-    UNION_NOTSUPP = 10090
-    OFFLOAD_DENIED = 10091
-    WRONG_LFS = 10092
-    BADLABEL = 10093
-    OFFLOAD_NO_REQS = 10094
-    NOXATTR = 10095
-    XATTR2BIG = 10096
-
-
-class Op(IntEnum):
-    """nfs_opnum4, less its prefix."""
-
-    ACCESS = 3
-    CLOSE = 4
-    COMMIT = 5
-    CREATE = 6
-    DELEGPURGE = 7
-    DELEGRETURN = 8
-    GETATTR = 9
-    GETFH = 10
-    LINK = 11
-    LOCK = 12
-    LOCKT = 13
-    LOCKU = 14
-    LOOKUP = 15
-    LOOKUPP = 16
-    NVERIFY = 17
-    OPEN = 18
-    OPENATTR = 19
-    OPEN_CONFIRM = 20
-    OPEN_DOWNGRADE = 21
-    PUTFH = 22
-    PUTPUBFH = 23
-    PUTROOTFH = 24
-    READ = 25
-    READDIR = 26
-    READLINK = 27
-    REMOVE = 28
-    RENAME = 29
-    RENEW = 30
-    RESTOREFH = 31
-    SAVEFH = 32
-    SECINFO = 33
-    SETATTR = 34
-    SETCLIENTID = 35
-    SETCLIENTID_CONFIRM = 36
-    VERIFY = 37
-    WRITE = 38
-    RELEASE_LOCKOWNER = 39
-    BACKCHANNEL_CTL = 40
-    BIND_CONN_TO_SESSION = 41
-    EXCHANGE_ID = 42
-    CREATE_SESSION = 43
-    DESTROY_SESSION = 44
-    FREE_STATEID = 45
-    GET_DIR_DELEGATION = 46
-    GETDEVICEINFO = 47
-    GETDEVICELIST = 48
-    LAYOUTCOMMIT = 49
-    LAYOUTGET = 50
-    LAYOUTRETURN = 51
-    SECINFO_NO_NAME = 52
-    SEQUENCE = 53
-    SET_SSV = 54
-    TEST_STATEID = 55
-    WANT_DELEGATION = 56
-    DESTROY_CLIENTID = 57
-    RECLAIM_COMPLETE = 58
-    ALLOCATE = 59
-    COPY = 60
-    COPY_NOTIFY = 61
-    DEALLOCATE = 62
-    IO_ADVISE = 63
-    LAYOUTERROR = 64
-    LAYOUTSTATS = 65
-    OFFLOAD_CANCEL = 66
-    OFFLOAD_STATUS = 67
-    READ_PLUS = 68
-    SEEK = 69
-    WRITE_SAME = 70
-    CLONE = 71
-    GETXATTR = 72
-    SETXATTR = 73
-    LISTXATTRS = 74
-    REMOVEXATTR = 75
-    ILLEGAL = 10044
-
-
 class Attribute(IntEnum):
-    """Numbers of file attributes, less their prefix: a bit each in a bitmap4."""
+    """Numbers of file attributes, named without their prefix; each is a bit in a bitmap4."""
 
     SUPPORTED_ATTRS = 0
     TYPE = 1
@@ -273,7 +79,7 @@ class Attribute(IntEnum):
 
 
 class FileType(IntEnum):
-    """nfs_ftype4, less its prefix."""
+    """Values of nfs_ftype4, named without their prefix."""
 
     REG = 1
     DIR = 2
@@ -287,7 +93,7 @@ class FileType(IntEnum):
 
 
 class Stable(IntEnum):
-    """stable_how4: what a WRITE may leave in memory."""
+    """Values of stable_how4: what a WRITE may leave in memory."""
 
     UNSTABLE = 0
     DATA_SYNC = 1

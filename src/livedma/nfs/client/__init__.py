@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The client: `Client.connect`, its sessions and files, and what they raise."""
 
 from livedma.nfs.client.client import Client

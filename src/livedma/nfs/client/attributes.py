@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attributes of files as users see them."""
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ STATFS = (
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One file; what the server does not tell is 0 or empty."""
+    """The status of one file; what the server does not tell is 0 or empty."""
 
     kind: FileType
     change: int
@@ -97,7 +98,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name in a directory, and what it stands for; None if the server would not say."""
+    """A name in a directory, and its file's status; None if the server would not say."""
 
     name: str
     stat: Stat | None
@@ -146,7 +147,7 @@ def settable(
     accessed_ns: Time | None = None,
     modified_ns: Time | None = None,
 ) -> dict[Attribute, Any]:
-    """Attributes to be set; an owner or group may be a number."""
+    """Returns the attributes to set; an owner or group may be a number."""
     wanted = {
         Attribute.SIZE: size,
         Attribute.MODE: mode,

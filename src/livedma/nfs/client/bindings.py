@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The connections that a session is bound to (RFC 8881 section 2.10.3)."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["Bindings"]
 
 
 class Bindings:
-    """Which connections a session may use, and over which transport each of them is bound.
+    """The connections that a session may use, and the transport over which each of them is bound.
 
     A connection that was lost and made again has to be bound again.
     """
@@ -30,12 +31,12 @@ class Bindings:
         return tuple(self._connections)
 
     def begin(self, session_id: bytes, connection: Connection, transport: Transport) -> None:
-        """The session was made over a connection, which is bound thereby."""
+        """Notes the new session and the connection that made it, which is bound by that."""
         self._session_id = session_id
         self._bound = {connection: transport}
 
     def forget(self) -> None:
-        """The server knows of no binding."""
+        """Forgets all bindings: the server knows of none."""
         self._bound.clear()
 
     async def add(self, connection: Connection, backoff: Backoff) -> None:
@@ -50,9 +51,9 @@ class Bindings:
         self._bound.pop(connection, None)
 
     async def carrier(self, backoff: Backoff) -> tuple[Connection, Transport]:
-        """The least busy connection that is alive, or the first that can be made; bound.
+        """Returns the least busy connection that is alive, or the first that can be made; bound.
 
-        `ConnectionLost` when patience is over, `OperationFailed` if it cannot be bound.
+        Raises `ConnectionLost` when patience is over, `OperationFailed` if it cannot be bound.
         """
         alive = [one for one in self._connections if one.is_open]
         connection = min(alive, key=lambda one: one.in_flight, default=None)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The NFS client."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from livedma.nfs.client.files import Files
 from livedma.nfs.client.identity import Identity
 from livedma.nfs.client.session import Session
 from livedma.nfs.numbers import Status
+from livedma.opening import enterable
 from livedma.rpc.client import Transport
 from livedma.rpc.message import AuthSys, OpaqueAuth
 
@@ -24,7 +26,7 @@ __all__ = ["PORTS", "Client"]
 
 PORTS = {"tcp": 2049, "rdma": 20049}
 
-_MESSAGE_MOST = (1 << 20) + 4096  # data of 1 MiB, and what goes with it
+_MESSAGE_MOST = (1 << 20) + 4096  # data of 1 MiB and the message around it
 _CACHED_MOST = 4096
 _OPERATIONS = 64
 
@@ -35,8 +37,8 @@ Connect = Callable[[str, int], Awaitable[Transport]]
 class Client(Files):
     """A server's files, through a connection that is made again whenever it is lost.
 
-    async with await Client.connect("10.0.0.1") as client:
-        async with await client.open("/data", "rw", create=True) as file:
+    async with Client.connect("10.0.0.1") as client:
+        async with client.open("/data", "rw", create=True) as file:
             await file.write(0, b"hello")
         print(await client.listdir("/"))
     """
@@ -49,6 +51,7 @@ class Client(Files):
         self._first: Session | None = None
 
     @classmethod
+    @enterable
     async def connect(
         cls,
         address: str,
@@ -64,15 +67,14 @@ class Client(Files):
         call_s: float = 60.0,
         patience_s: float = 180.0,
     ) -> Client:
-        """Connects, and begins a first session.
+        """Connects, and begins a first session: awaited, or entered by `async with`.
 
-        transport: also a function that connects to an address and port, say from a device of its
-        own. via: a connection to use instead of a new one. minor: the version; without, 4.2 where
-        the server has it, or 4.1. slots: how many calls may be under way at once, if the server
-        agrees. message_bytes: the longest call and reply. credential: who asks, this process unless
-        told. owner: what the server knows this client by; one that comes back with the same owner
-        gets rid of what it left.
-        call_s, patience_s: see `Terms`.
+        transport: may also be a function that connects to an address and port, such as from a
+        device of the caller. via: a connection to use instead of a new one. minor: the version; if
+        None, 4.2 if the server has it, else 4.1. slots: how many calls may be under way at once, if
+        the server agrees. message_bytes: the longest call and reply. credential: the caller's; this
+        process's by default. owner: the name that the server knows this client by; a client that
+        comes back with the same owner gets rid of what it left. call_s, patience_s: see `Terms`.
         """
         made = via or connection_to(address, port, transport)
         who = credential or own_credential()
@@ -107,22 +109,23 @@ class Client(Files):
 
     @property
     def connection(self) -> Connection:
-        """The first one."""
+        """Returns the first connection."""
         return self._connection
 
     @property
     def identity(self) -> Identity:
-        """The first client id."""
+        """Returns the first client id."""
         return self._identities[0]
 
     def connection_to(
         self, address: str, port: int | None = None, transport: Kind | Connect = "tcp"
     ) -> Connection:
-        """Another connection, for `session` or `Session.bind`; made when it is used."""
+        """Returns another connection, for `session` or `Session.bind`; it is made on first use."""
         made = connection_to(address, port, transport)
         self._connections.append(made)
         return made
 
+    @enterable
     async def session(
         self,
         slots: int | None = None,
@@ -130,9 +133,9 @@ class Client(Files):
         connection: Connection | None = None,
         owner: bytes | None = None,
     ) -> Session:
-        """Another session: on the same connection, unless told otherwise.
+        """Makes another session, on the first connection by default.
 
-        owner: of a client id of its own; without, it belongs to that of the first session.
+        owner: of a new client id for it; by default it belongs to that of the first session.
         """
         wanted = ChannelLimits(
             self._wanted.request_bytes,
@@ -148,8 +151,20 @@ class Client(Files):
         self._identities.append(identity)
         return await identity.begin(where, wanted)
 
+    async def rest(self) -> None:
+        """Destroys the first session. Files stay open as long as other sessions of the client id,
+        which were handed over, renew the lease.
+        """
+        await self.through.close()
+
+    async def resume(self, connection: Connection) -> None:
+        """Makes the first session again after `rest`, over this connection. If the server restarted
+        meanwhile, it also gets back what was open.
+        """
+        self._first = await self.identity.resume(connection, self._wanted)
+
     async def close(self) -> None:
-        """Closes sessions and connections, as politely as the server lets it. Idempotent."""
+        """Closes sessions and connections as cleanly as the server allows. Idempotent."""
         try:
             await asyncio.gather(*(identity.close() for identity in self._identities))
         finally:
@@ -158,7 +173,7 @@ class Client(Files):
 
 
 def connection_to(address: str, port: int | None, transport: Kind | Connect) -> Connection:
-    """A connection that is made when it is used."""
+    """Returns a connection that is made on first use."""
     if callable(transport):
         connect, kind = transport, "tcp"
     else:
@@ -173,11 +188,12 @@ def _connect_of(kind: Kind) -> Connect:
 
 
 def own_credential() -> AuthSys:
-    """AUTH_SYS as this process is."""
+    """Returns AUTH_SYS with the ids of this process."""
     machine = socket.gethostname().encode()[:255]
     gids = tuple(gid for gid in os.getgroups() if gid != os.getegid())[:16]
     return AuthSys(0, machine, os.geteuid(), os.getegid(), gids)
 
 
 def _new_owner() -> bytes:
-    return f"livedma {socket.gethostname()} {os.getpid()} ".encode()[:200] + secrets.token_bytes(8)
+    name = f"livedma {socket.gethostname()} {os.getpid()}".encode()[:200]
+    return name + b" " + secrets.token_hex(8).encode()  # readable in the log of a server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A connection that is made again when it is lost, and COMPOUNDs over it."""
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from livedma.nfs.client.operation import (
     reply_room,
 )
 from livedma.nfs.numbers import PROGRAM, VERSION
-from livedma.rpc.client import Answer, CallRefused, ConnectionLost, Transport
+from livedma.rpc.client import (
+    Answer,
+    CallRefused,
+    ConnectionLost,
+    ConnectionRefusedByServer,
+    Transport,
+)
 from livedma.rpc.message import (
     Accepted,
     AcceptStatus,
@@ -28,6 +35,7 @@ from livedma.rpc.message import (
     decode_reply,
     encode_call,
 )
+from livedma.rpc.refusal import raise_if_denied
 from livedma.rpc.xdr import XdrError
 
 __all__ = ["Backoff", "Connection", "Terms"]
@@ -37,10 +45,10 @@ _COMPOUND = 1
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a client speaks: minor version, credential, and for how long it puts up with what.
+    """A client's minor version and credential, and how long it waits.
 
-    call_s: a call that was not answered by then means that the connection is dead. patience_s: how
-    long to try again, with a server that is away, busy or in its grace period, before giving up.
+    call_s: a call that is not answered in that time means that the connection is dead. patience_s:
+    how long to try again, with a server that is away, busy or in its grace period.
     """
 
     minor: int
@@ -61,14 +69,14 @@ class Backoff:
         return asyncio.get_running_loop().time() >= self._end_s
 
     async def wait(self) -> None:
-        """The next wait; not all who wait should come back at the same moment."""
+        """Waits once more, with a random part: waiting callers do not come back all at once."""
         left_s = self._end_s - asyncio.get_running_loop().time()
         await asyncio.sleep(max(0.0, min(left_s, self._next_s * random.uniform(0.75, 1.25))))
         self._next_s = min(2 * self._next_s, self._most_s)
 
 
 class Connection:
-    """To one address; used by any number of sessions."""
+    """A connection to one address; any number of sessions use it."""
 
     def __init__(self, connect: Callable[[], Awaitable[Transport]], name: str) -> None:
         self._connect = connect
@@ -88,21 +96,24 @@ class Connection:
 
     @property
     def transport(self) -> Transport | None:
-        """What carries it now, if anything does."""
+        """Returns the transport that carries it now, or None."""
         return self._transport if self.is_open else None
 
     async def ensure(self, backoff: Backoff) -> Transport:
-        """Its transport, made anew if need be. `ConnectionLost` when patience is over."""
+        """Returns its transport, made anew if need be. Raises `ConnectionLost` when patience is
+        over, or `ConnectionRefusedByServer`.
+        """
         async with self._making:
             while True:
                 if self._is_closed:
+                    self.close()  # a transport may have come since
                     raise ConnectionLost(f"the connection to {self.name} was closed")
                 if self._transport is not None and self._transport.is_open:
                     return self._transport
                 try:
                     self._transport = await self._connect()
-                except ConnectionLost:
-                    if backoff.is_over:
+                except (ConnectionLost, ConnectionRefusedByServer) as error:
+                    if backoff.is_over or getattr(error, "is_lasting", False):
                         raise
                     await backoff.wait()
                 else:
@@ -117,10 +128,10 @@ class Connection:
         *,
         only_first: bool = False,
     ) -> Outcome:
-        """One COMPOUND, sent once. only_first: the reply may be one to another COMPOUND that began
+        """Sends one COMPOUND, once. only_first: the reply may be one to another COMPOUND that began
         with the same operation.
 
-        `ConnectionLost`, `CallRefused`, or `BadReply` if that is what came back.
+        Raises `ConnectionLost`, `CallRefused`, or `BadReply` for a reply that makes no sense.
         """
         arguments, data, position = encode_compound(terms.minor, operations)
         call = Call(0, PROGRAM, VERSION, _COMPOUND, terms.credential)
@@ -158,6 +169,7 @@ def _decode(
 ) -> Outcome:
     decoder = ReplyDecoder(answer.message)
     reply = decode_reply(decoder)
+    raise_if_denied(reply)
     if not isinstance(reply, Accepted):
         why = f"credential refused ({reply.auth_status})" if reply.auth_status else "other version"
         raise CallRefused(f"call denied: {reply.status.name}, {why}")

@@ -1,4 +1,5 @@
-"""What goes wrong for users of the client."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The errors that the client raises."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class OperationFailed(NfsError, LivedmaError):
 
     @property
     def errno(self) -> int:
-        """The errno that comes nearest, EIO if none does."""
+        """Returns the nearest errno, EIO if there is none."""
         if self.status < 10000:
             return int(_ERRNO.get(self.status, self.status))
         return _ERRNO.get(self.status, errno.EIO)
@@ -36,7 +37,7 @@ class OperationFailed(NfsError, LivedmaError):
 
 
 class Conflict(OperationFailed):
-    """A lock is held by somebody else: which bytes (None: to the end), how, and by whom."""
+    """Another owner holds a lock: `start`, `length` (None: to the end), its kind and its owner."""
 
     def __init__(
         self, op: Op, path: str, start: int, length: int | None, write: bool, owner: bytes
@@ -48,17 +49,17 @@ class Conflict(OperationFailed):
 
 
 class BadReply(RpcError):
-    """The server's reply makes no sense. Nothing of it was used."""
+    """The server's reply makes no sense. None of it was used."""
 
 
 class OutcomeUnknown(RpcError):
-    """The server has lost the session before it said what came of a call that must not be made
-    twice: it may or may not have been executed.
+    """The server has lost the session before it gave the result of a call that must not be made
+    twice: the call may or may not have been executed.
     """
 
 
 class StateLost(LivedmaError):
-    """An open file or its locks were lost, and could not be reclaimed: close it."""
+    """An open file or its locks were lost and could not be reclaimed: the caller closes it."""
 
 
 class WritesLost(LivedmaError):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An open file."""
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ __all__ = ["File"]
 T = TypeVar("T")
 
 _PIECES_AT_ONCE = 8  # of one read or write
-_RENEWALS_MOST = 4  # of the state, for one call
+_RENEWALS_MOST = 4  # of lost state, in one call
 
 
 class File(FileLocks):
-    """Made by `open`. Any number of calls may use it at once.
+    """An open file, made by `open`. Any number of calls may use it at once.
 
-    Data is written UNSTABLE unless told otherwise: `commit` puts it on stable storage, and so does
-    `close`.
+    Data is written UNSTABLE unless the caller says otherwise: `commit` puts it on stable storage,
+    and so does `close`.
     """
 
     def __init__(self, session: Session, state: OpenState) -> None:
@@ -54,12 +55,12 @@ class File(FileLocks):
 
     @property
     def path(self) -> str:
-        """By which it was opened."""
+        """Returns the path by which it was opened."""
         return self._state.path
 
     @property
     def session(self) -> Session:
-        """That it was opened through; another of the same client id if that cannot be used."""
+        """Returns its own session; another of the same client id if that cannot be used."""
         others = self._session.identity.sessions
         return self._session if self._session.is_open or not others else others[0]
 
@@ -69,18 +70,23 @@ class File(FileLocks):
 
     @property
     def stateid(self) -> Stateid:
-        """Of the open, as it is now."""
+        """Returns the present stateid of the open."""
         return self._state.stateid
+
+    @property
+    def lost(self) -> str:
+        """Returns why it could not be got back from the server, or nothing."""
+        return self._state.lost
 
     # Data.
 
     async def read(self, offset: int, count: int) -> bytes:
-        """Bytes from an offset on; fewer at the end of the file."""
+        """Reads from an offset on; returns fewer bytes at the end of the file."""
         buffer = bytearray(count)
         return bytes(memoryview(buffer)[: await self.read_into(offset, buffer)])
 
     async def read_into(self, offset: int, buffer: bytearray | memoryview) -> int:
-        """Fills a buffer; how many bytes there were up to the end of the file."""
+        """Fills a buffer; returns how many bytes there were up to the end of the file."""
         view = memoryview(buffer).cast("B")
         most = self.session.read_bytes
         starts = range(0, len(view), most)
@@ -117,7 +123,7 @@ class File(FileLocks):
         return (await self._perform(build))[done[0]]
 
     async def write(self, offset: int, data: Buffer, stable: Stable = Stable.UNSTABLE) -> int:
-        """Writes all of the data; its length."""
+        """Writes all of the data; returns its length."""
         view = memoryview(data).cast("B")
         most = self.session.write_bytes
 
@@ -165,18 +171,18 @@ class File(FileLocks):
         return Stat.of(values)
 
     async def setattr(self, **values: Any) -> None:
-        """As `Files.setattr`."""
+        """Sets attributes as `Files.setattr` does."""
         wanted = settable(**values)
         await self._perform(lambda: [putfh(self.handle), setattr_of(self._io_stateid(), wanted)])
 
-    # What 4.2 adds.
+    # Operations that 4.2 adds.
 
     async def seek_data(self, offset: int) -> int | None:
-        """Where data begins, at the offset or behind it; None if there is none."""
+        """Returns where data begins, at the offset or behind it; None if there is none."""
         return await self._seek(offset, hole=False)
 
     async def seek_hole(self, offset: int) -> int | None:
-        """Where a hole begins, at the offset or behind it; the end of the file counts as one.
+        """Returns where a hole begins, at the offset or behind it; the file's end counts as one.
 
         None: the offset is beyond that.
         """
@@ -197,19 +203,19 @@ class File(FileLocks):
             raise
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Makes sure of room, and that the file is at least so long."""
+        """Reserves space, and makes the file at least so long."""
         await self._perform(
             lambda: [putfh(self.handle), sparse.allocate(self._io_stateid(), offset, length)]
         )
 
     async def deallocate(self, offset: int, length: int) -> None:
-        """Makes a hole."""
+        """Makes a hole in the file."""
         await self._perform(
             lambda: [putfh(self.handle), sparse.deallocate(self._io_stateid(), offset, length)]
         )
 
     async def copy_to(self, target: File, source_at: int, target_at: int, length: int) -> int:
-        """Lets the server copy to another of its files; how many bytes, fewer at the end."""
+        """Lets the server copy to another of its files; returns the bytes, fewer at the end."""
         total = 0
         while total < length:
             done: list[Operation[sparse.Copied]] = []
@@ -233,7 +239,7 @@ class File(FileLocks):
     # The open itself.
 
     async def upgrade(self, *, read: bool = False, write: bool = False) -> None:
-        """Gets another right, by opening the file once more."""
+        """Gets another right by opening the file once more."""
         state = self._state
         async with state.changing:
             access = state.access | _access(read, write)
@@ -250,7 +256,7 @@ class File(FileLocks):
             state.stateid, state.access = done[again[0]].stateid, access
 
     async def downgrade(self, *, read: bool = False, write: bool = False) -> None:
-        """Keeps these rights alone, which have to be those that it had before an `upgrade`."""
+        """Keeps only these rights, which have to be those that it had before an `upgrade`."""
         access = _access(read, write)
         async with self._state.changing:
             down: list[Operation[Stateid]] = []
@@ -280,7 +286,7 @@ class File(FileLocks):
                 self._session.identity.opens.discard(self._state)
 
     def _io_stateid(self) -> Stateid:
-        """For data: the newest of its kind, so that calls may overtake changes of the state."""
+        """Returns the stateid for data; its seqid is 0, so calls may overtake changes of state."""
         own = self._state.locks.get(self._state.owner)
         held = own.stateid if own is not None and own.ranges else None
         return Stateid(0, (held or self._state.stateid).other)
@@ -291,7 +297,7 @@ class File(FileLocks):
         *others: OpenState,
         is_changing: bool = False,
     ) -> Results:
-        """Executes what `build` makes of the stateids as they are; again if those were lost.
+        """Executes what `build` makes of the present stateids; again if those were lost.
 
         is_changing: the caller holds `changing` of the first state.
         """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Locks on ranges of an open file."""
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["FileLocks"]
 
 
 class FileLocks(ABC):
-    """What `File` has for locking.
+    """The locking part of `File`.
 
     Locks belong to an owner; without one, to the file itself, whose reads and writes are made in
     its name. Different owners exclude each other, also within one client.
@@ -49,10 +50,10 @@ class FileLocks(ABC):
         wait_s: float = 0.0,
         owner: bytes | None = None,
     ) -> None:
-        """Locks bytes, for writing or for reading; a length of None goes to the end, also of what
-        is not there yet.
+        """Locks bytes, for writing or for reading; a length of None goes to the end, also of bytes
+        that do not exist yet.
 
-        `Conflict` if somebody else has some of them; for `wait_s` it asks again before.
+        Raises `Conflict` if another owner has some of them, after it has tried again for `wait_s`.
         """
         wanted = codec.Range(start, length, write)
         backoff = Backoff(wait_s)
@@ -114,7 +115,7 @@ class FileLocks(ABC):
         write: bool = True,
         owner: bytes | None = None,
     ) -> None:
-        """`Conflict` if these bytes could not be locked now."""
+        """Raises `Conflict` if these bytes could not be locked now."""
         wanted = codec.Range(start, length, write)
         who = codec.LockOwner(self._session.identity.client_id, owner or self._state.owner)
         await self._perform(lambda: [putfh(self._state.handle), codec.lockt(wanted, who)])

@@ -1,4 +1,5 @@
-"""Files by their paths, as a `Client` and each `Session` have them.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Files by their paths, for a `Client` and each `Session`.
 
 Paths are relative to the root of what the server exports. Symbolic links are not followed.
 """
@@ -23,6 +24,7 @@ from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.client.paths import names_of, parent_of, walk
 from livedma.nfs.numbers import Attribute, FileType
 from livedma.nfs.stateid import ANONYMOUS
+from livedma.opening import enterable
 
 if TYPE_CHECKING:
     from livedma.nfs.client.session import Session
@@ -44,6 +46,7 @@ class Files(ABC):
     def through(self) -> Session:
         """The session that makes the calls."""
 
+    @enterable
     async def open(
         self,
         path: str,
@@ -55,10 +58,10 @@ class Files(ABC):
         truncate: bool = False,
         mode: int = 0o644,
     ) -> File:
-        """Opens an ordinary file.
+        """Opens an ordinary file: awaited, or entered by `async with`.
 
-        create: makes it if it is not there; exclusive: and fails if it is. truncate: leaves nothing
-        in one that is there. deny: what others must not do with it meanwhile.
+        create: makes it if it does not exist; exclusive: and fails if it does. truncate: cuts one
+        that exists to no bytes. deny: what other openers must not do with it meanwhile.
         """
         session = self.through
         names, name = parent_of(path)
@@ -117,18 +120,18 @@ class Files(ABC):
         await self._at(names_of(path), setattr_of(ANONYMOUS, values), path=path)
 
     async def access(self, path: str, rights: int) -> int:
-        """Which of the rights (ACCESS4_* of RFC 8881 section 18.1) the server would grant."""
+        """Returns those of the rights (ACCESS4_* of RFC 8881 section 18.1) the server grants."""
         ask = access(rights)
         return (await self._at(names_of(path), ask, path=path))[ask]
 
     # Directories.
 
     async def listdir(self, path: str = "/") -> list[Entry]:
-        """All entries of a directory but `.` and `..`."""
+        """Returns all entries of a directory except `.` and `..`."""
         return [entry async for entry in self.scandir(path)]
 
     async def scandir(self, path: str = "/") -> AsyncIterator[Entry]:
-        """The entries of a directory, a page of the server's at a time."""
+        """Yields the entries of a directory, reading one page of the server at a time."""
         session = self.through
         page_bytes = min(_PAGE_BYTES, session.limits.response_bytes - 1024)
         handle = getfh()
@@ -178,13 +181,13 @@ class Files(ABC):
         await self.remove(path)
 
     async def rename(self, old: str, new: str) -> None:
-        """Also replaces what `new` names, if it is of the same kind."""
+        """Renames; replaces what `new` names, if it is of the same kind."""
         old_names, old_name = parent_of(old)
         new_names, new_name = parent_of(new)
         await self._at_both(old_names, new_names, codec.rename(old_name, new_name), old)
 
     async def link(self, old: str, new: str) -> None:
-        """Another name for a file."""
+        """Adds another name for a file."""
         new_names, new_name = parent_of(new)
         await self._at_both(names_of(old), new_names, codec.link(new_name), new)
 
@@ -197,7 +200,7 @@ class Files(ABC):
     async def setxattr(
         self, path: str, name: str, value: bytes, *, create: bool = False, replace: bool = False
     ) -> None:
-        """create: it must not be there; replace: it must."""
+        """Sets one. create: it must not exist yet; replace: it must."""
         how = xattr.SetHow(create * xattr.SetHow.CREATE | replace * xattr.SetHow.REPLACE)
         await self._at(names_of(path), xattr.setxattr(name, value, how), path=path)
 
@@ -218,7 +221,7 @@ class Files(ABC):
                 raise BadReply(f"LISTXATTRS of {path}: the server does not come to an end")
             cookie = part.cookie
 
-    # The way there.
+    # The operations that lead to a file.
 
     async def _at(self, names: Sequence[str], *operations: Operation[Any], path: str) -> Results:
         """Executes operations where the names lead to."""
@@ -228,13 +231,13 @@ class Files(ABC):
     async def _at_both(
         self, first: Sequence[str], second: Sequence[str], operation: Operation[None], path: str
     ) -> None:
-        """With one place as the saved filehandle, and another as the current one."""
+        """Executes an operation with one place as the saved filehandle, another as the current."""
         saved = await self._way(first, path, room=2)
         current = await self._way(second, path, room=2)
         await self.through.compound(*saved, savefh(), *current, operation, path=path)
 
     async def _way(self, names: Sequence[str], path: str, room: int = 1) -> list[Operation[Any]]:
-        """The operations to get there, after as many COMPOUNDs as a long way needs before."""
+        """Returns the operations that lead there; a long way takes COMPOUNDs of its own first."""
         most = max(1, (self.through.limits.operations - _OTHERS) // room)
         way = walk(names[:most])
         for start in range(most, len(names), most):

@@ -1,4 +1,5 @@
-"""What somebody else needs to go on with a session."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What another program needs to go on with a session."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class HandedSlot:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """All that somebody else needs to go on using a session."""
+    """All that another program needs to go on using a session."""
 
     session_id: bytes
     client_id: int

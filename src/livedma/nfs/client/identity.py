@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A client id: its sessions, the lease on its state, and getting both back after a restart."""
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _LEASE_LEAST_S = 1.0
 _DATA_MOST = 1 << 30
 _RENEWALS = 3  # in one lease
 _GOODBYE_S = 5.0
-# Of CREATE_SESSION; those that leave the client's slot as it was are about the arguments.
+# Of CREATE_SESSION; other refusals are about the arguments and leave the client's slot as it was.
 _KEPT_REFUSALS = (Status.NOSPC, Status.CLID_INUSE)
 _STALE = {Status.STALE_CLIENTID, Status.SEQ_MISORDERED, Status.BADSESSION, Status.DEADSESSION}
 
 
 class Identity:
-    """What a server knows a client by."""
+    """A client id: what a server knows a client by."""
 
     def __init__(self, terms: Terms, owner: bytes) -> None:
         self.terms = terms
@@ -41,8 +42,8 @@ class Identity:
         self.read_most = self.write_most = _DATA_MOST  #: bytes of one READ or WRITE
         self.opens: set[OpenState] = set()
         self.recoveries = 0  #: how often sessions or state had to be got back
-        #: Held from when CREATE_SESSION is sent until it is answered, by whatever connection:
-        #: another one with the same sequence would be taken for its repetition.
+        #: Held from when CREATE_SESSION is sent until it is answered, over whatever connection:
+        #: the server would take another one with the same sequence for its repetition.
         self.creating = asyncio.Lock()
         self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
         self._sequence = 0  # of CREATE_SESSION
@@ -53,7 +54,7 @@ class Identity:
         self._heard_s = asyncio.get_running_loop().time()
         self._renewal: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._owes_reclaim = False  # the client id is new, and its state was not all got back
+        self._owes_reclaim = False  # the client id is new, and not all of its state was got back
         self._is_closed = False
 
     @property
@@ -61,13 +62,13 @@ class Identity:
         return tuple(self._sessions)
 
     async def ready(self) -> None:
-        """Waits while state is being got back; what is left of that is done first."""
+        """Waits while state is being got back; gets back what is left of it first."""
         await self._is_ready.wait()
         for session in self._sessions[:1] if self._owes_reclaim else ():
             await self.recover(session, session.session_id)
 
     async def begin(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
-        """Introduces itself to the server, with a first session."""
+        """Introduces itself to the server, and makes a first session."""
         await connection.ensure(Backoff(0))  # A wrong address should not take long to find out.
         await self._exchange(connection, Backoff(self.terms.patience_s))
         session = await self.session(connection, wanted)
@@ -77,7 +78,7 @@ class Identity:
         return session
 
     async def session(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
-        """Another session."""
+        """Makes another session."""
         session = Session(self, connection, wanted)
         backoff = Backoff(self.terms.patience_s)
         while True:
@@ -93,13 +94,24 @@ class Identity:
         self._sessions.append(session)
         return session
 
+    async def resume(self, connection: Connection, wanted: codec.ChannelLimits) -> Session:
+        """Makes a session when none may be left; the server may have forgotten the client id."""
+        session = Session(self, connection, wanted)
+        self._sessions.append(session)
+        try:
+            await self.recover(session, session.session_id)
+        except BaseException:
+            self.forget(session)
+            raise
+        return session
+
     def forget(self, session: Session) -> None:
         if session in self._sessions:
             self._sessions.remove(session)
 
     async def close(self) -> None:
-        """Gives everything back, as far as the server can be reached; also files that are open, but
-        without a commit. Idempotent.
+        """Gives everything back, as far as the server can be reached. Files that are open are
+        closed without a commit. Idempotent.
         """
         if self._is_closed:
             return
@@ -117,7 +129,7 @@ class Identity:
                 await self._destroy(sessions)
 
     async def _close_files(self) -> None:
-        """Who still has one open learns that it is closed."""
+        """Closes all files; a later call on one of them learns that it is closed."""
         opens, self.opens = self.opens, set()
         for session in self._sessions[:1]:
             closing = (state.release(session) for state in opens)
@@ -130,17 +142,17 @@ class Identity:
                 await connection.perform(transport, self.terms, [destroy])
                 return
 
-    # What sessions ask of it.
+    # For its sessions.
 
     async def create_session(
         self, connection: Connection, transport: Transport, wanted: codec.ChannelLimits
     ) -> codec.Created:
-        """CREATE_SESSION, sent once; who holds `creating` sends it again after a
-        `ConnectionLost`.
+        """Sends CREATE_SESSION once; after a `ConnectionLost` the caller, which holds `creating`,
+        sends it again.
         """
         create = codec.create_session(self.client_id, self._sequence, wanted)
         outcome = await connection.perform(transport, self.terms, [create])
-        # A refusal is kept as the result of its sequence, too: the next request needs another one.
+        # The server keeps a refusal as its sequence's result, too: the next request needs another.
         if outcome.error is None or outcome.error.status in _KEPT_REFUSALS:
             self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         if outcome.error is not None:
@@ -152,17 +164,17 @@ class Identity:
         return created
 
     def heard(self, flags: codec.StatusFlag) -> None:
-        """A SEQUENCE was answered: the lease is renewed, and the server may want something."""
+        """Notes that a SEQUENCE was answered: the lease is renewed, and its flags are obeyed."""
         self._heard_s = asyncio.get_running_loop().time()
         if flags & codec.StatusFlag.RESTART_RECLAIM_NEEDED and self._is_ready.is_set():
-            # Its sessions outlive a restart, other state does not.
+            # The server's sessions outlive a restart, its other state does not.
             self._is_ready.clear()
             self._start(self._reclaim_alone())
 
     async def recover(self, session: Session, session_id: bytes) -> None:
         """Gets sessions and state back, unless that was done since `session` had this id.
 
-        Goes on if the caller does not want to wait: others need it as well.
+        It goes on if the caller stops waiting: other callers need it as well.
         """
         await asyncio.shield(self._start(self._recover(session, session_id)))
 
@@ -175,7 +187,7 @@ class Identity:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # is for who waits, if anybody still does
+            task.exception()  # it is for the callers that wait, if there still are any
 
     async def _recover(self, session: Session, session_id: bytes) -> None:
         async with self._mending:
@@ -190,7 +202,7 @@ class Identity:
                 self._is_ready.set()
 
     async def _mend(self, broken: Session, backoff: Backoff) -> None:
-        """One session may be lost, or all: the client id tells."""
+        """Gets back one session or all; the client id tells which were lost."""
         while True:
             try:
                 self._owes_reclaim |= await self._exchange(broken.connections[0], backoff)
@@ -231,7 +243,7 @@ class Identity:
         self._owes_reclaim = False
 
     async def _exchange(self, connection: Connection, backoff: Backoff) -> bool:
-        """EXCHANGE_ID; whether the server gave us another client id than before."""
+        """Sends EXCHANGE_ID; returns whether the server gave another client id than before."""
         exchange = codec.exchange_id(self._verifier, self.owner)
         while True:
             transport = await connection.ensure(backoff)
@@ -249,7 +261,7 @@ class Identity:
             await backoff.wait()
         said = outcome.results[exchange]
         is_new = said.client_id != self.client_id or not said.is_confirmed
-        if is_new:  # Of one that it knows, the server does not say the sequence (18.35.4).
+        if is_new:  # Of a known client id the server gives no sequence (18.35.4).
             self.client_id, self._sequence = said.client_id, said.sequence
         return is_new
 

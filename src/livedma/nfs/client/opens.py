@@ -1,4 +1,5 @@
-"""State that the server keeps for us: open files and their locks; and getting it back."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""State that the server keeps for this client: open files and locks, and getting both back."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ LOST = {
 
 @dataclass(slots=True)
 class LockState:
-    """The locks of one owner in one open; a stateid once there was one."""
+    """The locks of one owner in one open; it has a stateid after its first lock."""
 
     owner: bytes
     stateid: Stateid | None = None
@@ -46,7 +47,8 @@ class OpenState:
     """One open file.
 
     generation: how often it was got back; a stateid of an earlier one is of no use. lost: why it
-    could not be. changing: held by who changes the state, since its stateids count the changes.
+    could not be got back. changing: held while a call changes the state, since the stateids count
+    the changes.
     """
 
     path: str
@@ -72,7 +74,7 @@ class OpenState:
             raise StateLost(f"{self.path}: {self.lost}")
 
     async def reclaim(self, session: Session) -> None:
-        """Gets it back from a server that restarted. What cannot be had is marked as lost."""
+        """Gets it back from a server that restarted. What cannot be got back is marked as lost."""
         try:
             await self._open(session, open_codec.open_reclaim, urgent=True)
         except OperationFailed as failed:
@@ -86,10 +88,10 @@ class OpenState:
             await self._lock_again(session, state)
 
     async def renew(self, session: Session, generation: int, *, is_held: bool = False) -> None:
-        """Gets it back from a server that took it away, say because the lease had expired.
+        """Gets it back from a server that took it away, such as after the lease had expired.
 
         Does nothing if that was done already since `generation`. is_held: the caller holds
-        `changing`. `StateLost` if it cannot be had.
+        `changing`. Raises `StateLost` if it cannot be got back.
         """
         async with contextlib.nullcontext() if is_held else self.changing:
             self.check()
@@ -98,7 +100,7 @@ class OpenState:
         self.check()
 
     async def release(self, session: Session) -> None:
-        """Unlocks and closes it; what the server has taken away is closed."""
+        """Unlocks and closes it. If the server has taken it away, it is closed already."""
         async with self.changing:
             if self.lost:
                 return
@@ -126,7 +128,7 @@ class OpenState:
         return True
 
     async def _anew(self, session: Session, why: str, *, urgent: bool = False) -> None:
-        # Between, others may have had the locks: what they protected may have changed.
+        # Other clients may have had the locks in between: what they protected may have changed.
         if self.has_locks:
             self.lost = f"its locks are lost, {why}"
             return

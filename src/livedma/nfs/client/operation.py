@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """COMPOUND from the caller's side: operations with the codec of their results."""
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _HEAD_ROOM = 128  # the RPC header of a reply, and what COMPOUND has before its 
 
 
 class ReplyDecoder(Decoder):
-    """A decoder of a reply of which some data may have been placed already."""
+    """A decoder of a reply, some of whose data may have been placed already."""
 
     placed: int | None = None
 
     def place(self, into: memoryview) -> int:
-        """Opaque data whose bytes belong into a buffer; how many there are."""
+        """Puts opaque data into a buffer; returns how many bytes there are."""
         start = self.pos
         length = self.u32()
         if length > len(into):
@@ -45,21 +46,21 @@ class ReplyDecoder(Decoder):
             self.placed = None
             return length
         at = self.pos
-        self.skip(length)  # is checked first: nothing is written if the data is not all there
+        self.skip(length)  # it checks first: nothing is written if data is missing
         into[:length] = memoryview(self.data)[at : at + length]
         return length
 
 
 def nothing(decoder: ReplyDecoder) -> None:
-    """Results of which there are none."""
+    """Decodes a result without a body."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operation(Generic[T]):
     """One operation of a COMPOUND.
 
-    data: the last argument, opaque data, which `arguments` lack with its length. into: where data
-    of the result goes. room: bytes that the result has at most, without such data. failed: decodes
+    data: the last argument, opaque data; `arguments` contain neither it nor its length. into: where
+    data of the result goes. room: the most bytes of the result, without such data. failed: decodes
     what follows an error, and may raise a better `OperationFailed`. is_repeatable: executing it
     twice does no harm. keeps_reply: the server should keep its reply, as for a change of state.
     """
@@ -76,7 +77,7 @@ class Operation(Generic[T]):
 
 
 class Results:
-    """What the operations of a COMPOUND gave, each by the operation."""
+    """The results of a COMPOUND, by operation."""
 
     def __init__(self) -> None:
         self._values: dict[int, Any] = {}
@@ -92,7 +93,7 @@ class Results:
 def encode_compound(
     minor: int, operations: Sequence[Operation[Any]]
 ) -> tuple[bytes, Buffer | None, int]:
-    """Arguments of COMPOUND, the data that they lack, and where it belongs."""
+    """Returns the arguments of COMPOUND, the data that they lack, and the position of that data."""
     out = Encoder()
     out.opaque(b"")
     out.u32(minor, len(operations))
@@ -112,13 +113,13 @@ def encode_compound(
 
 
 def reply_room(operations: Sequence[Operation[Any]]) -> int:
-    """Bytes that the reply has at most, without data that may be placed."""
+    """Returns the most bytes of the reply, without data that may be placed."""
     return _HEAD_ROOM + sum(2 * WORD_BYTES + operation.room for operation in operations)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of operations, up to the one that failed, if one did."""
+    """The results of operations, up to the one that failed, if one failed."""
 
     results: Results
     status: Status = Status.OK
@@ -133,9 +134,9 @@ def decode_results(
     *,
     only_first: bool = False,
 ) -> Outcome:
-    """The outcome of a COMPOUND; `XdrError` if the reply is none to these operations.
+    """Decodes the outcome of a COMPOUND; `XdrError` if the reply is none to these operations.
 
-    only_first: just the first result is looked at, whatever follows.
+    only_first: only the first result is decoded, whatever follows.
     """
     results = Results()
     status = _status(decoder)
@@ -162,7 +163,7 @@ def decode_results(
             error = _error(decoder, operation, one, path)
             return Outcome(results, one, index, error)
     _finish(decoder)
-    if status != Status.OK:  # without any result: the COMPOUND itself was refused
+    if status != Status.OK:  # there is no result: the COMPOUND itself was refused
         if count:
             raise XdrError("an error without its operation", start)
         return Outcome(results, status, 0, OperationFailed(None, status, path))

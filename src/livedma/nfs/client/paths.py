@@ -1,4 +1,5 @@
-"""Paths to operations that go there."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Turns paths into the operations that lead there."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ __all__ = ["names_of", "parent_of", "walk"]
 
 
 def names_of(path: str) -> list[str]:
-    """The names on the way from the root. `..` is refused: what it meant would be a guess."""
+    """Returns the names on the way from the root. `..` is refused: its meaning would be a guess."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
         raise ValueError(f"{path}: a path with .. is not followed")
@@ -20,7 +21,7 @@ def names_of(path: str) -> list[str]:
 
 
 def parent_of(path: str) -> tuple[list[str], str]:
-    """The names of the directory, and the last one; `ValueError` if the path has none."""
+    """Returns the directory's names and the last name; `ValueError` if the path has none."""
     names = names_of(path)
     if not names:
         raise ValueError(f"{path!r} names no entry of a directory")
@@ -28,5 +29,5 @@ def parent_of(path: str) -> tuple[list[str], str]:
 
 
 def walk(names: Sequence[str]) -> list[Operation[Any]]:
-    """From the root to what the names lead to."""
+    """Returns the operations from the root to where the names lead."""
     return [putrootfh(), *(lookup(name) for name in names)]

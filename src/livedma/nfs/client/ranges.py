@@ -1,4 +1,5 @@
-"""Which bytes of a file a lock owner has locked."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The bytes of a file that a lock owner has locked."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ __all__ = ["added", "without"]
 
 
 def without(ranges: Iterable[Range], start: int, length: int | None) -> list[Range]:
-    """The ranges less these bytes (None: to the end)."""
+    """Returns the ranges without these bytes (None: to the end)."""
     end = None if length is None else start + length
     ret = []
     for one in ranges:
@@ -25,5 +26,5 @@ def without(ranges: Iterable[Range], start: int, length: int | None) -> list[Ran
 
 
 def added(ranges: Iterable[Range], new: Range) -> list[Range]:
-    """The ranges after a lock was taken: the newest says how its bytes are locked."""
+    """Returns the ranges after a new lock, which replaces older locks of its bytes."""
     return sorted([*without(ranges, new.start, new.length), new], key=lambda one: one.start)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A session: calls in slots, each executed exactly once however often its connection is lost."""
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "SessionBroken"]
 
-_RECOVERIES_MOST = 5  # of one call: a server that loses every session is not worth more
+_RECOVERIES_MOST = 5  # of one call: a server that loses every session is given up
 _REFUSALS_MOST = 8
-_OVERHEAD_BYTES = 1024  # of a message, beside its data
+_OVERHEAD_BYTES = 1024  # of a message, besides its data
 
 _BROKEN = {Status.BADSESSION, Status.DEADSESSION}
 _ANSWERED_BEFORE = {Status.RETRY_UNCACHED_REP, Status.SEQ_FALSE_RETRY}
@@ -32,7 +33,7 @@ _COME_AGAIN = {Status.DELAY, Status.GRACE}
 
 
 class SessionBroken(RpcError):
-    """The server does not know the session any more, or not as we do.
+    """The server does not know the session any more, or disagrees about it.
 
     may_be_executed: the call was sent before, over a connection that was lost.
     """
@@ -43,15 +44,15 @@ class SessionBroken(RpcError):
 
 
 class _TakeAnother(Exception):
-    """The call was not executed, and its slot is of no use."""
+    """The call was not executed, and its slot cannot be used."""
 
 
 class _AnsweredBefore(Exception):
-    """The call was executed, and its result is not to be had."""
+    """The call was executed, and its result is gone."""
 
 
 class Session(Files):
-    """Made by `Client.session`. Several may share a connection, and one may use several."""
+    """A session, made by `Client.session`. Several may share a connection; one may use several."""
 
     def __init__(
         self, identity: Identity, connection: Connection, wanted: codec.ChannelLimits
@@ -61,7 +62,7 @@ class Session(Files):
         self._bindings = Bindings(identity.terms, connection)
         self._table = SlotTable(b"", 0)
         self._limits = wanted
-        self._closed = ""  # why it cannot be used any more
+        self._closed = ""  # why it cannot be used any more, or nothing
 
     def __repr__(self) -> str:
         return f"<Session {self.session_id.hex()} with {self.slots} slots>"
@@ -78,7 +79,7 @@ class Session(Files):
 
     @property
     def identity(self) -> Identity:
-        """The client id that it belongs to."""
+        """Returns the client id that it belongs to."""
         return self._identity
 
     @property
@@ -87,32 +88,32 @@ class Session(Files):
 
     @property
     def is_open(self) -> bool:
-        """Neither closed nor handed over."""
+        """It is neither closed nor handed over."""
         return not self._closed
 
     @property
     def limits(self) -> codec.ChannelLimits:
-        """What the server agreed to."""
+        """Returns the limits that the server agreed to."""
         return self._limits
 
     @property
     def slots(self) -> int:
-        """How many calls may be under way at once now: the server may change it with any reply."""
+        """Returns how many calls may be under way now; any reply of the server may change it."""
         return self._table.limit
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for a slot."""
+        """Returns how many calls wait for a slot."""
         return self._table.waiting
 
     @property
     def read_bytes(self) -> int:
-        """The most that one READ asks for."""
+        """Returns the most bytes that one READ asks for."""
         return max(1, min(self._identity.read_most, self._limits.response_bytes - _OVERHEAD_BYTES))
 
     @property
     def write_bytes(self) -> int:
-        """The most that one WRITE carries."""
+        """Returns the most bytes that one WRITE carries."""
         return max(1, min(self._identity.write_most, self._limits.request_bytes - _OVERHEAD_BYTES))
 
     @property
@@ -122,7 +123,7 @@ class Session(Files):
     # Making and ending it.
 
     async def create(self, backoff: Backoff) -> None:
-        """Makes the session at the server, or makes it anew: what it had is forgotten."""
+        """Makes the session at the server, or makes it again: its former slots are forgotten."""
         connection = self.connections[0]
         async with self._identity.creating:
             created, transport = await self._created(connection, backoff)
@@ -141,7 +142,7 @@ class Session(Files):
                     await self._identity.create_session(connection, transport, self._wanted),
                     transport,
                 )
-            except ConnectionLost:  # It has a sequence of its own: it can be repeated.
+            except ConnectionLost:  # It has a sequence of its own, so it can be repeated.
                 if backoff.is_over:
                     raise
             except OperationFailed as failed:
@@ -150,18 +151,18 @@ class Session(Files):
             await backoff.wait()
 
     async def bind(self, connection: Connection) -> None:
-        """Lets the session use another connection, too."""
+        """Binds the session to one more connection."""
         await self._bindings.add(connection, Backoff(self._identity.terms.patience_s))
 
     def unbind(self, connection: Connection) -> None:
-        """Calls made from now on go through the session's other connections."""
+        """Removes a connection: calls from now on use the session's other ones."""
         self._bindings.remove(connection)
 
     async def hand_over(self) -> HandedOver:
-        """Ends the use of the session here, but leaves it at the server, for somebody else.
+        """Ends the use of the session here, but leaves it at the server, for another program.
 
-        Waits for calls under way. Files that were opened through it go through another session of
-        the client id, which has to have one: that is what renews the lease.
+        Waits for calls under way. Files that were opened through it then use another session of the
+        client id, which has to have one: its calls renew the lease.
         """
         self._use()
         table = self._table
@@ -206,9 +207,9 @@ class Session(Files):
     ) -> Results:
         """Executes operations in one COMPOUND behind a SEQUENCE, exactly once.
 
-        `OperationFailed` if one of them failed. `OutcomeUnknown` if the server lost the session
-        with its reply cache, and repeating them might do harm. path: for the error's text.
-        urgent: part of recovery, which others wait for.
+        Raises `OperationFailed` if one of them failed. Raises `OutcomeUnknown` if the server lost
+        the session with its reply cache, and repeating them might do harm. path: for the error's
+        text. urgent: the call is part of recovery, which other calls wait for.
         """
         can_repeat = all(one.is_repeatable for one in operations)
         backoff = Backoff(self._identity.terms.patience_s)
@@ -290,7 +291,7 @@ class Session(Files):
             if outcome.error is None or outcome.failed_at > 0:
                 slot.advance()
                 self._heard(table, number, outcome.results[first])
-                if outcome.status == Status.RETRY_UNCACHED_REP:  # as RFC 8881 has it: behind it
+                if outcome.status == Status.RETRY_UNCACHED_REP:  # RFC 8881: behind SEQUENCE
                     raise _AnsweredBefore
                 return outcome
             refusals += outcome.status != Status.DELAY
@@ -302,10 +303,10 @@ class Session(Files):
     async def _refused(
         self, table: SlotTable, slot: Slot, outcome: Outcome, is_repeated: bool, backoff: Backoff
     ) -> None:
-        """SEQUENCE failed. Returns if the call is to be sent again as it was."""
+        """Handles a failed SEQUENCE. Returns if the call is to be sent again unchanged."""
         status, error = outcome.status, outcome.error
         assert isinstance(error, OperationFailed)
-        if error.op != Op.SEQUENCE:  # not even that was looked at
+        if error.op != Op.SEQUENCE:  # the server did not even look at SEQUENCE
             raise error
         if status in _BROKEN:
             raise SessionBroken(f"the server answered {status.name}", is_repeated)
@@ -332,8 +333,8 @@ class Session(Files):
     async def _resolve(self, table: SlotTable, slot: Slot, backoff: Backoff) -> None:
         """Finds out what became of the last call in a slot.
 
-        A SEQUENCE alone with the same number is either executed, since the call never arrived, or
-        answered as a repetition. In both cases the server has counted it.
+        The server either executes a SEQUENCE alone with the same number, since the call never
+        arrived, or answers it as a repetition. In both cases the server has counted it.
         """
         while True:
             connection, transport = await self._carrier(table, backoff, False)

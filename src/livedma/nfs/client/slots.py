@@ -1,4 +1,5 @@
-"""The slots of a session, as its client has them (RFC 8881 section 2.10.6.1)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The slots of a session on the client's side (RFC 8881 section 2.10.6.1)."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ _SEQUENCE_BITS = 0xFFFFFFFF
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One call at a time.
+    """A slot: one call at a time.
 
-    sequence: of the call under way, or of the next one. in_doubt: a call was sent with it, and
-    whether the server has seen that is not known: has to be asked before another call.
+    sequence: of the call under way, or of the next one. in_doubt: a call was sent with it, and it
+    is not known whether the server has seen that; that has to be found out before another call.
     """
 
     number: int
@@ -27,22 +28,23 @@ class Slot:
     in_doubt: bool = False
 
     def advance(self) -> None:
-        """The server has counted the call."""
+        """Counts the call, as the server has."""
         self.sequence = (self.sequence + 1) & _SEQUENCE_BITS
         self.in_doubt = False
 
 
 class SlotTable:
-    """Gives out slots, the lowest first, in the order in which they were asked for.
+    """Gives out slots, the lowest first, to callers in the order in which they asked.
 
-    Never more than the server's target; what it takes back is not used again once it is free.
+    It gives out no more than the server's target. A slot that the server takes back is not used
+    again once it is free.
     """
 
     def __init__(self, session_id: bytes, count: int) -> None:
         self.session_id = session_id
         self._slots = [Slot(number) for number in range(min(count, SLOTS_MOST))]
         self._limit = len(self._slots)
-        self._free = [slot.number for slot in self._slots]  # a heap, as numbers in order are
+        self._free = [slot.number for slot in self._slots]  # a heap: the numbers are in order
         self._doubtful: list[int] = []
         self._waiting: deque[asyncio.Future[Slot | None]] = deque()
         self._used: set[int] = set()
@@ -54,7 +56,7 @@ class SlotTable:
 
     @property
     def limit(self) -> int:
-        """How many may be used at once now."""
+        """Returns how many may be used at once now."""
         return self._limit
 
     @property
@@ -63,7 +65,7 @@ class SlotTable:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a slot."""
+        """Returns how many calls wait for a slot."""
         return len(self._waiting)
 
     @property
@@ -72,11 +74,11 @@ class SlotTable:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Those that may be used."""
+        """Returns the slots that may be used."""
         return tuple(self._slots[: self._limit])
 
     async def acquire(self) -> Slot | None:
-        """A slot, when there is one; None: the table is closed, and another takes its place."""
+        """Waits for a slot; None if the table is closed, and another takes its place."""
         if self._is_closed:
             return None
         slot = None if self._waiting else self._take()
@@ -93,7 +95,7 @@ class SlotTable:
             raise
 
     def release(self, slot: Slot) -> None:
-        """Gives a slot back, whatever became of its call."""
+        """Takes a slot back, whatever became of its call."""
         self._used.discard(slot.number)
         is_gone = slot.number >= len(self._slots) or self._slots[slot.number] is not slot
         if not is_gone:
@@ -103,21 +105,21 @@ class SlotTable:
             self._is_idle.set()
 
     async def drained(self) -> None:
-        """Waits until no slot is in use. Who waits for one comes first."""
+        """Waits until no slot is in use. Callers that wait for a slot come first."""
         await self._is_idle.wait()
 
     def next_call(self) -> int:
-        """Counts a call that is about to be sent; `update` wants to know which one it was."""
+        """Counts a call that is about to be sent; `update` needs its number."""
         self._sent += 1
         return self._sent
 
     def update(self, call: int, highest: int, target: int) -> None:
-        """What the server said in its reply to a call: replies may overtake each other."""
+        """Takes what the server said in its reply to a call; replies may overtake each other."""
         if call < self._heard:
             return
         self._heard = call
         self._limit = max(1, min(highest, target, SLOTS_MOST - 1) + 1)
-        # The server forgets slots above its highest: they begin anew, should they come back.
+        # The server forgets slots above its highest: if they come back, they begin anew.
         while len(self._slots) > max(1, highest + 1) and len(self._slots) - 1 not in self._used:
             self._forget(self._slots.pop().number)
         while len(self._slots) < self._limit:
@@ -126,11 +128,11 @@ class SlotTable:
         self._wake()
 
     def refuse(self, slot: Slot) -> None:
-        """The server does not have this slot, nor any above it."""
+        """Notes that the server has neither this slot nor any above it."""
         self._limit = max(1, min(self._limit, slot.number))
 
     def close(self) -> None:
-        """No more slots are given out; who waits learns it."""
+        """Stops giving out slots; the callers that wait get None."""
         self._is_closed = True
         while self._waiting:
             turn = self._waiting.popleft()

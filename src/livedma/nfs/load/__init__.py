@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Load for NFS servers: many sessions on few connections, measured without Python in the way."""
 
 from livedma.nfs.load.plan import Plan, PlanError

@@ -1,4 +1,5 @@
-"""A run that somebody drives: how many sessions there are, and where intervals end, is told to it.
+# SPDX-License-Identifier: BSD-2-Clause
+"""A run that another program drives: it sets how many sessions run, and where intervals end.
 
 Orders are lines, and each is answered by one line once it was done:
 
@@ -24,6 +25,7 @@ from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.result import Interval
 from livedma.nfs.load.runner import Runner
 from livedma.rdma import Device
+from livedma.wire.words import amount
 
 __all__ = ["Driven", "orders_from_stdin"]
 
@@ -31,7 +33,7 @@ Answer = Callable[[dict[str, Any]], None]
 
 
 class Driven(Runner):
-    """plan.sessions is the most there can be. answer: is told what came of an order."""
+    """plan.sessions is the most there can be. answer: is called with the result of an order."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class Driven(Runner):
         super().__init__(plan, address, port, device=device, spin=spin)
         self._orders, self._answer = orders, answer
         self._latency = Latency()  # of the interval, up to the last look
-        self._asked = 0  # sessions that were to be made; some may have been refused
+        self._asked = 0  # sessions that were ordered; some of them may have been refused
 
     async def _prepare(self, client: Client) -> None:
         self._answer({"ready": True})
@@ -55,15 +57,24 @@ class Driven(Runner):
     async def _go_on(self, client: Client, before: Figures, total: Latency) -> Figures:
         try:
             async with asyncio.timeout(self.plan.seconds):
-                while line := (await self._orders.readline()).decode(errors="replace").split():
-                    before = await self._obey(line, client, before, total)
+                while line := (await self._next_order()).decode(errors="replace").split():
+                    before = await self._obey(line, before, total)
         except TimeoutError:
             pass
         return self._cut(before, total)[0]
 
-    async def _obey(
-        self, order: list[str], client: Client, before: Figures, total: Latency
-    ) -> Figures:
+    async def _next_order(self) -> bytes:
+        """Returns the next order; nothing if there are no more, or if the run is to stop."""
+        order = asyncio.create_task(self._orders.readline())
+        stopped = asyncio.create_task(self._is_stopped.wait())
+        try:
+            await asyncio.wait({order, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return order.result() if order.done() else b""
+        finally:
+            order.cancel()
+            stopped.cancel()
+
+    async def _obey(self, order: list[str], before: Figures, total: Latency) -> Figures:
         match order:
             case ["interval"]:
                 before, interval = self._cut(before, total)
@@ -71,7 +82,7 @@ class Driven(Runner):
             case ["sessions", *numbers] if (
                 all(map(str.isdecimal, numbers)) and 0 < len(numbers) < 3
             ):
-                await self._have(client, *map(int, numbers))
+                await self._have(*map(int, numbers))
             case _:
                 self._answer({"error": f"no such order: {' '.join(order)}"})
         return before
@@ -88,35 +99,36 @@ class Driven(Runner):
         return after, Interval.between(before, after)
 
     def _so_far(self) -> dict[str, Any]:
-        """Of connections and what moved between them, since the run began."""
+        """Returns what became of connections and moves between them, since the run began."""
         figures = (self._load.session(number) for number in self._places.sessions)
         pauses_us = [one.pause_ns / 1000 for one in figures if one.moves]
         return {
             "connections": self._places.opened,
-            "lost": len(self._lost()),
+            "lost": len(self._lost()) + self._places.replaced,
             "moved": len(pauses_us),
             "pause_us": max(pauses_us, default=None),
         }
 
-    async def _have(self, client: Client, number: int, rate: int = 0) -> None:
+    async def _have(self, number: int, rate: int = 0) -> None:
         if number > self.plan.sessions:
-            self._answer({"error": f"up to {self.plan.sessions} sessions are possible"})
+            self._answer({"error": f"up to {amount(self.plan.sessions, 'session')}"})
             return
         self._load.set_active(number)
         try:
             numbers = range(self._asked, number)
             self._asked = max(self._asked, number)
             if rate:
-                await self._ramp(client, numbers, rate)
-            else:
-                await self._add_some(client, numbers)
+                await self._ramp(numbers, rate)
+            elif numbers:
+                async with self._control.use() as client:
+                    await self._sessions.add(client, numbers)
             figures = await self._filled()
             if number:
                 self._check(figures)
         except LivedmaError as error:
             self._answer({"error": str(error)})
             raise
-        self._answer({"sessions": figures.running, "refused": len(self._state.refused)})
+        self._answer({"sessions": figures.running, "refused": len(self._sessions.refused)})
 
 
 async def orders_from_stdin() -> asyncio.StreamReader:

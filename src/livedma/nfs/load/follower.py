@@ -1,7 +1,8 @@
-"""Does what the server wants of each connection (`livedma.nfs.guidance_protocol`), while load runs.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Does what the server asks for each connection (`livedma.nfs.guidance_protocol`) during load.
 
 Sessions move one by one: each is bound to the new connection by BIND_CONN_TO_SESSION, then sends
-its next calls there, while those that are out end on the old one. That is closed when the last
+its next calls there, while calls under way end on the old one. The old one is closed when its last
 reply has come. Whatever fails, sessions stay where they are, or go back.
 """
 
@@ -32,8 +33,8 @@ from livedma.rpc.xdr import Decoder, XdrError
 
 __all__ = ["Follower"]
 
-_ASK_LEAST_S, _ASK_MOST_S = 0.02, 5.0  # whatever the server says
-_AT_ONCE = 8  # sessions that are bound
+_ASK_LEAST_S, _ASK_MOST_S = 0.02, 5.0  # bounds, whatever the server says
+_AT_ONCE = 8  # sessions that are bound at a time
 _LOOK_S = 0.005
 _PATIENCE_S = 15.0
 
@@ -41,49 +42,54 @@ Send = Callable[[int, bytes], Awaitable[bytes]]
 
 
 class Follower:
-    """Follows from `start` until `stop`. send: makes a call on a link of the load."""
+    """Follows the server's wishes from `start` until `stop`. send: makes a call on a link."""
 
     def __init__(self, load: Load, send: Send, places: Places, client: Client) -> None:
         self._load, self._send, self._places, self._client = load, send, places, client
         self._tasks: set[asyncio.Task[None]] = set()
-        self._moving = asyncio.Lock()  # one connection after the other
+        self._is_started = False
+        self.moving = asyncio.Lock()  #: only one connection is being moved at a time
 
     def start(self) -> None:
+        self._is_started = True
         for link in self._places.connections:
-            self._watch(link)
+            self.watch(link)
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _watch(self, link: int) -> None:
+    def watch(self, link: int) -> None:
+        """Asks what the server wants of a connection, if it follows at all."""
+        if not self._is_started:
+            return
         task = asyncio.create_task(self._follow(link), name=f"guidance of link {link}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, link: int) -> None:
-        """Until the connection ends, or its server says that it has no wishes."""
+        """Follows until the connection ends, or its server says that it has no wishes."""
         done = 0
         with contextlib.suppress(RpcError, XdrError):
             while True:
                 advice = await self._ask(link)
                 if advice.wish != Wish.STAY and advice.serial != done:
                     done = advice.serial
-                    async with self._moving:
+                    async with self.moving:
                         if await self._obey(link, advice):
                             return
                 wait_s = advice.ask_again_ms / 1000
                 await asyncio.sleep(min(max(wait_s, _ASK_LEAST_S), _ASK_MOST_S))
 
     async def _obey(self, link: int, advice: Advice) -> bool:
-        """Whether the connection is no more."""
+        """Does what is asked; returns whether the connection was closed."""
         try:
             new = await self._places.open()
-        except (LivedmaError, OSError, MemoryError) as error:  # also without memory for it here
+        except (LivedmaError, OSError, MemoryError) as error:  # including too little memory here
             await self._say(link, Report(advice.serial, Progress.REFUSED, words=str(error)))
             return False
-        self._watch(new)
+        self.watch(new)
         self._places.lead_to(new)
         await self._say(link, Report(advice.serial, Progress.OPENED))
         return advice.wish == Wish.MIGRATE and await self._migrate(link, new, advice.serial)
@@ -91,7 +97,8 @@ class Follower:
     async def _migrate(self, old: int, new: int, serial: int) -> bool:
         moved = 0
         session, connections = self._client.through, self._places.connections
-        has_client = connections[old] in session.connections  # by which files are opened
+        # Files are opened through this session, if the client has one.
+        has_client = session.is_open and connections[old] in session.connections
         self._load.pair(old, new)
         try:
             if has_client:
@@ -104,7 +111,7 @@ class Follower:
                     await asyncio.gather(*(self._move(number, new) for number in batch))
                     moved += len(batch)
                     await self._say(old, Report(serial, Progress.MOVING, moved, whole))
-                if not waiting:  # one is being made
+                if not waiting:  # a session is being made there
                     await asyncio.sleep(_LOOK_S)
         except (RpcError, OperationFailed, OSError) as error:
             self._places.lead_to(old)
@@ -132,13 +139,13 @@ class Follower:
         return Advice.decode(await self._call(link, Procedure.ADVISE, b""))
 
     async def _say(self, link: int, report: Report) -> None:
-        """What the server makes of it changes nothing; nor does it if the connection is lost."""
+        """Reports to the server. Its verdict changes nothing, nor does a lost connection."""
         with contextlib.suppress(RpcError, XdrError, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self._call(link, Procedure.REPORT, report.encode())
 
     async def _call(self, link: int, procedure: Procedure, arguments: bytes) -> Decoder:
-        """Its results. CallRefused: the server does not know such things."""
+        """Returns the results of a call. CallRefused: the server does not know this program."""
         message = encode_call(Call(0, PROGRAM, VERSION, procedure), arguments)
         decoder = Decoder(await self._send(link, message))
         reply = decode_reply(decoder)

@@ -1,4 +1,5 @@
-"""Connections of the load, and calls of Python's on them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections of the load, and the calls that Python makes on them."""
 
 from __future__ import annotations
 
@@ -17,13 +18,18 @@ from livedma.rdma import CompletionQueue, Device, MemoryRegion, ProtectionDomain
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
 from livedma.rpc.rdma_client import INLINE_BYTES
 from livedma.rpc.rdma_private import PrivateData, agree
+from livedma.rpc.refusal import not_connected
 from livedma.rpc.xdr import WORD_BYTES
+from livedma.wire.words import amount
 
 __all__ = ["Calls", "LinkTransport", "RdmaLinks", "TcpLinks"]
 
 _CONNECT_S = 10.0
-_MORE_LINKS = 7  # at a time, beside those that are there from the start
+_RETRIES = 3  # of a packet: about 6 s without an acknowledgement mean that the peer is away
+_SILENCE_MS = 10_000  # a peer that has not acknowledged data for so long is away
+_MORE_LINKS = 7  # at a time, besides those that are there from the start
 _HEADERS_MOST = 120  # of RPC-over-RDMA, in front of a call
+_UNREACHED = (cm.ConnectError, cm.RejectedError, cm.UnreachableError)
 _WHY = {
     errno.EPROTO: "the server broke the rules of the transport",
     errno.EMSGSIZE: "a call is longer than the server takes inline",
@@ -34,7 +40,7 @@ _WHY = {
 
 
 class Calls:
-    """Replies to Python's calls, brought from the thread that runs the load."""
+    """The replies to Python's calls, taken over from the thread that runs the load."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -42,6 +48,7 @@ class Calls:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._next = 0
         self._loop.add_reader(load.fileno(), self._collect)
+        self.stirred = asyncio.Event()  #: set when replies have come, or a connection has broken
 
     async def call(self, link: int, message: bytes) -> bytes:
         user, self._next = self._next, self._next + 1
@@ -56,6 +63,7 @@ class Calls:
             self._waiting.pop(user, None)
 
     def _collect(self) -> None:
+        self.stirred.set()
         for user, error, message in self._load.replies():
             future = self._waiting.get(user)
             if future is None or future.done():
@@ -78,7 +86,7 @@ def _lost(error: int) -> ConnectionLost | CallRefused:
 
 
 class LinkTransport:
-    """A `Transport` over a connection that the load has."""
+    """A `Transport` over a connection of the load."""
 
     def __init__(
         self, load: Load, calls: Calls, link: int, kind: Literal["tcp", "rdma"], most: int
@@ -103,7 +111,7 @@ class LinkTransport:
         receive_into: bytearray | memoryview | None = None,
         reply_room: int = REPLY_ROOM,
     ) -> Answer:
-        """As `Transport` says. Nothing is placed: such calls are few and short."""
+        """Makes a call as `Transport` says. Nothing is placed: such calls are few and short."""
         if send_data is not None:
             padding = bytes(-len(send_data) % WORD_BYTES)
             message = b"".join((message[:position], send_data, padding, message[position:]))
@@ -112,12 +120,12 @@ class LinkTransport:
         return Answer(await self._calls.call(self._link, message))
 
     def close(self) -> None:
-        """The connection is the load's."""
+        """Does nothing: the connection belongs to the load."""
 
 
 @dataclass(slots=True)
 class _RdmaLink:
-    """What a connection over RDMA has here."""
+    """The parts of a connection over RDMA."""
 
     number: int = -1
     connection: cm.Connection | None = None
@@ -154,13 +162,13 @@ class RdmaLinks:
             spin=spin,
         )
 
-    async def open(self, address: str, port: int) -> int:
-        """One more connection: its number. ConnectionLost: it cannot be had."""
+    async def open(self, address: str, port: int, within_s: float = _CONNECT_S) -> int:
+        """Makes one more connection and returns its number. ConnectionLost: it cannot be made."""
         if len(self._links) >= self._plan.connections + _MORE_LINKS:
-            raise ConnectionLost(f"{len(self._links)} connections are enough")
+            raise ConnectionLost(f"no more than {amount(len(self._links), 'connection')}")
         link = _RdmaLink()
         try:
-            await self._connect(link, address, port)
+            await self._connect(link, address, port, within_s)
         except BaseException:
             if link.number >= 0:
                 self.load.close_link(link.number)
@@ -169,10 +177,10 @@ class RdmaLinks:
         self._links[link.number] = link
         return link.number
 
-    async def _connect(self, link: _RdmaLink, address: str, port: int) -> None:
+    async def _connect(self, link: _RdmaLink, address: str, port: int, within_s: float) -> None:
         said, calls = PrivateData(INLINE_BYTES, INLINE_BYTES), self._plan.calls
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(within_s):
                 link.connection = await cm.connect_async(
                     self._device,
                     address,
@@ -181,15 +189,18 @@ class RdmaLinks:
                     pd=self._pd,
                     cq=self._cq,
                     prepare=lambda qp: self._prepare(link, qp),
+                    retry_count=_RETRIES,
                     max_send=2 * calls,
                     max_recv=receives(calls),
                     max_send_sge=1,
                     max_recv_sge=1,
                 )
         except TimeoutError:
-            raise ConnectionLost(f"{address} did not answer in {_CONNECT_S:g} s") from None
+            raise ConnectionLost(f"{address} did not answer in {within_s:g} s") from None
         except cm.ConnectError as error:
-            raise ConnectionLost(str(error)) from None
+            if type(error) not in _UNREACHED:
+                raise  # The error gives its own reason.
+            raise not_connected(error) from None
         inline = agree(said, PrivateData.decode(link.connection.private_data))
         self.load.limit(link.number, inline.send_bytes)
         link.inline_bytes = inline.send_bytes
@@ -218,7 +229,7 @@ class RdmaLinks:
         return LinkTransport(self.load, calls, link, "rdma", most)
 
     def close_link(self, link: int) -> bool:
-        """Ends a connection that nobody needs any more; False: somebody does."""
+        """Ends a connection; False if a session or call still uses it."""
         if not self.load.close_link(link):
             return False
         self._links.pop(link).close()
@@ -238,7 +249,7 @@ class RdmaLinks:
 class TcpLinks:
     """Connections over TCP."""
 
-    _MOST = 65536  # of a call of Python's
+    _MOST = 65536  # bytes of one of Python's calls
 
     def __init__(self, plan: Plan) -> None:
         self._sockets: dict[int, socket.socket] = {}
@@ -251,18 +262,19 @@ class TcpLinks:
             interval_ns=plan.interval_ns,
         )
 
-    async def open(self, address: str, port: int) -> int:
-        """One more connection: its number. ConnectionLost: it cannot be had."""
+    async def open(self, address: str, port: int, within_s: float = _CONNECT_S) -> int:
+        """Makes one more connection and returns its number. ConnectionLost: it cannot be made."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         plug = socket.socket(family, socket.SOCK_STREAM)
         plug.setblocking(False)
         plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS)
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(within_s):
                 await asyncio.get_running_loop().sock_connect(plug, (address, port))
         except TimeoutError:
             plug.close()
-            raise ConnectionLost(f"{address} did not answer in {_CONNECT_S:g} s") from None
+            raise ConnectionLost(f"{address} did not answer in {within_s:g} s") from None
         except OSError as error:
             plug.close()
             why = os.strerror(error.errno) if error.errno else str(error)
@@ -275,7 +287,7 @@ class TcpLinks:
         return LinkTransport(self.load, calls, link, "tcp", self._MOST)
 
     def close_link(self, link: int) -> bool:
-        """Ends a connection that nobody needs any more; False: somebody does."""
+        """Ends a connection; False if a session or call still uses it."""
         if not self.load.close_link(link):
             return False
         self._sockets.pop(link).close()

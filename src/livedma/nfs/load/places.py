@@ -1,4 +1,5 @@
-"""Where the sessions of a run are: its connections, and which of them each session uses."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The places of a run's sessions: its connections, and the one that each session uses."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["Places"]
 
 
 class Places:
-    """connections: those that are open, by link. sessions: ids, by their numbers in the load."""
+    """connections: the open ones, by link. sessions: ids, by their numbers in the load."""
 
     def __init__(self, links: RdmaLinks | TcpLinks, calls: Calls, address: str, port: int) -> None:
         self._links, self._calls = links, calls
@@ -24,29 +25,48 @@ class Places:
         self._being_made: Counter[int] = Counter()
         self._all: list[int] = []
         self._broken: dict[int, int] = {}
+        self._heirs: dict[int, int] = {}  # from each broken connection to the one that replaced it
         self.connections: dict[int, Connection] = {}
         self.sessions: dict[int, bytes] = {}
 
     @property
     def opened(self) -> int:
-        """Connections that there were."""
+        """Returns how many connections were opened."""
         return len(self._all)
 
     def add(self, link: int) -> None:
-        """A connection that is open, for new sessions as well."""
+        """Adds an open connection; new sessions use it, too."""
         self.connections[link] = self._connection(link)
         self._all.append(link)
         self._for_new.append(link)
 
     async def open(self) -> int:
-        """Another connection, to which nothing goes yet. ConnectionLost."""
+        """Opens another connection, which no session uses yet. Raises ConnectionLost."""
         link = await self._links.open(self._address, self._port)
         self.connections[link] = self._connection(link)
         self._all.append(link)
         return link
 
-    def _connection(self, link: int) -> Connection:
+    async def replace(self, link: int, within_s: float) -> int:
+        """Opens a connection in place of a broken one. ConnectionLost: it cannot be opened."""
+        new = await self._links.open(self._address, self._port, within_s)
+        self.connections[new] = self.connections.pop(link)
+        self._heirs[link] = new
+        self._all.append(new)
+        self._for_new = [new if one == link else one for one in self._for_new]
+        self._links.close_link(link)
+        return new
+
+    @property
+    def replaced(self) -> int:
+        """Returns how many connections were replaced."""
+        return len(self._heirs)
+
+    def _connection(self, first: int) -> Connection:
         async def connect() -> Transport:
+            link = first
+            while link in self._heirs:
+                link = self._heirs[link]
             transport = self._links.transport(self._calls, link)
             if not transport.is_open:
                 raise ConnectionLost(f"the connection with {self._address} was lost")
@@ -55,12 +75,12 @@ class Places:
         return Connection(connect, f"{self._address} port {self._port}")
 
     def lead_to(self, link: int) -> None:
-        """New sessions go there, and nowhere else."""
+        """Lets new sessions use this connection alone."""
         self._for_new = [link]
 
     @contextmanager
     def for_new(self, number: int) -> Iterator[int]:
-        """The link of a new session, which is being made meanwhile."""
+        """Yields the link for a new session, and counts the session as being made meanwhile."""
         alive = [link for link in self._for_new if not self._load.link_error(link)]
         places = alive or [link for link in self.connections if not self._load.link_error(link)]
         if not places:
@@ -73,16 +93,16 @@ class Places:
             self._being_made[link] -= 1
 
     def is_empty(self, link: int) -> bool:
-        """Neither has it sessions, nor will it get some."""
+        """The connection has no sessions, and none is being made on it."""
         return not self._being_made[link] and not self.on(link)
 
     def on(self, link: int) -> list[int]:
-        """The sessions that use a connection now, but for those that have failed."""
+        """Returns the sessions that use a connection now, without those that have failed."""
         links = enumerate(self._load.places())
         return [number for number, its in links if its == link and number in self.sessions]
 
     def close(self, link: int) -> bool:
-        """Ends a connection that nobody needs any more; False: somebody does."""
+        """Ends a connection; False if a session or call still uses it."""
         error = self._load.link_error(link)
         if not self._links.close_link(link):
             return False
@@ -92,11 +112,11 @@ class Places:
         return True
 
     def errors(self) -> dict[int, int]:
-        """Why connections were lost, as errnos; those that were closed by us were not."""
+        """Returns why connections were lost, as errnos; those that the run closed are not lost."""
         found = {link: self._load.link_error(link) for link in self.connections}
         return {**self._broken, **{link: error for link, error in found.items() if error}}
 
     @property
     def is_lost(self) -> bool:
-        """There is no connection that works."""
+        """No connection works."""
         return all(self._load.link_error(link) for link in self.connections)

@@ -1,4 +1,5 @@
-"""What is to be measured."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The plan of a measurement."""
 
 from __future__ import annotations
 
@@ -8,23 +9,27 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from livedma.errors import LivedmaError
+from livedma.wire.words import amount
 
 __all__ = ["Plan", "PlanError"]
 
 _WORD = 8  # of the data that files are filled with
 _FILE_LEAST = 1 << 20
-_CALLS_MOST = 1024  # under way on one connection over RDMA, whose memory has to be there for each
+_CALLS_MOST = 1024  # under way on one connection over RDMA, which keeps memory for each
+_CONNECTIONS_MOST = 256
+_SIZE_MOST = 1 << 30
+_BLOCKS_ENOUGH = 16384  # writing them all takes a while
 _BLOCKS_MOST = 1 << 32
-_EBB = 1 / 8  # of sessions, at the least
+_EBB = 1 / 8  # of sessions, at low tide
 
 
 class PlanError(LivedmaError):
-    """A measurement that makes no sense."""
+    """A plan that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """rate: operations a second of all sessions together; None: each slot has one after the other.
+    """rate: operations a second of all sessions together; None: each slot starts one after another.
 
     ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
     seed: of the files' data and of where sessions read and write; None: another one each time.
@@ -50,8 +55,17 @@ class Plan:
     tide: float | None = None
 
     def __post_init__(self) -> None:
+        self._check_directory()
+        if self.connections > _CONNECTIONS_MOST:
+            raise PlanError(
+                f"{self.connections} connections: use --connections {_CONNECTIONS_MOST} or fewer"
+            )
+        if self.size > _SIZE_MOST:
+            raise PlanError(
+                f"operations of {self.size:,} bytes: use a --size of {_SIZE_MOST >> 20} MiB or less"
+            )
         if self.size % _WORD:
-            raise PlanError(f"operations of {self.size} bytes: use a multiple of {_WORD}")
+            raise PlanError(f"operations of {amount(self.size, 'byte')}: use a multiple of {_WORD}")
         if self.connections > self.sessions:
             raise PlanError("there are more connections than sessions: use fewer connections")
         if self.tide is not None and self.tide <= 0:
@@ -59,7 +73,7 @@ class Plan:
         if self.tide is not None and self.ramp is not None:
             raise PlanError("sessions come by --ramp or by --tide, not by both")
         if not self.file_bytes:
-            blocks = max(_FILE_LEAST // self.size, 4 * self.depth)
+            blocks = max(min(_FILE_LEAST // self.size, _BLOCKS_ENOUGH), 4 * self.depth)
             object.__setattr__(self, "file_bytes", blocks * self.size)
         if self.file_bytes // self.size < self.depth:
             raise PlanError(
@@ -69,19 +83,30 @@ class Plan:
         if self.file_bytes // self.size >= _BLOCKS_MOST:
             raise PlanError("the file has more than 2^32 operations: use a larger --size")
 
+    def _check_directory(self) -> None:
+        if ".." in self.directory.split("/"):
+            raise PlanError(
+                f"--dir {self.directory}: write the way from the top of what the server exports, "
+                "without .."
+            )
+        try:
+            self.directory.encode()
+        except UnicodeEncodeError:
+            raise PlanError("--dir is no UTF-8: names in NFS are") from None
+
     @property
     def calls(self) -> int:
-        """Calls under way on a connection, at most, with some for other things."""
+        """Returns the most calls under way on a connection, with some for other purposes."""
         per_connection = -(-self.sessions // self.connections) * self.depth
         return min(per_connection + 8, _CALLS_MOST)
 
     @property
     def interval_ns(self) -> int:
-        """Between two operations of a session, when all of them are there; 0: at once."""
+        """Returns the time between two operations of a session when all run; 0: at once."""
         return 0 if self.rate is None else max(round(self.sessions / self.rate * 1e9), 1)
 
     def active(self, elapsed_s: float) -> int:
-        """Sessions that work so long after the begin."""
+        """Returns how many sessions work at a time after the begin."""
         if self.tide is None:
             return self.sessions
         place = elapsed_s / self.tide % 1
@@ -89,7 +114,7 @@ class Plan:
         return max(1, round(self.sessions * (_EBB + (1 - _EBB) * height)))
 
     def session_seed(self, number: int) -> int:
-        """Of a session's data and places, 64 bits."""
+        """Returns the 64-bit seed of a session's data and places."""
         if self.seed is None:
             return secrets.randbits(64)
         said = f"{self.seed} {number}".encode()

@@ -1,4 +1,5 @@
-"""What was measured."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The results of a measurement."""
 
 from __future__ import annotations
 
@@ -32,14 +33,16 @@ def _spread(times_ns: list[int]) -> dict[str, float] | None:
 
 
 def percentiles_us(latency: Latency) -> dict[str, float]:
-    """Microseconds by name; max is exact."""
+    """Returns microseconds by name; max is exact."""
     found = {name: latency.quantile_ns(part) / 1000 for name, part in PERCENTILES.items()}
     return {**found, "max": latency.max_ns / 1000}
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Some time of a run, up to `at_s` after it began."""
+    """A part of a run, which ends `at_s` after the begin. away_s: how long the server had not
+    answered by then, if connections with it were lost.
+    """
 
     at_s: float
     length_s: float
@@ -49,9 +52,10 @@ class Interval:
     errors: int
     waited: int
     latency: Latency
+    away_s: float = 0.0
 
     @classmethod
-    def between(cls, before: Figures, after: Figures) -> Interval:
+    def between(cls, before: Figures, after: Figures, away_s: float = 0.0) -> Interval:
         old, new = before.counters, after.counters
         return cls(
             (after.now_ns - after.began_ns) * _S,
@@ -62,6 +66,7 @@ class Interval:
             new.errors - old.errors,
             new.waited - old.waited,
             after.latency,
+            away_s,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -73,12 +78,13 @@ class Interval:
             "latency_us": percentiles_us(self.latency),
             "errors": self.errors,
             "waited_for_credits": self.waited,
+            **({"away_s": round(self.away_s, 3)} if self.away_s else {}),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """One session, as long as it ran."""
+    """One session, for as long as it ran."""
 
     number: int
     id: bytes
@@ -106,12 +112,12 @@ class SessionResult:
 
     @property
     def words(self) -> str:
-        """What went wrong first."""
+        """Returns the first error."""
         return named(self.figures.words)
 
     def as_json(self) -> dict[str, Any]:
-        """filled: WRITEs before it began, which are part of nothing else. longest_gap: without any
-        reply, but for pauses: those around moves.
+        """filled: WRITEs before it began, which no other figure counts. longest_gap: the longest
+        time without a reply, except around moves: that is the pause.
         """
         counters = self.figures.counters
         return {
@@ -140,7 +146,7 @@ class SessionResult:
 
 
 def named(words: str) -> str:
-    """The names of operations and statuses instead of their numbers."""
+    """Puts names of operations and statuses in place of their numbers."""
     words = re.sub(r"operation (\d+)", lambda m: _name(Op, int(m[1])), words)
     return re.sub(r"status (\d+)$", lambda m: f"NFS4ERR_{_name(Status, int(m[1]))}", words)
 
@@ -154,8 +160,10 @@ def _name(kind: type[Op] | type[Status], number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be had;
-    connections: that were opened.
+    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be made;
+    connections: how many were opened, and reconnects: how many of them replaced a lost one. gaps_s:
+    how long the server did not answer, each time that connections were lost. ended: why the run
+    ended early, or without the server.
     """
 
     seconds: float
@@ -168,6 +176,9 @@ class Result:
     lost: tuple[str, ...] = ()  #: connections, and why
     latency: Latency = field(default_factory=Latency)
     connections: int = 1
+    reconnects: int = 0
+    gaps_s: tuple[float, ...] = ()
+    ended: str = ""
 
     @property
     def operations(self) -> int:
@@ -180,7 +191,7 @@ class Result:
     @property
     def is_clean(self) -> bool:
         has_failed = self.counters.errors or self.refused or self.lost or self.unanswered
-        return not has_failed and self.operations > 0
+        return not has_failed and not self.ended and self.operations > 0
 
     @property
     def cpu_us_per_operation(self) -> float:
@@ -188,12 +199,12 @@ class Result:
 
     @property
     def moved(self) -> list[SessionResult]:
-        """Sessions that changed their connection."""
+        """Returns the sessions that changed their connection."""
         return [one for one in self.sessions if one.figures.moves]
 
     @property
     def late(self) -> int:
-        """Sessions that had not begun when time was up."""
+        """Returns how many sessions had not begun when time was up."""
         return sum(one.seconds <= 0 for one in self.sessions)
 
     @property
@@ -229,7 +240,9 @@ class Result:
             "refused": list(self.refused),
             "lost": list(self.lost),
             "connections": self.connections,
-            "reconnects": 0,  # never: who is lost is in `lost`
+            "reconnects": self.reconnects,
+            "gaps_s": [round(one, 3) for one in self.gaps_s],
+            "ended": self.ended or None,
             "repeated": counters.repeats,
             "moved": {
                 "sessions": len(self.moved),

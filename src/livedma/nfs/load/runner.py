@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A run: connections, sessions as the plan wants them, figures, and an orderly end."""
 
 from __future__ import annotations
@@ -5,70 +6,51 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from livedma._native.latency import Latency
 from livedma._native.load import Figures
 from livedma.errors import LivedmaError
-from livedma.nfs.client import Client, OperationFailed
+from livedma.nfs.client import Client
 from livedma.nfs.client.client import own_credential
-from livedma.nfs.client.codec.session import destroy_session
-from livedma.nfs.client.file import File
+from livedma.nfs.load.control import Control
 from livedma.nfs.load.follower import Follower
+from livedma.nfs.load.footprint import check_memory, check_room
 from livedma.nfs.load.links import Calls, RdmaLinks, TcpLinks
 from livedma.nfs.load.places import Places
 from livedma.nfs.load.plan import Plan
+from livedma.nfs.load.recovery import Recovery
 from livedma.nfs.load.result import Interval, Result, SessionResult, named
+from livedma.nfs.load.sessions import LoadError, Sessions
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.rdma import Device
-from livedma.rpc.client import RpcError
-from livedma.rpc.message import Call, encode_call
-from livedma.rpc.xdr import Encoder
+from livedma.rpc.client import ConnectionLost
 
 __all__ = ["LoadError", "Runner"]
 
 _INTERVAL_S = 1.0
 _LOOK_S = 0.02
-_TIDE_S = 0.05  # between changes of it
-_FILL_S = 120.0  # within which all files have to be there
-_LAST_S = 5.0  # that replies may take when it is over
-_SETUPS_AT_ONCE = 8
+_SILENT_S = 1.5  # that a server may take before the user is told
+_TIDE_S = 0.05  # between two changes of the tide
+_FILL_S = 120.0  # without any progress of the files
+_FIRST_S = 10.0  # for the server's first answers
+_TOLD_EACH = 64  # sessions between two messages
+_LAST_S = 5.0  # for the last replies at the end
 _CONTROL_SLOTS = 8
 _MESSAGE_EXTRA = 4096
 _PATIENCE_S = 15.0
-_CALL_HEADER = 24  # in front of the credential
-
-_NO_DIRECTORY = ": use a --dir that can be written"
-_ADVICE = {
-    **dict.fromkeys(
-        (Status.NOENT, Status.NOTDIR, Status.ACCESS, Status.PERM, Status.ROFS), _NO_DIRECTORY
-    ),
-    Status.GRACE: ": the server has just started, try again in a minute or two",
-    Status.NOSPC: ": the server has no room for another session or file, use fewer --sessions",
-}
-
+_REMOVAL_S = 0.02  # for removing a session and its file
 Tell = Callable[[str], None]
 Show = Callable[[Interval], None]
 
 
-class LoadError(LivedmaError):
-    """A run cannot begin, or has come to nothing."""
-
-
-@dataclass(slots=True)
-class _State:
-    """What a run has made at the server."""
-
-    files: list[File] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-
-
 class Runner:
-    """Runs a plan once. device: for RDMA. show: is told each second; tell: what is going on."""
+    """Runs a plan once. device: for RDMA. show: is called each second; tell: with what is going on.
+
+    away_s: a server that does not answer for longer ends the run.
+    """
 
     def __init__(
         self,
@@ -80,29 +62,33 @@ class Runner:
         spin: float = 200e-6,
         show: Show = lambda _: None,
         tell: Tell = lambda _: None,
+        away_s: float = 120.0,
     ) -> None:
         self.plan, self._address, self._port = plan, address, port
         self._device, self._spin = device, spin
-        self._show, self._tell = show, tell
-        self._state = _State()
+        self._show, self._tell, self._away_s = show, tell, away_s
         self._is_stopped = asyncio.Event()
+        self._is_measuring = False
         self._credential = own_credential()
-        whole = encode_call(Call(0, 0, 0, 0, self._credential))
-        self._credential_bytes = whole[_CALL_HEADER:]
-        self._prefix = f"livedma-load-{os.getpid()}-{secrets.token_hex(2)}"
+
+    @property
+    def is_measuring(self) -> bool:
+        """Returns whether `stop` ends it with a result; there is one once sessions have begun."""
+        return self._is_measuring
 
     def stop(self) -> None:
-        """Ends the measurement before its time; `run` returns what was measured."""
+        """Ends the measurement early; `run` returns what was measured."""
         self._is_stopped.set()
 
     def set_active(self, sessions: int) -> None:
-        """So many sessions work from now on, while it runs; the others rest when they have ended
-        what they are doing.
+        """Lets so many sessions work from now on; the others rest once they have ended what they
+        are doing.
         """
         self._load.set_active(sessions)
 
     async def run(self) -> Result:
-        """Raises LoadError, ConnectionLost and what the client raises."""
+        """Runs it. Raises LoadError, ConnectionLost and what the client raises."""
+        check_memory(self.plan)
         if self.plan.proto == "rdma":
             if self._device is None:
                 raise ValueError("RDMA needs a device")
@@ -126,20 +112,61 @@ class Runner:
         self._places = Places(self._links, calls, self._address, self._port)
         for link in links:
             self._places.add(link)
+        self._sessions = Sessions(self._load, self._places, self.plan, self._credential)
         try:
-            async with await self._client(links[0]) as client:
-                follower = Follower(self._load, calls.call, self._places, client)
-                if self.plan.follow and self.plan.proto == "rdma":
-                    follower.start()
-                try:
-                    return await self._measure(client)
-                finally:
-                    await follower.stop()
-                    await self._clean_up(client)
+            async with await self._first_contact(links[0]) as client:
+                return await self._with_client(client, calls)
         finally:
             calls.close()
             self._load.end()
             await asyncio.to_thread(thread.join)
+
+    async def _with_client(self, client: Client, calls: Calls) -> Result:
+        self._control = Control(client, self._load, self._places)
+        follower = Follower(self._load, calls.call, self._places, client)
+        self._recovery = Recovery(
+            self._load,
+            self._places,
+            self._sessions,
+            self._control,
+            moving=follower.moving,
+            watch=follower.watch,
+            give_up=self.stop,
+            patience_s=self._away_s,
+        )
+        if self.plan.follow and self.plan.proto == "rdma":
+            follower.start()
+        beside = [
+            asyncio.create_task(self._recovery.run(calls.stirred), name="recovery"),
+            asyncio.create_task(self._control.keep_lease(), name="lease"),
+        ]
+        try:
+            await check_room(self.plan, client)
+            return await self._measure(client)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await follower.stop()
+            await self._clean_up(client)
+
+    async def _first_contact(self, link: int) -> Client:
+        """Connects the client; gives up soon on a peer that is silent, or no NFS server."""
+        asking = asyncio.create_task(self._client(link))
+        try:
+            end_s = time.monotonic() + _FIRST_S
+            while not asking.done() and time.monotonic() < end_s and not self._places.is_lost:
+                await asyncio.wait({asking}, timeout=_LOOK_S)
+            if asking.done():
+                return asking.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        if self._places.is_lost:
+            why = "closed the connection, or answers with something else than NFS"
+        else:
+            why = f"takes connections, and has not answered in {_FIRST_S:g} s"
+        raise ConnectionLost(f"{self._address} port {self._port} {why}")
 
     async def _client(self, link: int) -> Client:
         return await Client.connect(
@@ -155,68 +182,31 @@ class Runner:
 
     # Sessions.
 
-    async def _add(self, client: Client, number: int) -> None:
-        with self._places.for_new(number) as link:
-            await self._add_to(link, client, number)
-
-    async def _add_to(self, link: int, client: Client, number: int) -> None:
-        """Makes a session and its file, and leaves them to the load."""
-        plan, state = self.plan, self._state
-        session = await client.session(plan.depth, connection=self._places.connections[link])
-        most = min(session.read_bytes, session.write_bytes)
-        if most < plan.size:
-            raise LoadError(f"the server takes {most} bytes a call at most: use --size {most}")
-        handed = await session.hand_over()
-        path = f"{plan.directory.rstrip('/')}/{self._prefix}-{number}"
-        file = await client.open(path, "rw", create=True)
-        state.files.append(file)
-        stateid = Encoder()
-        file.stateid.encode(stateid)
-        added = self._load.add_session(
-            link,
-            session_id=handed.session_id,
-            sequences=[slot.sequence - 1 for slot in handed.slots],
-            handle=file.handle,
-            stateid=bytes(stateid),
-            credential=self._credential_bytes,
-            seed=plan.session_seed(number),
-            file_bytes=plan.file_bytes,
-        )
-        self._places.sessions[added] = handed.session_id
-
-    async def _try_add(self, client: Client, number: int) -> None:
-        try:
-            await self._add(client, number)
-        except OperationFailed as error:
-            advice = _ADVICE.get(error.status, "")
-            self._state.refused.append(f"session {number}: {error}{advice}")
-        except RpcError as error:
-            self._state.refused.append(f"session {number}: {error}")
-
     async def _add_all(self, client: Client) -> None:
-        """All of them, with their files filled."""
-        await self._add_some(client, range(self.plan.sessions))
+        """Makes all sessions, with their files filled."""
+        await self._sessions.add(client, self._told(range(self.plan.sessions)))
         self._check(self._load.figures())
         self._check(await self._filled())
 
-    async def _add_some(self, client: Client, numbers: Iterable[int]) -> None:
-        turn = asyncio.Semaphore(_SETUPS_AT_ONCE)
-
-        async def add(number: int) -> None:
-            async with turn:
-                await self._try_add(client, number)
-
-        await asyncio.gather(*(add(number) for number in numbers))
+    def _told(self, numbers: Sequence[int]) -> Iterator[int]:
+        for number in numbers:
+            if not number % _TOLD_EACH:
+                self._tell(f"making sessions: {number} of {len(numbers)}")
+            yield number
 
     async def _filled(self) -> Figures:
-        """When all files are, of sessions that work."""
+        """Waits until the files of all working sessions are filled."""
         figures = self._look()
-        end_s = time.monotonic() + _FILL_S
+        fills, end_s = 0, 0.0
         while figures.filled + figures.failed < figures.sessions:
-            if time.monotonic() > end_s:
+            if self._recovery.words:
+                raise LoadError(self._recovery.words)
+            if figures.counters.fills > fills or not end_s:
+                fills, end_s = figures.counters.fills, time.monotonic() + _FILL_S
+            elif time.monotonic() > end_s:
                 raise LoadError(
-                    f"the files could not be written in {_FILL_S:g} s: use fewer --sessions or a "
-                    "smaller --file-size"
+                    f"the server has not written anything for {_FILL_S:g} s: use fewer --sessions "
+                    "or a smaller --file-size"
                 )
             self._tell(f"writing files: {figures.filled} of {figures.sessions}")
             await asyncio.sleep(_LOOK_S)
@@ -224,26 +214,33 @@ class Runner:
         return figures
 
     def _look(self) -> Figures:
-        """Figures of now; with the latencies since the look before, which nobody else sees."""
+        """Returns the present figures; latencies are those since the last look, and in no other."""
         return self._load.figures()
 
     def _check(self, figures: Figures) -> None:
-        """There has to be a session that works."""
+        """Raises LoadError unless there is a session that works."""
         if figures.sessions > figures.failed:
             return
         words = [self._load.session(i).words for i in range(figures.sessions)]
         why = next((named(one) for one in words if one), None)
         lost = next(iter(self._lost()), None)
-        raise LoadError(why or lost or next(iter(self._state.refused), "no session was made"))
+        raise LoadError(why or lost or next(iter(self._sessions.refused), "no session was made"))
 
-    async def _ramp(self, client: Client, numbers: Iterable[int], rate: float) -> None:
-        """One session after the other, each at its time, however long another one takes."""
+    async def _ramp(self, numbers: Iterable[int], rate: float) -> None:
+        """Makes one session after the other, each at its time, however long another one takes."""
         started_s = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            for place, number in enumerate(numbers):
-                due_s = started_s + place / rate
-                await asyncio.sleep(max(due_s - time.monotonic(), 0))
-                group.create_task(self._try_add(client, number))
+        tasks: list[asyncio.Task[None]] = []
+        async with self._control.use() as client:
+            try:
+                for place, number in enumerate(numbers):
+                    due_s = started_s + place / rate
+                    await asyncio.sleep(max(due_s - time.monotonic(), 0))
+                    tasks.append(asyncio.create_task(self._sessions.try_add(client, number)))
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tide(self) -> None:
         started_s = time.monotonic()
@@ -255,14 +252,17 @@ class Runner:
 
     async def _measure(self, client: Client) -> Result:
         await self._prepare(client)
+        await self._control.leave()
         cpu_s = time.process_time()
         before = self._load.figures()
         self._load.begin()
+        self._is_measuring = True
         before = before._replace(now_ns=self._load.figures().began_ns)
         total = Latency()
         before = await self._go_on(client, before, total)
         self._load.stop()
         end_ns = before.now_ns
+        away_s = self._recovery.away_s(end_ns)
         cpu_s = time.process_time() - cpu_s
         last = await self._drain()
         total.merge(last.latency)
@@ -278,25 +278,29 @@ class Runner:
             statuses={_status_name(*key): count for key, count in last.statuses.items()},
             cpu_s=cpu_s,
             unanswered=last.open,
-            refused=tuple(self._state.refused),
+            refused=tuple(self._sessions.refused),
             lost=tuple(self._lost()),
             connections=self._places.opened,
+            reconnects=self._places.replaced,
+            gaps_s=(*self._recovery.gaps_s, *([away_s] if away_s else ())),
+            ended=self._recovery.words or _silence(away_s),
             latency=total,
         )
 
     async def _prepare(self, client: Client) -> None:
-        """What is there before anything is measured."""
+        """Sets up what is there before anything is measured."""
         if self.plan.ramp is None:
             await self._add_all(client)
         if self.plan.tide is not None:
             self.set_active(self.plan.active(0))
 
     async def _go_on(self, client: Client, before: Figures, total: Latency) -> Figures:
-        """Until time is up or no session is left; all latencies go into total. The last figures."""
+        """Runs until time is up or no session is left; all latencies go into total. Returns the
+        last figures.
+        """
         ramp = None
         if self.plan.ramp is not None:
-            sessions = self._ramp(client, range(self.plan.sessions), self.plan.ramp)
-            ramp = asyncio.create_task(sessions)
+            ramp = asyncio.create_task(self._ramp(range(self.plan.sessions), self.plan.ramp))
         tide = asyncio.create_task(self._tide()) if self.plan.tide is not None else None
         try:
             begin_s = time.monotonic()
@@ -321,11 +325,19 @@ class Runner:
     def _interval(self, before: Figures, total: Latency) -> Figures:
         after = self._load.figures()
         total.merge(after.latency)
-        self._show(Interval.between(before, after))
+        away_s = self._recovery.away_s(after.now_ns)
+        self._show(Interval.between(before, after, away_s))
+        if after.open or away_s:
+            self._tell_silence(after.now_ns)
         return after
 
+    def _tell_silence(self, now_ns: int) -> None:
+        silent_s = (now_ns - self._load.heard_ns()) * 1e-9
+        if silent_s > _SILENT_S:
+            self._tell(f"{self._address} port {self._port} has not answered for {silent_s:.0f} s")
+
     async def _drain(self) -> Figures:
-        """Until the last operation was answered, or nobody answers."""
+        """Waits until the last operation was answered, or the server is silent."""
         total = Latency()
         end_s = time.monotonic() + _LAST_S
         while True:
@@ -342,27 +354,18 @@ class Runner:
     # The end.
 
     async def _clean_up(self, client: Client) -> None:
-        """Leaves nothing behind, as far as the server can still be reached."""
+        """Removes all that the run made, as far as the server can still be reached."""
         self._load.stop()
         if self._places.is_lost:
             return
-        turn = asyncio.Semaphore(_SETUPS_AT_ONCE)
-
-        async def remove(file: File) -> None:
-            async with turn:
-                await file.close()
-                await client.remove(file.path)
-
-        with contextlib.suppress(TimeoutError, RpcError, NfsError, LivedmaError):
-            async with asyncio.timeout(_PATIENCE_S):
+        with contextlib.suppress(TimeoutError, LivedmaError, NfsError, OSError):
+            async with asyncio.timeout(_PATIENCE_S + len(self._places.sessions) * _REMOVAL_S):
                 await self._drain()
-                await asyncio.gather(*(remove(file) for file in self._state.files))
-                links = self._load.places()
-                for number, session_id in self._places.sessions.items():
-                    connection = self._places.connections.get(links[number])
-                    if connection is not None and (transport := connection.transport) is not None:
-                        destroy = destroy_session(session_id)
-                        await connection.perform(transport, client.identity.terms, [destroy])
+                await self._sessions.remove(await self._control.take())
+
+
+def _silence(away_s: float) -> str:
+    return f"when time was up, the server had not answered for {away_s:.1f} s" if away_s else ""
 
 
 def _status_name(operation: int, status: int) -> str:

@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attributes that files have, as clients see them (RFC 8881 §5, RFC 7862 §12, RFC 8275, RFC 8276).
 
-A set of attributes is a number whose bit n stands for attribute n. What a client asks for becomes a
-tuple of functions once, and is served by these from then on.
+A set of attributes is a number whose bit n stands for attribute n. What a client asks for is turned
+into a tuple of functions once; later requests for the same set use that tuple.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Protocol
 
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import Attribute, NfsError, Status
-from livedma.nfs.store import Kind, Node, Store, syscalls
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.metadata import SIZE_MOST
-from livedma.nfs.store.names import NAME_MOST
+from livedma.nfs.server.store import Kind, Node, Store, syscalls
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.metadata import SIZE_MOST
+from livedma.nfs.server.store.names import NAME_MOST
 
 __all__ = [
     "EXCLUSIVE_SETTABLE",
@@ -31,7 +32,7 @@ __all__ = [
     "supported",
 ]
 
-_ROOM_FOR_HEADERS = 16 << 10  # what a call or reply has beside its data, at most
+_ROOM_FOR_HEADERS = 16 << 10  # the most that a call or reply has beside its data
 
 
 WRITE_ONLY = bits(Attribute.TIME_ACCESS_SET, Attribute.TIME_MODIFY_SET, Attribute.MODE_UMASK)
@@ -54,7 +55,7 @@ _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 
 
 class Limits(Protocol):
-    """What attributes tell of a server's configuration."""
+    """The settings of a server that attributes show."""
 
     @property
     def lease_s(self) -> int: ...
@@ -65,7 +66,7 @@ class Limits(Protocol):
 
 
 class Serving(Protocol):
-    """Whose attributes these are."""
+    """The server whose files have these attributes."""
 
     @property
     def store(self) -> Store: ...
@@ -86,12 +87,12 @@ class _View:
 
 
 def io_bytes(config: Limits) -> int:
-    """The most data of one READ or WRITE."""
+    """Returns the most data of one READ or WRITE."""
     return min(config.request_bytes, config.response_bytes) - _ROOM_FOR_HEADERS
 
 
 def supported(serving: Serving, minor: int) -> int:
-    """All attributes that files here have, or can be given."""
+    """Returns all attributes that files here have or that clients can set."""
     ret = _ALL if minor >= 2 else _ALL & ~_ONLY_IN_MINOR_2
     return ret if serving.store.has_birth else ret & ~bits(Attribute.TIME_CREATE)
 
@@ -180,7 +181,7 @@ _ENCODERS: dict[Attribute, Callable[[_View], bytes]] = {
 
 _ALL = bits(*_ENCODERS) | WRITE_ONLY
 
-# Of a directory's entry these are known without a look at the file.
+# These attributes of a directory's entry are known without a look at the file.
 _BY_ENTRY = bits(Attribute.RDATTR_ERROR, Attribute.FILEID, Attribute.MOUNTED_ON_FILEID)
 
 
@@ -192,7 +193,7 @@ def _plan(wanted: int) -> tuple[bytes, tuple[Callable[[_View], bytes], ...]]:
 
 @translated
 def encode_attributes(serving: Serving, node: Node, wanted: int, minor: int) -> bytes:
-    """fattr4 with all of `wanted` that there is; what can only be set is INVAL."""
+    """Returns fattr4 with all of `wanted` that there is; INVAL if one can only be set."""
     wanted &= supported(serving, minor)
     if wanted & WRITE_ONLY:
         raise NfsError(Status.INVAL)
@@ -202,7 +203,7 @@ def encode_attributes(serving: Serving, node: Node, wanted: int, minor: int) -> 
 
 
 def encode_entry(wanted: int, inode: int) -> bytes | None:
-    """fattr4 of a directory's entry by its inode number; None: the file itself is needed."""
+    """Returns fattr4 of a directory's entry by its inode; None if the file itself is needed."""
     if wanted & ~_BY_ENTRY:
         return None
     values = b""
@@ -215,5 +216,5 @@ def encode_entry(wanted: int, inode: int) -> bytes | None:
 
 
 def encode_error(status: Status) -> bytes:
-    """fattr4 of an entry whose attributes cannot be had: why."""
+    """Returns fattr4 of an entry whose attributes cannot be had: it says why."""
     return encode_bitmap(bits(Attribute.RDATTR_ERROR)) + _opaque(_u32(status))

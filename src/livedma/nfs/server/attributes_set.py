@@ -1,4 +1,5 @@
-"""Attributes that clients send: to be set, or to be compared."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Attributes that clients send, to be set or to be compared."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ import pwd
 from collections.abc import Callable
 from enum import IntEnum
 
-from livedma.nfs.attributes import (
+from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
+from livedma.nfs.numbers import Attribute, NfsError, Status
+from livedma.nfs.server.attributes import (
     SETTABLE,
     WRITE_ONLY,
     Serving,
     encode_attributes,
     supported,
 )
-from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
-from livedma.nfs.numbers import Attribute, NfsError, Status
-from livedma.nfs.store import NOW, Node, Settings
+from livedma.nfs.server.store import NOW, Node, Settings
 from livedma.rpc.xdr import Decoder
 
 __all__ = ["bits_of", "decode_settings", "is_same"]
@@ -37,10 +38,10 @@ class _TimeHow(IntEnum):
 def decode_settings(
     decoder: Decoder, serving: Serving, minor: int, settable: int = SETTABLE
 ) -> Settings:
-    """A fattr4 that is to be set, of which a file here can have what `settable` says.
+    """Decodes a fattr4 that is to be set; `settable` says what a file here can be given.
 
-    Attributes that files here do not have are ATTRNOTSUPP, those that nobody can set (or not
-    now) INVAL; values that no file can have are INVAL, or BADOWNER.
+    Attributes that files here do not have are ATTRNOTSUPP. Those that cannot be set at all or in
+    this operation are INVAL. Values that no file can have are INVAL, or BADOWNER.
     """
     wanted = decode_bitmap(decoder)
     values = Decoder(decoder.opaque())
@@ -74,7 +75,7 @@ def decode_settings(
 
 
 def bits_of(settings: Settings) -> int:
-    """Which attributes these settings are."""
+    """Returns the attributes that these settings set."""
     ret = 0
     for value, attr in (
         (settings.size, Attribute.SIZE),
@@ -90,7 +91,7 @@ def bits_of(settings: Settings) -> int:
 
 
 def is_same(decoder: Decoder, serving: Serving, node: Node, minor: int) -> bool:
-    """Whether a fattr4 says what the file says (VERIFY, NVERIFY)."""
+    """Returns whether a fattr4 says what the file says (VERIFY, NVERIFY)."""
     wanted = decode_bitmap(decoder)
     values = decoder.opaque()
     if wanted & ~supported(serving, minor):
@@ -132,7 +133,7 @@ def _number(name: str) -> int | None:
 
 
 def _local(name: str) -> str:
-    """The part before the domain, which is taken for ours."""
+    """Returns the part before the domain, which is taken for ours."""
     local = name.rpartition("@")[0] or name
     if not local or "\0" in local:
         raise NfsError(Status.BADOWNER)

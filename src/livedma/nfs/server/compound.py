@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """COMPOUND: operations one after the other until one fails (RFC 8881 16.2, 2.10.6).
 
-Each operation is decoded when it is its turn, so garbage after one that failed is never looked at.
-What cannot be decoded before anything is done is an `XdrError` of `serve`: GARBAGE_ARGS.
+Each operation is decoded when its turn comes, so bytes behind one that failed are never looked at.
+What cannot be decoded before the first operation is an `XdrError` of `serve`: GARBAGE_ARGS.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from collections.abc import Sequence as Several
 from typing import TYPE_CHECKING
 
 from livedma._native.nfs import SMALL_REPLY
-from livedma.nfs.channel import (
+from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.server.context import Context, Credential
+from livedma.nfs.server.ops import rules
+from livedma.nfs.server.ops.registry import OPERATIONS
+from livedma.nfs.server.reply import ReplyEncoder
+from livedma.nfs.server.sequence import Sequence
+from livedma.nfs.server.state.channel import (
     COMPOUND_REPLY_BYTES,
     RPC_REPLY_BYTES,
     SEQUENCE_REPLY_BYTES,
     ChannelAttributes,
 )
-from livedma.nfs.context import Context, Credential
-from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.ops import rules
-from livedma.nfs.ops.registry import OPERATIONS
-from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.sequence import Sequence
 from livedma.rpc.service import Connection, CountingConnection, Part
 from livedma.rpc.xdr import WORD_BYTES, Decoder, Encoder, XdrError
 
 if TYPE_CHECKING:
-    from livedma.nfs.server import Server
+    from livedma.nfs.server.parts import Server
 
 __all__ = ["serve"]
 
@@ -46,7 +47,7 @@ def serve(
     decoder: Decoder,
     message_bytes: int,
 ) -> Several[Part]:
-    """The result of the COMPOUND at whose arguments `decoder` is; `message_bytes`: of the call."""
+    """Serves the COMPOUND whose arguments `decoder` is at; `message_bytes`: of the call."""
     tag = decoder.opaque()
     ctx = Context(server, connection, credential, decoder.u32())
     compound = _Compound(ctx, decoder, tag, decoder.u32())
@@ -79,12 +80,12 @@ class _Compound:
         self._too_big = Status.REP_TOO_BIG
 
     def refused(self, status: Status) -> list[Part]:
-        """A result without operations."""
+        """Returns a result without operations."""
         self._status = status
         return self.parts()
 
     def parts(self) -> list[Part]:
-        """The result so far."""
+        """Returns the result so far."""
         return [self._header(), *self._results.parts()]
 
     def _header(self) -> bytes:
@@ -95,7 +96,7 @@ class _Compound:
         return bytes(out)
 
     def in_session(self, message_bytes: int) -> Several[Part]:
-        """SEQUENCE and what follows it; or the result that they had the first time."""
+        """Serves SEQUENCE and what follows; a repeated request gets its first result again."""
         self._decoder.u32()
         try:
             asked = Sequence.decode(self._decoder)
@@ -118,7 +119,7 @@ class _Compound:
         self._results.u32(Op.SEQUENCE, Status.OK)
         asked.encode_result(self._results, session.slots, ctx.server.flags(session))
         self._done = 1
-        if verdict == Status.RETRY_UNCACHED_REP:  # is the answer to what follows (2.10.6.1.3)
+        if verdict == Status.RETRY_UNCACHED_REP:  # answers what follows SEQUENCE (2.10.6.1.3)
             if self.count > 1:
                 start = len(self._results)
                 self._fail(self._next_op(), start, NfsError(Status.RETRY_UNCACHED_REP))
@@ -130,7 +131,7 @@ class _Compound:
             if asked.cache_this or self._results.size <= SMALL_REPLY:
                 reply = self._header() + self._results.flat()
         finally:
-            session.slots.end(asked.slot, reply, ctx.read_bytes, ctx.written_bytes)
+            session.slots.end(asked.slot, reply, ctx.read_bytes, ctx.written_bytes, ctx.storage_ns)
             self._count()
             with ctx.server.lock:
                 ctx.server.clients.renew(session.client, session)
@@ -138,12 +139,12 @@ class _Compound:
 
     def _count(self) -> None:
         ctx = self._ctx
-        moved = ctx.read_bytes, ctx.written_bytes
+        moved = ctx.read_bytes, ctx.written_bytes, ctx.storage_ns
         if any(moved) and isinstance(ctx.connection, CountingConnection):
             ctx.connection.moved(*moved)
 
     def _limit(self, asked: Sequence, fore: ChannelAttributes, message_bytes: int) -> None:
-        """What the session was made for; its slot stays as it is if this is more."""
+        """Applies the limits of the session; a request above them leaves its slot unchanged."""
         if message_bytes > fore.request_bytes:
             raise NfsError(Status.REQ_TOO_BIG)
         if self.count > fore.operations:
@@ -164,7 +165,7 @@ class _Compound:
         return hash(parts) & _FINGERPRINT_MASK
 
     def run(self) -> None:
-        """The operations that are left, up to the first that fails."""
+        """Executes the operations that are left, up to the first that fails."""
         while self._done < self.count and self._status == Status.OK:
             self._one()
 
@@ -184,7 +185,7 @@ class _Compound:
             self._done += 1
 
     def _next_op(self) -> Op:
-        """The number that comes; ILLEGAL for what this minor version does not know."""
+        """Returns the number that comes; ILLEGAL if this minor version does not know it."""
         number = self._decoder.u32()
         try:
             op = Op(number)
@@ -193,7 +194,7 @@ class _Compound:
         return op if rules.exists(op, self._ctx.minor) else Op.ILLEGAL
 
     def _check_place(self, op: Op) -> None:
-        """Which operation may be where (2.10.2.3, 18.34.3, 18.37.3, 18.46.3)."""
+        """Checks that the operation may be in this place (2.10.2.3, 18.34.3, 18.37.3, 18.46.3)."""
         if op is Op.ILLEGAL:
             raise NfsError(Status.OP_ILLEGAL)
         if op is Op.SEQUENCE:
@@ -226,13 +227,13 @@ class _Compound:
             ctx.current_stateid = None
 
     def _check_room(self, more: int) -> None:
-        """What follows must at least be able to fail."""
+        """Raises unless there is room for `more` bytes, and for an error of what follows."""
         after = _ERROR_BYTES if self._done + 1 < self.count else 0
         if self._room is not None and self._results.size + more + after > self._room:
             raise NfsError(self._too_big)
 
     def _fail(self, op: Op, start: int, error: NfsError | XdrError) -> None:
-        """Ends the COMPOUND with this result of `op`, in place of what it has encoded."""
+        """Ends the COMPOUND with this result of `op`, which replaces what it has encoded."""
         self._results.rewind(start)
         self._status = error.status if isinstance(error, NfsError) else Status.BADXDR
         self._results.u32(op, self._status)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the owner of a server decides."""
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ _ROOM_FOR_HEADERS = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The defaults are those of Linux's server where it has them.
+    """Settings of a server. Where Linux's server has them, the defaults are its.
 
-    lease_s: for how long a silent client's state is safe from others. grace_s: for how long clients
-    may reclaim after a restart, which is at least a lease. slots: of a new session, at most;
-    a session's owner may have up to `slots_most` given later. request_bytes and response_bytes: a
+    lease_s: for how long the state of a silent client is safe from others. grace_s: for how long
+    clients may reclaim after a restart; it is at least a lease. slots: the most of a new session;
+    `slots_most`: the most that it may be given later. request_bytes and response_bytes: a
     whole RPC message with 1 MiB of data. cached_bytes: of a reply that is kept for repetition.
     states_most: opens, lock-owners and locked ranges of a client. open_files_most: descriptors for
-    opens; None leaves it to RLIMIT_NOFILE. sync_metadata: changes of names and attributes, too, are
-    on the disk before they are acknowledged; else a crash of the host may undo the last seconds of
-    them (that of the server never does). delegations: clients may be told that nobody else changes
-    a file, and are called back before somebody does; over TCP. store_delay_s: how long each access
-    to data takes at least, and store_width: how many there are at a time (0: any number), to have a
-    slow disk in a lab.
+    opens; None leaves it to RLIMIT_NOFILE. sync_metadata: changes of names and attributes are also
+    on the disk before they are acknowledged; without it a crash of the host may undo the last
+    seconds of them (a crash of the server never does). delegations: over TCP, clients may be told
+    that no other client changes a file, and are called back before one does. store_delay_s: the
+    least time that each access to data takes, and store_width: how many accesses run at a time
+    (0: any number); both imitate a slow disk in a lab.
     """
 
     lease_s: int = 90

@@ -1,4 +1,9 @@
-"""What can be seen of a running server, and changed: the methods of its control socket."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The methods of a server's control socket that change nothing.
+
+Methods that change something come with a controller (`livedma.control.methods`), which keeps to the
+budget and tells each change as an event.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +17,16 @@ from livedma.errors import LivedmaError
 from livedma.rpc.rdma_server import RdmaConnection
 
 if TYPE_CHECKING:
-    from livedma.nfs.service import NfsService
-    from livedma.nfs.sessions import Session
+    from livedma.nfs.server.service import NfsService
+    from livedma.nfs.server.state.sessions import Session
 
-__all__ = ["Levers"]
+__all__ = ["Facts"]
 
 
 _TIMES = ("latency", "buffer_waits", "send_waits", "storage", "storage_queue")
 
 
-class Levers:
+class Facts:
     """Each method answers with what JSON can say."""
 
     def __init__(self, service: NfsService) -> None:
@@ -36,15 +41,7 @@ class Levers:
             self.connections,
             self.counters,
             self.waits,
-            self.set_credits,
-            self.set_slots,
-            self.extend,
-            self.shrink,
-            self.refuse_sessions,
-            self.spread,
-            self.migrate,
             self.guidance,
-            self.cut,
         )
         return {method.__name__: method for method in offered}
 
@@ -112,51 +109,6 @@ class Levers:
         statistics = self._connection(connection).statistics()
         return {name: _histogram(statistics[name]) for name in _TIMES}
 
-    def set_credits(self, connection: int, credits: int) -> dict[str, Any]:  # noqa: A002
-        """How many calls the connection's peer may have under way; it follows its next replies."""
-        found = self._connection(connection)
-        found.credits = credits
-        return _facts(found)
-
-    def set_slots(self, session: str, slots: int) -> dict[str, Any]:
-        """How many requests of a session may be under way; its client follows its next replies."""
-        most = self._service.server.config.slots_most
-        if not isinstance(slots, int) or not 1 <= slots <= most:
-            raise ValueError(f"a session has 1 to {most} slots")
-        found = self._session(session)
-        found.set_slots(slots)
-        return {"id": session, "slots_target": found.slots.target, "slots": found.slots.size}
-
-    def extend(self, connection: int, bytes: int) -> dict[str, Any]:  # noqa: A002
-        """Maps more DMA memory into a connection's window."""
-        found = self._connection(connection)
-        found.memory.extend(_positive(bytes))
-        return _facts(found)
-
-    def shrink(self, connection: int, bytes: int) -> dict[str, Any]:  # noqa: A002
-        """Takes DMA memory out of a connection's window, as it becomes free."""
-        found = self._connection(connection)
-        found.memory.shrink(_positive(bytes))
-        return _facts(found)
-
-    def refuse_sessions(self, refuse: bool) -> dict[str, bool]:
-        """Whether new sessions are refused (NFS4ERR_NOSPC): their memory cannot be had."""
-        if not isinstance(refuse, bool):
-            raise ValueError("refuse is true or false")
-        self._service.server.sessions.refuse = lambda: refuse
-        return {"refuse": refuse}
-
-    def spread(self, connection: int) -> dict[str, Any]:
-        """Asks a connection's client to open another one, for new sessions."""
-        self._service.guidance.spread(connection)
-        return self.guidance(connection)
-
-    def migrate(self, connection: int, bytes: int, credits: int) -> dict[str, Any]:  # noqa: A002
-        """Asks it to move all sessions to another one, with so much memory and so many credits."""
-        guidance = self._service.guidance
-        guidance.migrate(connection, mapped_bytes=_positive(bytes), credits=_positive(credits))
-        return self.guidance(connection)
-
     def guidance(self, connection: int) -> dict[str, Any]:
         """Whether a connection's client asks what is wanted of it, and what became of the last
         wish.
@@ -167,13 +119,6 @@ class Levers:
             "follows": guidance.follows(connection),
             "state": None if state is None else state.as_json(),
         }
-
-    def cut(self, connection: int) -> None:
-        """Ends a connection; its sessions may go on by another one."""
-        for server in self._service.tcp:
-            if server.cut(connection):
-                return
-        self._connection(connection).close()
 
     def _rdma(self) -> list[RdmaConnection]:
         return [
@@ -194,12 +139,6 @@ class Levers:
             if session.id.hex() == number:
                 return session
         raise LivedmaError(f"there is no session {number}")
-
-
-def _positive(value: int) -> int:
-    if not isinstance(value, int) or value <= 0:
-        raise ValueError(f"{value!r} is no positive number")
-    return value
 
 
 def _facts(connection: RdmaConnection) -> dict[str, Any]:

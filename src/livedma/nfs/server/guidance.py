@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Where a server wants the sessions of its clients: on another connection, with other memory.
 
-Only what a client may do by itself is asked for, and whether it does so is up to it: one that does
-not ask is never told. The next connection from its address gets the memory of a wish only after the
-client was told of that wish, once, and within some time. What clients report is kept for people and
-for who decides; nothing depends on its being true.
+The server asks only for what a client may do by itself, and the client decides; a client that does
+not ask is never told. The next connection from a client's address gets the memory of a wish only
+after the client was told of that wish, once, and within OFFER_S. What clients report is kept for
+people and for the controller; nothing depends on its being true.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from livedma.rpc.rdma_terms import Terms
 from livedma.rpc.service import Connection
 
 if TYPE_CHECKING:
-    from livedma.nfs.service import NfsService
+    from livedma.nfs.server.service import NfsService
 
 __all__ = ["Guidance", "GuidanceState", "Phase"]
 
 ASK_AGAIN_MS = 50
 OFFER_S = 10.0  # for a client that was told to come
-_ENDED_MOST = 64  # connections that are gone, of which the end is still told
+_ENDED_MOST = 64  # connections that have ended, whose last state is still told
 
 Phase = Literal["asked", "told", "opened", "moving", "done", "refused", "lost"]
 _UNDER_WAY: tuple[Phase, ...] = ("told", "opened", "moving")
@@ -44,8 +45,9 @@ class GuidanceState:
     """What became of a wish for a connection.
 
     asked: its client does not know yet. told: it does. opened: its other connection, `successor`,
-    is there. moving: `moved` of its `sessions` use that. done: all do; with "spread" it ends with
-    opened. refused: it stays as it is, and `words` say why. lost: the connection was cut before.
+    exists. moving: `moved` of its `sessions` use that one. done: all use it; "spread" ends with
+    opened instead. refused: the connection stays as it was, and `words` say why. lost: the
+    connection ended before that.
     """
 
     wish: Literal["spread", "migrate"]
@@ -68,7 +70,7 @@ class GuidanceState:
 
 
 class _Guided:
-    """A connection that was asked for something, or asks."""
+    """A connection that was asked for something, or whose client asks."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -79,7 +81,7 @@ class _Guided:
 
 
 class _Guest:
-    """`Expected` by a server."""
+    """The `Expected` of a transport: a connection that a client was told to open."""
 
     def __init__(self, guidance: Guidance, state: GuidanceState, terms: Terms | None) -> None:
         self._guidance, self._state = guidance, state
@@ -93,7 +95,7 @@ class _Guest:
 
 
 class Guidance:
-    """Of one server. Any thread may use it."""
+    """The wishes of one server. Any thread may use it."""
 
     def __init__(self, service: NfsService, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
@@ -103,18 +105,18 @@ class Guidance:
         self._ended: OrderedDict[int, GuidanceState] = OrderedDict()
         self._serial = 0
 
-    # For who decides.
+    # For the controller and people.
 
     def spread(self, connection: int) -> None:
-        """Its client is to open another connection, for new sessions; those it has stay.
+        """Asks the client to open another connection for new sessions; its present ones stay.
 
-        LivedmaError: there is no such connection, or it is being moved.
+        Raises LivedmaError if there is no such connection, or it is being moved.
         """
         self._ask(self._find(connection), "spread", None)
 
     def migrate(self, connection: int, *, mapped_bytes: int, credits: int) -> None:  # noqa: A002
-        """Its client is to move all its sessions to a new connection, which will have so much
-        memory and so many credits to begin with. LivedmaError as with `spread`; ValueError.
+        """Asks the client to move all its sessions to a new connection, which begins with
+        `mapped_bytes` of memory and `credits`. Raises LivedmaError as `spread` does; ValueError.
         """
         found = self._find(connection)
         options = found.options
@@ -129,14 +131,14 @@ class Guidance:
         self._ask(found, "migrate", Terms(window_bytes, mapped_bytes, credits))
 
     def clear(self, connection: int) -> None:
-        """Nothing is wanted any more. What its client has begun it will end."""
+        """Withdraws the wish. The client still ends what it has begun."""
         with self._lock:
             guided = self._guided.get(connection)
             if guided is not None:
                 guided.state, guided.terms, guided.is_expected = None, None, False
 
     def state(self, connection: int) -> GuidanceState | None:
-        """What became of the last wish; also of a connection that has ended, for a while."""
+        """Returns what became of the last wish; for a while also of a connection that has ended."""
         with self._lock:
             guided = self._guided.get(connection)
             if guided is None:
@@ -145,7 +147,7 @@ class Guidance:
             return guided.state
 
     def follows(self, connection: int) -> bool:
-        """Whether the connection's client asks what is wanted; the kernel's does not."""
+        """Returns whether the connection's client asks for advice; the kernel's does not."""
         with self._lock:
             guided = self._guided.get(connection)
             return guided is not None and guided.follows
@@ -176,7 +178,7 @@ class Guidance:
     # For the transport.
 
     def expect(self, peer: str) -> _Guest | None:
-        """Who connects from there, if that was asked for: the one that was told first."""
+        """Returns what awaits a client from `peer` that was told to connect; first told, first."""
         with self._lock:
             waiting = [one for one in self._guided.values() if one.is_expected and one.peer == peer]
             for guided in sorted(waiting, key=lambda one: one.state.told_s if one.state else 0):
@@ -201,7 +203,7 @@ class Guidance:
     # For clients.
 
     def advise(self, connection: Connection) -> Advice:
-        """ADVISE: what is wanted of who asks."""
+        """Serves ADVISE: returns what the server wants of the connection that asks."""
         with self._lock:
             guided = self._of(connection)
             guided.follows = True
@@ -215,7 +217,7 @@ class Guidance:
             return Advice(state.serial, Wish[state.wish.upper()], ASK_AGAIN_MS)
 
     def report(self, connection: Connection, report: Report) -> Verdict:
-        """REPORT: what a client says that it did."""
+        """Serves REPORT: takes what a client says it did."""
         with self._lock:
             guided = self._of(connection)
             state = guided.state
@@ -244,7 +246,7 @@ class Guidance:
         return state.wish == "migrate" and report.moved <= report.sessions and is_whole
 
     def closed(self, connection: Connection) -> None:
-        """The connection is no more."""
+        """Forgets a connection that has ended."""
         with self._lock:
             guided = self._guided.pop(connection.number, None)
             state = None if guided is None else guided.state

@@ -1,11 +1,12 @@
-"""NFS, and beside it on RDMA connections what tells clients where their sessions are wanted."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""NFS, and on RDMA connections also the program that tells clients where to put their sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livedma.nfs.guidance import Guidance
 from livedma.nfs.guidance_protocol import PROGRAM, VERSION, Procedure, Report
+from livedma.nfs.server.guidance import Guidance
 from livedma.rpc.message import Accepted, AcceptStatus, Served, admit, encode_reply, is_reply
 from livedma.rpc.service import Connection, Part, Program
 from livedma.rpc.xdr import Encoder, XdrError
@@ -13,12 +14,12 @@ from livedma.rpc.xdr import Encoder, XdrError
 __all__ = ["GuidedProgram"]
 
 _SERVED: Served = {PROGRAM: {VERSION: len(Procedure)}}
-_PROGRAM_AT = slice(12, 16)  # in a call
+_PROGRAM_AT = slice(12, 16)  # of a call
 _PROGRAM = PROGRAM.to_bytes(4, "big")
 
 
 class GuidedProgram:
-    """A `Program` for transports: calls for others than guidance are left to `other`."""
+    """A `Program` for transports; calls for programs other than guidance go to `other`."""
 
     def __init__(self, other: Program, guidance: Guidance) -> None:
         self._other, self._guidance = other, guidance
@@ -46,6 +47,6 @@ class GuidedProgram:
         return [encode_reply(Accepted(call.xid), bytes(out))]
 
     def closed(self, connection: Connection) -> None:
-        """The connection is no more."""
+        """Tells both programs that the connection has ended."""
         self._guidance.closed(connection)
         self._other.closed(connection)

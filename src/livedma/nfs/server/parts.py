@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server's parts, and what they share."""
 
 from __future__ import annotations
@@ -5,39 +6,44 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from livedma.nfs.callbacks import Callbacks
-from livedma.nfs.clients import Client, Clients
-from livedma.nfs.config import Config
-from livedma.nfs.delegations import Delegations
-from livedma.nfs.locks import Locks
 from livedma.nfs.numbers import NfsError
-from livedma.nfs.opens import Opens
-from livedma.nfs.recovery import Recovery
-from livedma.nfs.sessions import Session, Sessions
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.state.callbacks import Callbacks
+from livedma.nfs.server.state.clients import Client, Clients
+from livedma.nfs.server.state.delegations import Delegations
+from livedma.nfs.server.state.locks import Locks
+from livedma.nfs.server.state.opens import Opens
+from livedma.nfs.server.state.recovery import Recovery
+from livedma.nfs.server.state.sessions import Session, Sessions
+from livedma.rpc.connection_log import ConnectionLog
 
 if TYPE_CHECKING:
-    from livedma.nfs.grants import Accelerating
-    from livedma.nfs.persist import Persist
-    from livedma.nfs.store import Store
+    from livedma.nfs.server.persist import Persist
+    from livedma.nfs.server.state.grants import Accelerating
+    from livedma.nfs.server.store import Store
 
 __all__ = ["Server"]
 
 _log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+_OWNER_SHOWN = 64  # bytes of what a client calls itself
+_CAME_MOST = 1000  # clients that the log of one tick may name
 ACCELERATED_OPERATIONS = 4  # of the longest COMPOUND that is served without Python
 
 
 class Server:
-    """What serves an export. `lock` guards all state in memory; who holds it never waits for files.
+    """Serves an export. `lock` guards all state in memory; its holder never waits for files.
 
-    clock: monotonic seconds. accelerator: who serves some requests without Python, or None; it has
-    the store's change attributes and write verifier.
+    clock: monotonic seconds. accelerator: serves some requests without Python, or None; it has the
+    store's change attributes and write verifier.
     """
 
     def __init__(
@@ -59,6 +65,11 @@ class Server:
         self.callbacks = Callbacks(clock, self.lock)
         self.callbacks.on_path.append(lambda session: self.flags_changed(session.client))
         self.sessions = Sessions(self.config, self.clients, self.callbacks, self.lock)
+        self._log = ConnectionLog()
+        self._came: deque[tuple[int, str, str]] = deque(maxlen=_CAME_MOST)
+        self.sessions.on_made.append(self._note)
+        self.sessions.on_made.append(_tell_made)
+        self.sessions.on_gone.append(_tell_gone)
         if accelerator is not None:
             self.sessions.on_made.append(self._accelerate)
             self.sessions.on_gone.append(self._slow_down)
@@ -73,8 +84,8 @@ class Server:
         self._ticker: threading.Thread | None = None
 
     def change(self, config: Config) -> None:
-        """Other rules for calls, and other limits for sessions, that come from now on. What is
-        about leases, delegations and writing at all has to be as it was: clients rely on it.
+        """Sets other rules for calls and other limits for sessions. Leases, delegations and whether
+        clients may write have to stay as they were: clients rely on them.
         """
         self.config = self.sessions.config = config
         self.store.obey(config)
@@ -83,20 +94,23 @@ class Server:
         return self.opens.held_by(client) + self.delegations.held_by(client) > 0
 
     def flags(self, session: Session) -> int:
-        """SEQ4_STATUS_*: what a client has to be told by the results of SEQUENCE."""
+        """Returns SEQ4_STATUS_*: what the results of SEQUENCE have to tell a client."""
         if not self.config.delegations:
             return 0
         with self.lock:
             return self.delegations.flags(session.client) | self.callbacks.flags(session)
 
     def flags_changed(self, client: Client) -> None:
-        """Flags are told by Python: the accelerator knows of none. Under the lock."""
+        """Lets the accelerator serve the client's sessions only while they have no flags.
+
+        It knows of none; Python tells them. The caller holds the lock.
+        """
         for session in client.sessions.values():
             self._slow_down(session)
             self._accelerate(session)
 
     def _accelerate(self, session: Session) -> None:
-        # Sessions that are made for fewer operations are told so by Python.
+        # A session that was made for fewer operations needs Python, which enforces that limit.
         if (
             self.accelerator is not None
             and session.fore.operations >= ACCELERATED_OPERATIONS
@@ -108,26 +122,41 @@ class Server:
         if self.accelerator is not None:
             self.accelerator.sessions.remove(session.slots)
 
+    def _note(self, session: Session) -> None:
+        """Has the name of a client logged with the connection of its first session. The next tick
+        logs it: a caller that holds the lock does not wait for the log.
+        """
+        client = session.client
+        if len(client.sessions) != 1:
+            return
+        for connection in session.connections.values():
+            if client.logged_at != connection.number:
+                client.logged_at = connection.number
+                self._came.append((connection.number, connection.peer, _name(client)))
+
     def _forget(self, client: Client) -> None:
         self.recovery.forget(client.owner)
 
     def tick(self) -> None:
-        """What time alone brings about: leases and grace end, and patience with who is asked."""
+        """Ends what time alone ends: leases, grace, and the wait for clients that were asked."""
+        while self._came:
+            self._log.client(*self._came.popleft())
+        self._log.tick()
         self.clients.tick()
         if self.config.delegations:
             self.callbacks.tick(self.sessions.all())
             self.delegations.tick()
         self.recovery.in_grace(self.clock())
-        with contextlib.suppress(NfsError):  # The disk may be full now; the next one tries again.
+        with contextlib.suppress(NfsError):  # The disk may be full now; the next tick tries again.
             self.recovery.settle()
 
     def start(self) -> None:
-        """Has `tick` called from now on."""
+        """Starts the thread that calls `tick`."""
         self._ticker = threading.Thread(target=self._run, name="nfs-ticker", daemon=True)
         self._ticker.start()
 
     def stop(self) -> None:
-        """Ends that, and closes all files. Nothing is forgotten that clients may reclaim."""
+        """Stops it and closes all files. What clients may reclaim is not forgotten."""
         self._is_stopping.set()
         if self._ticker is not None:
             self._ticker.join()
@@ -138,5 +167,26 @@ class Server:
         while not self._is_stopping.wait(TICK_S):
             try:
                 self.tick()
-            except Exception:  # Leases have to end next time, too.
+            except Exception:  # The next tick has to end leases, too.
                 _log.exception("a tick failed")
+
+
+def _name(client: Client) -> str:
+    """Returns what a client calls itself, as far as it is readable: it may have any bytes."""
+    found = re.match(rb"[ -~]*", client.owner[:_OWNER_SHOWN])
+    return "" if found is None else found[0].decode().strip()
+
+
+def _tell_made(session: Session) -> None:
+    _log.debug(
+        "session %s made by connection %s: %d slots, client %d (%s)",
+        session.id.hex(),
+        " ".join(map(str, session.connections)),
+        session.slots.size,
+        session.client.number,
+        _name(session.client),
+    )
+
+
+def _tell_gone(session: Session) -> None:
+    _log.debug("session %s of client %d gone", session.id.hex(), session.client.number)

@@ -1,11 +1,12 @@
-"""What a server has to know after a restart: secrets, its instance number, who may reclaim.
+# SPDX-License-Identifier: BSD-2-Clause
+"""State that survives a restart: secrets, the instance number, the clients that may reclaim.
 
-A small SQLite database in a directory of its own. Each change is on the disk when its call returns;
-one that fails (a full disk) has changed nothing, and may be tried again. A server that is killed
-at any point leaves the state before or after a change.
+It is a small SQLite database in a directory of its own. Each change is on the disk when its call
+returns. A change that fails (a full disk) has changed nothing and may be tried again. A server that
+is killed at any point leaves the state before or after a change.
 
-All work is done by a thread of its own, which is the server itself: those that call may be acting
-as their clients, who must not touch these files.
+A thread of its own, with the server's identity, does all the work: the threads that call may be
+acting as their clients, which must not touch these files.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from livedma.errors import LivedmaError
+from livedma.nfs.server.private_directory import make_private
 
-__all__ = ["Persist", "PersistError", "default_directory"]
+__all__ = ["Persist", "PersistError", "default_directory", "make_default"]
+
+SHARED = Path("/var/tmp")  #: for users without a home; unlike /tmp, it survives a restart
 
 _APPLICATION = 0x4C444D4E  # "LDMN", in the header of the database
 _VERSION = 1
@@ -44,19 +48,49 @@ class PersistError(LivedmaError):
 
 
 def default_directory(export: Path) -> Path:
-    """Where the state of an export is kept unless told otherwise: each export has its own."""
-    if os.geteuid() == 0:
-        base = Path("/var/lib")
-    else:
-        home = os.environ.get("XDG_STATE_HOME", "")
-        # A relative path there is to be ignored, says the XDG specification.
-        base = Path(home) if os.path.isabs(home) else Path.home() / ".local/state"
+    """Returns where the state of an export is kept by default: each export has its own place."""
     name = hashlib.sha256(os.fsencode(export.resolve())).hexdigest()[:16]
-    return base / "livedma" / "nfs" / name
+    return _base() / "livedma" / "nfs" / name
+
+
+def make_default(export: Path) -> Path:
+    """Returns the default directory, for `Persist` to make; its parent is this user's alone.
+
+    Raises PersistError if the parent is another user's.
+    """
+    base = _base()
+    if base.parent == SHARED:
+        try:
+            make_private(base)
+        except LivedmaError as error:
+            raise PersistError(f"{error}; name another place for state with --state DIR") from None
+    return default_directory(export)
+
+
+def _base() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib")
+    named = os.environ.get("XDG_STATE_HOME", "")
+    # A relative path there is to be ignored, says the XDG specification.
+    if os.path.isabs(named):
+        return Path(named)
+    try:
+        home = Path.home()
+    except RuntimeError:  # the user is in no database, as in some containers
+        return SHARED / f"livedma-{os.geteuid()}"
+    usual = home / ".local/state"
+    return usual if _can_have(usual, home) else SHARED / f"livedma-{os.geteuid()}"
+
+
+def _can_have(path: Path, above: Path) -> bool:
+    """Returns whether this user can write to the path, or make what is missing below `above`."""
+    while path != above and not os.path.lexists(path):
+        path = path.parent
+    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
 class Persist:
-    """The state in `directory`, which is made if need be; one server at a time has it."""
+    """The state in `directory`, which is made if need be; one server at a time can have it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -67,7 +101,7 @@ class Persist:
             self._lock = _take(directory / "lock")
         except OSError as error:
             raise PersistError(f"the state directory {directory} cannot be used: {error}") from None
-        # Threads inherit whom they act as: this one is made here, not by the first who needs it.
+        # A thread inherits the identity of its maker: this one is made here, not on first use.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="nfs-persist")
         try:
             self._database = self._thread.submit(self._open).result()
@@ -77,7 +111,7 @@ class Persist:
             raise
 
     def close(self) -> None:
-        """Lets another server have it."""
+        """Releases the directory for another server."""
         if self._is_open:
             self._is_open = False
             self._thread.submit(self._database.close).result()
@@ -91,7 +125,7 @@ class Persist:
         self.close()
 
     def secret(self, name: str) -> bytes:
-        """Random bytes that stay the same from one server to the next."""
+        """Returns random bytes that stay the same across restarts."""
 
         def change(database: sqlite3.Connection) -> bytes:
             database.execute(
@@ -105,7 +139,7 @@ class Persist:
         return self._do(change)
 
     def next_boot(self) -> int:
-        """Counts an instance of the server; the first is 1."""
+        """Counts an instance of the server and returns its number; the first is 1."""
 
         def change(database: sqlite3.Connection) -> int:
             database.execute("UPDATE instance SET boot = boot + 1")
@@ -115,7 +149,7 @@ class Persist:
         return self._do(change)
 
     def clients(self) -> frozenset[bytes]:
-        """The owners of those who may reclaim."""
+        """Returns the owners of the clients that may reclaim."""
 
         def look(database: sqlite3.Connection) -> frozenset[bytes]:
             rows = database.execute("SELECT owner FROM clients").fetchall()
@@ -124,9 +158,9 @@ class Persist:
         return self._do(look)
 
     def change_clients(self, boot: int, changes: list[tuple[bytes, bool]], *, purge: bool) -> None:
-        """Remembers (True) and forgets (False) owners, in order, at once or not at all.
+        """Remembers (True) and forgets (False) owners, in order, all of them or none.
 
-        purge: before that, all go that no server of instance `boot` has remembered.
+        purge: first removes the clients that no server of instance `boot` has remembered.
         """
 
         def change(database: sqlite3.Connection) -> None:
@@ -142,7 +176,7 @@ class Persist:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            # SQLite would let others read it, in a directory that may be there already.
+            # SQLite would let other users read it if the directory existed before.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise PersistError(f"{self._path} cannot be opened: {error.strerror}") from None
@@ -150,8 +184,8 @@ class Persist:
             database = sqlite3.connect(self._path, isolation_level=None, timeout=0)
         try:
             with self._errors():
-                # A journal that keeps its place on the disk: who is gone can be forgotten on a full
-                # one. The end of a transaction is synced, so what was committed stays so.
+                # This journal keeps its place on the disk, so a client can be forgotten even on a
+                # full one. The end of a transaction is synced: what was committed stays.
                 database.execute("PRAGMA journal_mode = PERSIST")
                 database.execute("PRAGMA synchronous = EXTRA")
                 self._identify(database)
@@ -210,7 +244,7 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
         yield
         database.execute("COMMIT")
     except BaseException:
-        # After some errors SQLite has rolled back by itself.
+        # After some errors SQLite has already rolled back.
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
@@ -230,7 +264,7 @@ def _take(path: Path) -> int:
     except BaseException:
         os.close(fd)
         raise
-    # Who has it is of use to people alone: a full disk must not keep a server from starting.
+    # The process number is for people alone: a full disk must not keep a server from starting.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """NFS version 4 as an RPC program: NULL and COMPOUND."""
 
 from __future__ import annotations
@@ -5,10 +6,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from livedma.nfs import compound
-from livedma.nfs.context import Credential
-from livedma.nfs.ops import served
-from livedma.nfs.server import Server
+from livedma.nfs.server import compound
+from livedma.nfs.server.context import Credential
+from livedma.nfs.server.ops import served
+from livedma.nfs.server.parts import Server
 from livedma.rpc.message import (
     Accepted,
     AcceptStatus,
@@ -40,7 +41,7 @@ class NfsProgram:
         served.load()
 
     def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
-        """The reply to a whole RPC message; None: it has none."""
+        """Returns the reply to a whole RPC message; None if it gets none."""
         if is_reply(message):
             self._server.callbacks.replied(connection, message)
             return None
@@ -64,7 +65,7 @@ class NfsProgram:
         return [encode_reply(Accepted(call.xid)), *results]
 
     def closed(self, connection: Connection) -> None:
-        """The connection is no more."""
+        """Tells the sessions that the connection has ended."""
         self._server.sessions.connection_closed(connection)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Encoding a reply that may hold data to be placed directly."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ __all__ = ["ReplyEncoder"]
 
 
 class ReplyEncoder(Encoder):
-    """An encoder whose bytes may be interrupted once by data that is moved, not copied."""
+    """An encoder whose bytes can contain, once, data that is moved instead of copied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,12 +19,12 @@ class ReplyEncoder(Encoder):
 
     @property
     def size(self) -> int:
-        """What the reply so far has on a stream."""
+        """Returns the bytes that the reply so far takes on a stream."""
         placed = 0 if self._data is None else len(self._data) + -len(self._data) % WORD_BYTES
         return len(self) + placed
 
     def data(self, data: bytes | bytearray | memoryview) -> None:
-        """Opaque data of variable length; the first one is not copied."""
+        """Adds opaque data of variable length; only the first data is not copied."""
         if self._data is not None:
             self.opaque(data)
             return
@@ -37,14 +38,14 @@ class ReplyEncoder(Encoder):
             self._data = None
 
     def parts(self) -> list[Part]:
-        """What was encoded, in order."""
+        """Returns what was encoded, in order."""
         whole = bytes(self)
         if self._data is None:
             return [whole]
         return [whole[: self._at], Data(self._data), whole[self._at :]]
 
     def flat(self) -> bytes:
-        """What was encoded, as on a stream."""
+        """Returns what was encoded, as on a stream."""
         whole = bytes(self)
         if self._data is None:
             return whole

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """SEQUENCE on the wire (RFC 8881 18.46)."""
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class Sequence:
 
     @staticmethod
     def decode(decoder: Decoder) -> Sequence:
-        """What follows the operation's number."""
+        """Decodes what follows the operation's number."""
         session_id = decoder.fixed(_ID_BYTES)
         return Sequence(session_id, decoder.u32(), decoder.u32(), decoder.u32(), decoder.boolean())
 
     def encode_result(self, out: Encoder, slots: SlotTable, flags: int) -> None:
-        """SEQUENCE4resok."""
+        """Encodes SEQUENCE4resok."""
         out.fixed(self.session_id, _ID_BYTES)
         out.u32(self.sequence, self.slot, slots.highest, slots.target_highest, flags)

@@ -1,4 +1,5 @@
-"""A whole server: the export and its state, the transports that lead to it, the control socket."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes a whole server: the export and its state, its transports, and the control socket."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from pathlib import Path
 from typing import Self
 
 from livedma._native.accelerator import Accelerator
-from livedma.errors import LivedmaError
-from livedma.nfs.config import Config
+from livedma.errors import LivedmaError, PortInUseError
 from livedma.nfs.control import ControlServer
-from livedma.nfs.guidance import Guidance
-from livedma.nfs.guided_program import GuidedProgram
-from livedma.nfs.levers import Levers
-from livedma.nfs.persist import Persist, default_directory
-from livedma.nfs.program import NfsProgram
-from livedma.nfs.server import Server
-from livedma.nfs.store import Store
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.facts import Facts
+from livedma.nfs.server.guidance import Guidance
+from livedma.nfs.server.guided_program import GuidedProgram
+from livedma.nfs.server.parts import Server
+from livedma.nfs.server.persist import Persist, make_default
+from livedma.nfs.server.program import NfsProgram
+from livedma.nfs.server.store import Store
 from livedma.rdma import Device
 from livedma.rdma.interface import addresses
 from livedma.rpc.rdma_server import Options as RdmaOptions
@@ -32,11 +33,11 @@ __all__ = ["NfsService", "Wishes"]
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Where and how a server serves.
+    """Says where and how a server serves.
 
-    addresses: none means all of this host. tcp_port, rdma_port: None means not at all.
-    state: a directory outside of the export, or the default. control: a path for its socket, or
-    none.
+    addresses: empty means all of this host. tcp_port, rdma_port: None means not at all.
+    state: a directory outside of the export; None: the default. control: the path of the control
+    socket; None: it has none.
     """
 
     addresses: Sequence[str] = ()
@@ -73,19 +74,22 @@ class NfsService:
                 for address in wishes.addresses or addresses():
                     self.rdma.append(self._listen_rdma(stack, address))
             if wishes.control is not None:
-                self.control = ControlServer(wishes.control, Levers(self).methods())
+                self.control = ControlServer(wishes.control, Facts(self).methods())
                 stack.callback(self.control.close)
             self._stack = stack.pop_all()
 
     def _make_server(self, stack: ExitStack) -> Server:
         if not self.directory.is_dir():
             raise LivedmaError(f"{self.directory} is no directory")
-        state = self.wishes.state or default_directory(self.directory)
+        state = self.wishes.state or make_default(self.directory)
         if state.resolve().is_relative_to(self.directory.resolve()):
             raise LivedmaError(f"{state} would be exported, and it is secret; take another --state")
         config = self.wishes.config
         persist = stack.enter_context(Persist(state))
-        store = Store(self.directory, secret=persist.secret("handles"), config=config)
+        try:
+            store = Store(self.directory, secret=persist.secret("handles"), config=config)
+        except OSError as error:
+            raise LivedmaError(f"{self.directory} cannot be exported: {error.strerror}") from None
         stack.callback(store.close)
         self.accelerator = Accelerator(
             store.changes, store.write_verifier, threads=self.wishes.threads
@@ -107,11 +111,13 @@ class NfsService:
     def _listen_rdma(self, stack: ExitStack, address: str) -> RdmaServer:
         wishes = self.wishes
         device = stack.enter_context(Device(address))
-        rdma = stack.enter_context(
-            RdmaServer(
+        try:
+            made = RdmaServer(
                 device, wishes.rdma_port or 0, self._program, wishes.rdma, allow=wishes.allow
             )
-        )
+        except PortInUseError as error:
+            raise PortInUseError(f"{error}; take another one by --rdma PORT") from None
+        rdma = stack.enter_context(made)
         rdma.set_native_program(self.accelerator.capsule)
         rdma.expect = self.guidance.expect
         return rdma
@@ -121,8 +127,9 @@ class NfsService:
         self.accelerator.store_width = config.store_width
 
     def change(self, wishes: Wishes) -> None:
-        """What can change while it serves: who may connect, what a new connection and a new session
-        get, as whom calls act, how the store behaves. All else in `wishes` is left as it is.
+        """Changes what can change while it serves: which networks may connect, what a new
+        connection and a new session get, as which users calls act, how the store behaves. All else
+        in `wishes` has no effect.
         """
         now = self.wishes
         given = wishes.config
@@ -151,6 +158,20 @@ class NfsService:
         for server in self.rdma:
             server.allow = tuple(wishes.allow)
             server.options = rdma
+
+    def cut(self, connection: int) -> None:
+        """Cuts a connection, over RDMA or TCP; its sessions may go on with another one.
+
+        Raises LivedmaError if there is none with that number.
+        """
+        if any(tcp.cut(connection) for tcp in self.tcp):
+            return
+        for rdma in self.rdma:
+            for one in rdma.connections:
+                if one.number == connection and one.endpoint is not None:
+                    one.close()
+                    return
+        raise LivedmaError(f"there is no connection {connection}")
 
     def close(self) -> None:
         """Cuts all connections and ends; state that a restart needs stays."""

@@ -1,1 +1,2 @@
-"""Arguments and results of the operations that the client uses, a module for each family."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Encodes arguments and decodes results of the client's operations, a module for each family."""

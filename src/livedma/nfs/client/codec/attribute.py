@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """GETATTR, SETATTR, and fattr4 both ways."""
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ _ENCODERS: dict[Attribute, Callable[[Encoder, Any], None]] = {
 
 
 def decode_attributes(decoder: Decoder) -> dict[Attribute, Any]:
-    """A fattr4; an attribute that was not asked for and is not known is an error."""
+    """Decodes a fattr4; an attribute that is not known, so was not asked for, is an error."""
     numbers = decode_bitmap(decoder)
     start = decoder.pos + 4
     inner = Decoder(decoder.opaque(_ATTRIBUTES_MOST))
@@ -127,7 +128,7 @@ def getattr_of(wanted: Iterable[Attribute]) -> Operation[dict[Attribute, Any]]:
 
 
 def setattr_of(stateid: Stateid, values: Values) -> Operation[int]:
-    """Gives the set of what was set."""
+    """Returns a SETATTR, whose result is the bitmap of the attributes that were set."""
     out = Encoder()
     stateid.encode(out)
     encode_attributes(out, values)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """READ, WRITE, COMMIT."""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ VERIFIER_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class ReadDone:
-    """How many bytes came, and whether the file ends behind them."""
+    """Says how many bytes came, and whether the file ends behind them."""
 
     count: int
     is_end: bool
@@ -25,7 +26,9 @@ class ReadDone:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How many bytes were taken, how safe they are, and by which life of the server."""
+    """Says how many bytes the server took, how safe they are, and its verifier, which a restart
+    changes.
+    """
 
     count: int
     stable: Stable
@@ -64,7 +67,7 @@ def write(stateid: Stateid, offset: int, data: Buffer, stable: Stable) -> Operat
 
 
 def commit(offset: int = 0, count: int = 0) -> Operation[bytes]:
-    """All of the current file unless told otherwise; gives the verifier."""
+    """Returns a COMMIT of the current file, by default all of it; its result is the verifier."""
     out = Encoder()
     out.u64(offset)
     out.u32(count)

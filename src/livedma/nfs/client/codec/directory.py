@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """CREATE, REMOVE, RENAME, LINK, READLINK, READDIR."""
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _changed(directories: int) -> Callable[[ReplyDecoder], None]:
 def create(
     kind: FileType, name: str, values: Values, *, target: str = "", device: tuple[int, int] = (0, 0)
 ) -> Operation[None]:
-    """Anything but an ordinary file; `target` for a symbolic link."""
+    """Creates anything but an ordinary file. target: of a symbolic link."""
     out = Encoder()
     out.enum(kind)
     if kind == FileType.LNK:
@@ -60,7 +61,7 @@ def remove(name: str) -> Operation[None]:
 
 
 def rename(old: str, new: str) -> Operation[None]:
-    """From the saved directory to the current one."""
+    """Moves a name from the saved directory to the current one."""
     out = Encoder()
     out.raw(encode_name(old))
     out.raw(encode_name(new))
@@ -68,7 +69,7 @@ def rename(old: str, new: str) -> Operation[None]:
 
 
 def link(name: str) -> Operation[None]:
-    """Of the saved file, in the current directory."""
+    """Links the saved file into the current directory."""
     out = Encoder()
     out.raw(encode_name(name))
     return _change(Op.LINK, out, _changed(1))
@@ -86,7 +87,7 @@ def readlink() -> Operation[str]:
 
 @dataclass(frozen=True, slots=True)
 class RawEntry:
-    """One entry of a directory: where to go on behind it, its name, its attributes."""
+    """Holds one entry of a directory. cookie: where to go on behind it."""
 
     cookie: int
     name: str
@@ -95,7 +96,7 @@ class RawEntry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a directory."""
+    """Holds a part of a directory."""
 
     verifier: bytes
     entries: list[RawEntry]

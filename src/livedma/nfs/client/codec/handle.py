@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Filehandles and names: PUTROOTFH, PUTFH, GETFH, LOOKUP, LOOKUPP, SAVEFH, ACCESS."""
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HANDLE_MOST = 128
 
 
 def encode_name(name: str) -> bytes:
-    """A name as it goes over the wire. Bytes that are no UTF-8 are kept, as `os.fsencode` does."""
+    """Encodes a name for the wire. Bytes that are no UTF-8 are kept, as `os.fsencode` does."""
     out = Encoder()
     out.opaque(name.encode(errors="surrogateescape"))
     return bytes(out)
@@ -59,7 +60,7 @@ def savefh() -> Operation[None]:
 
 
 def access(wanted: int) -> Operation[int]:
-    """Which of the rights are granted."""
+    """Asks which of the wanted rights the server grants."""
 
     def granted(decoder: ReplyDecoder) -> int:
         decoder.u32()  # which of them the server can tell

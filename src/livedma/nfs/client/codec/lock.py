@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """LOCK, LOCKT, LOCKU."""
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OWNER_MOST = 1024
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes of a file, for reading or writing; a length of None goes to the end."""
+    """Holds a range of a file's bytes, for reading or writing; a length of None goes to the end."""
 
     start: int
     length: int | None
@@ -50,7 +51,7 @@ class LockOwner:
 def lock_first(
     wanted: Range, open_stateid: Stateid, owner: LockOwner, *, waits: bool, reclaim: bool = False
 ) -> Operation[Stateid]:
-    """The first lock of an owner in an open."""
+    """Takes the first lock of an owner in an open."""
     out = _begin(wanted, waits, reclaim)
     out.boolean(True)
     out.u32(0)
@@ -63,7 +64,7 @@ def lock_first(
 def lock(
     wanted: Range, stateid: Stateid, *, waits: bool, reclaim: bool = False
 ) -> Operation[Stateid]:
-    """Another lock of an owner that has some."""
+    """Takes another lock of an owner that has some."""
     out = _begin(wanted, waits, reclaim)
     out.boolean(False)
     stateid.encode(out)
@@ -73,7 +74,7 @@ def lock(
 
 def _begin(wanted: Range, waits: bool, reclaim: bool) -> Encoder:
     out = Encoder()
-    # Who says that it waits may be served in turn.
+    # A server may serve clients in turn if they say that they wait.
     read_kind, write_kind = (_READW_LT, _WRITEW_LT) if waits else (_READ_LT, _WRITE_LT)
     out.u32(write_kind if wanted.write else read_kind)
     out.boolean(reclaim)
@@ -88,7 +89,7 @@ def _lock(out: Encoder) -> Operation[Stateid]:
 
 
 def lockt(wanted: Range, owner: LockOwner) -> Operation[None]:
-    """`Conflict` if somebody else has what stands in the way."""
+    """Raises `Conflict` if a lock of another owner is in the way."""
     out = Encoder()
     out.u32(_WRITE_LT if wanted.write else _READ_LT)
     wanted.encode_bytes(out)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN, FREE_STATEID."""
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CONTENTION, _RESOURCE = 1, 2
 
 
 class How(IntEnum):
-    """createmode4, and not to create at all."""
+    """Values of createmode4, and one for an open that does not create."""
 
     NOCREATE = -1
     UNCHECKED = 0
@@ -47,7 +48,7 @@ class How(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What an open may do (READ | WRITE), what others must not, and who owns it."""
+    """Says what an open may do (READ | WRITE), what other opens must not, and its owner."""
 
     access: int
     deny: int
@@ -62,7 +63,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The state of an open, and a delegation if the server gave one unasked."""
+    """Holds the state of an open, and a delegation if the server gave one unasked."""
 
     stateid: Stateid
     delegation: Stateid | None
@@ -71,7 +72,7 @@ class Opened:
 def open_name(
     share: Share, name: str, how: How, values: Values, verifier: bytes
 ) -> Operation[Opened]:
-    """Of a name in the current directory; `values` and `verifier` as `how` has use for them."""
+    """Opens a name in the current directory; `how` decides if `values` and `verifier` count."""
     out = Encoder()
     share.encode(out)
     out.boolean(how != How.NOCREATE)
@@ -83,12 +84,12 @@ def open_name(
             encode_attributes(out, values)
     out.u32(_CLAIM_NULL)
     out.raw(encode_name(name))
-    # Whoever made a file can prove it by the verifier, but not with GUARDED.
+    # A client can prove by the verifier that it made the file, but not with GUARDED.
     return _open(out, is_repeatable=how != How.GUARDED)
 
 
 def open_again(share: Share) -> Operation[Opened]:
-    """Of the current file, by its handle."""
+    """Opens the current file by its handle."""
     out = Encoder()
     share.encode(out)
     out.boolean(False)
@@ -97,7 +98,7 @@ def open_again(share: Share) -> Operation[Opened]:
 
 
 def open_reclaim(share: Share) -> Operation[Opened]:
-    """Of the current file, which was open when the server restarted."""
+    """Reclaims an open of the current file from before the server's restart."""
     out = Encoder()
     share.encode(out)
     out.boolean(False)

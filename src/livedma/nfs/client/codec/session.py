@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """EXCHANGE_ID, CREATE_SESSION, BIND_CONN_TO_SESSION, SEQUENCE, DESTROY_*, RECLAIM_COMPLETE."""
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FORE = 1
 
 
 class StatusFlag(IntFlag):
-    """What SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
+    """Flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
 
     CB_PATH_DOWN = 0x1
     EXPIRED_ALL_STATE_REVOKED = 0x8
@@ -50,7 +51,9 @@ class StatusFlag(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """eir_*: the client id, the first sequence of CREATE_SESSION, and who the server is."""
+    """Holds eir_*: the client id, the first sequence of CREATE_SESSION, the server's owner and
+    scope.
+    """
 
     client_id: int
     sequence: int
@@ -87,7 +90,7 @@ def _implementation(decoder: Decoder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """channel_attrs4, less what RDMA once wanted."""
+    """Holds channel_attrs4 without ca_rdma_ird, which is sent empty."""
 
     request_bytes: int
     response_bytes: int
@@ -102,7 +105,7 @@ class ChannelLimits:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """csr_*: the session."""
+    """Holds csr_*: the session's id, and the limits of its fore channel."""
 
     session_id: bytes
     fore: ChannelLimits
@@ -114,7 +117,7 @@ def create_session(client_id: int, sequence: int, fore: ChannelLimits) -> Operat
     out.u32(sequence, 0)  # neither persistent nor with a back channel
     fore.encode(out)
     ChannelLimits(4096, 4096, 0, 2, 1).encode(out)
-    out.u32(0, 0)  # no program for callbacks, and nobody to make them
+    out.u32(0, 0)  # no program for callbacks, and no csa_sec_parms
     return Operation(Op.CREATE_SESSION, bytes(out), _created, room=256)
 
 
@@ -158,7 +161,7 @@ def bind_conn_to_session(session_id: bytes) -> Operation[None]:
 
 @dataclass(frozen=True, slots=True)
 class Sequenced:
-    """sr_*: how many slots there are, how many there should be (as numbers of the last), flags."""
+    """Holds sr_*: the number of the last slot there is, of the last there should be, and flags."""
 
     highest: int
     target: int

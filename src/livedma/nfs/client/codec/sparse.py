@@ -1,4 +1,5 @@
-"""What 4.2 adds for files: SEEK, ALLOCATE, DEALLOCATE, COPY."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Operations on files that 4.2 adds: SEEK, ALLOCATE, DEALLOCATE, COPY."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ __all__ = ["Copied", "allocate", "copy", "deallocate", "seek"]
 
 
 def seek(stateid: Stateid, offset: int, *, hole: bool) -> Operation[int | None]:
-    """Where the next hole, or data, begins; None if there is none up to the end."""
+    """Finds where the next hole, or data, begins; None if there is none up to the end."""
     out = Encoder()
     stateid.encode(out)
     out.u64(offset)
@@ -45,7 +46,9 @@ def _range(op: Op, stateid: Stateid, offset: int, length: int) -> Operation[None
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How many bytes were copied, how safe they are, and by which life of the server."""
+    """Says how many bytes the server copied, how safe they are, and its verifier, which a restart
+    changes.
+    """
 
     count: int
     stable: Stable
@@ -55,7 +58,7 @@ class Copied:
 def copy(
     source: Stateid, target: Stateid, source_at: int, target_at: int, length: int
 ) -> Operation[Copied]:
-    """From the saved file to the current one, of one server, done when it is answered."""
+    """Copies from the saved file to the current one on the same server; the reply ends the copy."""
     out = Encoder()
     source.encode(out)
     target.encode(out)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Extended attributes (RFC 8276): GETXATTR, SETXATTR, LISTXATTRS, REMOVEXATTR."""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _NAME_MOST = 1024
 
 
 class SetHow(IntEnum):
-    """setxattr_option4."""
+    """Values of setxattr_option4."""
 
     EITHER = 0
     CREATE = 1
@@ -61,7 +62,7 @@ def _changed(decoder: ReplyDecoder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A part of the names: where to go on behind it."""
+    """Holds a part of the names. cookie: where to go on behind it."""
 
     cookie: int
     names: list[str]

@@ -1,20 +1,21 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """DELEGRETURN and DELEGPURGE (RFC 8881, 18.6 and 18.5), and what OPEN says of delegations."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from livedma.nfs.delegations import WhyNot
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.ops.open_arguments import Want
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.stateid import Stateid, resolve
+from livedma.nfs.server.ops.open_arguments import Want
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.state.delegations import WhyNot
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
-    from livedma.nfs.opened import Delegation
-    from livedma.nfs.reply import ReplyEncoder
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.reply import ReplyEncoder
+    from livedma.nfs.server.state.opened import Delegation
 
 __all__ = ["DELEGATE_NONE", "DELEGATE_READ", "DELEGATE_WRITE", "encode_delegation"]
 
@@ -26,28 +27,28 @@ _LIMIT_SIZE = 1
 
 @operation(Op.DELEGRETURN, needs_handle=True)
 def delegreturn(ctx: Context, args: Decoder, _: ReplyEncoder) -> None:
-    """The client does without it from now on."""
+    """Takes a delegation back."""
     stateid = Stateid.decode(args)
-    ctx.server.delegations.give_back(ctx, resolve(ctx, stateid))
+    ctx.server.delegations.give_back(ctx, ctx.resolve(stateid))
 
 
 @operation(Op.DELEGPURGE)
 def delegpurge(_: Context, args: Decoder, __: ReplyEncoder) -> None:
-    """For servers that let delegations be claimed after a client's restart (18.5.3)."""
+    """Refuses: it is for servers that let clients claim delegations after a restart (18.5.3)."""
     args.u64()
     raise NfsError(Status.NOTSUPP)
 
 
 def encode_delegation(out: ReplyEncoder, want: Want, given: Delegation | WhyNot) -> None:
-    """open_delegation4. Whoever said what it would like to have is told why it has not (10.4)."""
+    """Encodes open_delegation4. A client that named a wish is told why it gets none (10.4)."""
     if not isinstance(given, WhyNot):
         out.enum(DELEGATE_WRITE if given.is_write else DELEGATE_READ)
         given.stateid.encode(out)
         out.boolean(False)  # It is not being recalled.
         if given.is_write:
             out.enum(_LIMIT_SIZE)
-            out.u64(0)  # All that it writes goes to the server at once: there may be no room later.
-        # Nobody is named whom the client might let in by itself: it asks (ACCESS).
+            out.u64(0)  # Nothing is promised: the client sends all data to the server at once.
+        # The ACE names no user that the client could let in by itself: it has to ask (ACCESS).
         out.u32(_ACE_ALLOWED, 0, 0)
         out.opaque(b"")
     elif want == Want.NO_PREFERENCE:
@@ -56,4 +57,4 @@ def encode_delegation(out: ReplyEncoder, want: Want, given: Delegation | WhyNot)
         out.enum(DELEGATE_NONE_EXT)
         out.enum(given)
         if given in (WhyNot.CONTENTION, WhyNot.RESOURCE):
-            out.boolean(False)  # and nobody will tell when that changes
+            out.boolean(False)  # the server will not tell when that changes

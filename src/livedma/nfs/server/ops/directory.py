@@ -1,38 +1,39 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """LOOKUP, LOOKUPP, CREATE, REMOVE and RENAME."""
 
 from __future__ import annotations
 
-from livedma.nfs.attributes import SETTABLE
-from livedma.nfs.attributes_set import bits_of, decode_settings
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import Attribute, NfsError, Op, Status
-from livedma.nfs.ops.change_info import encode_change
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.store import Kind
+from livedma.nfs.server.attributes import SETTABLE
+from livedma.nfs.server.attributes_set import bits_of, decode_settings
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.change_info import encode_change
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
+from livedma.nfs.server.store import Kind
 from livedma.rpc.xdr import Decoder
 
-_LINK_MOST = 4095  # bytes that a symbolic link can say
+_LINK_MOST = 4095  # bytes of a symbolic link's target
 _SETTABLE = SETTABLE & ~bits(Attribute.SIZE)
 _CREATABLE = frozenset(Kind) - {Kind.REG}
 
 
 @operation(Op.LOOKUP, needs_handle=True)
 def lookup(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """The current file is an entry of what was the current directory."""
+    """Makes an entry of the current directory the current file."""
     ctx.current = ctx.server.store.lookup(ctx.node, decoder.opaque())
 
 
 @operation(Op.LOOKUPP, needs_handle=True)
 def lookupp(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """The current directory is the one above."""
+    """Makes the parent directory the current one."""
     ctx.current = ctx.server.store.parent(ctx.node)
 
 
 @operation(Op.CREATE, needs_handle=True, changes=True)
 def create(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """A new directory, link or special file, which is then the current one."""
+    """Makes a directory, link or special file, which is then the current file."""
     number = decoder.u32()
     target, device = b"", (0, 0)
     if number == Kind.LNK:
@@ -61,7 +62,7 @@ def _check_target(target: bytes) -> None:
 
 @operation(Op.REMOVE, needs_handle=True, changes=True)
 def remove(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """An entry of the current directory goes."""
+    """Removes an entry of the current directory."""
     name = decoder.opaque()
     ctx.server.delegations.make_way_for_name(ctx, ctx.node, name)
     encode_change(out, ctx.server.store.remove(ctx.node, name))
@@ -69,7 +70,7 @@ def remove(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.RENAME, needs_handle=True, changes=True)
 def rename(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """From the saved directory to the current one."""
+    """Moves an entry from the saved directory to the current one."""
     old, new = decoder.opaque(), decoder.opaque()
     if ctx.saved is None:
         raise NfsError(Status.NOFILEHANDLE)

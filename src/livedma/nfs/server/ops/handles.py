@@ -1,11 +1,12 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The current and the saved filehandle, and SECINFO (RFC 8881 18.8, 18.19 to 18.29, 18.45)."""
 
 from __future__ import annotations
 
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
 from livedma.rpc.message import Flavor
 from livedma.rpc.xdr import Decoder, XdrError
 
@@ -65,5 +66,5 @@ def _secinfo_no_name(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 
 def _encode_flavors(ctx: Context, out: ReplyEncoder) -> None:
     out.array((Flavor.AUTH_SYS, Flavor.AUTH_NONE), ReplyEncoder.u32)
-    # 2.6.3.1.1.8: whoever goes on has to name a file again.
+    # 2.6.3.1.1.8: the operations that follow have to name a file again.
     ctx.current = ctx.current_stateid = None

@@ -1,18 +1,19 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """LINK and READLINK."""
 
 from __future__ import annotations
 
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.ops.change_info import encode_change
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.change_info import encode_change
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
 from livedma.rpc.xdr import Decoder
 
 
 @operation(Op.LINK, needs_handle=True, changes=True)
 def link(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """A name in the current directory for the saved file."""
+    """Adds a name in the current directory for the saved file."""
     name = decoder.opaque()
     if ctx.saved is None:
         raise NfsError(Status.NOFILEHANDLE)
@@ -22,5 +23,5 @@ def link(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.READLINK, needs_handle=True)
 def readlink(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """What a symbolic link says; following it is up to the client."""
+    """Returns the target of a symbolic link; following it is up to the client."""
     out.data(ctx.server.store.readlink(ctx.node))

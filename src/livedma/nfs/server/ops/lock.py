@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """LOCK, LOCKT and LOCKU (RFC 8881, 18.10 to 18.12)."""
 
 from __future__ import annotations
@@ -5,15 +6,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import Op
-from livedma.nfs.ops.registry import operation
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.state.locks import FirstLock, Range
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
-    from livedma.nfs.reply import ReplyEncoder
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.reply import ReplyEncoder
 
 __all__: list[str] = []
 
@@ -21,7 +22,7 @@ OWNER_MOST = 1024  # NFS4_OPAQUE_LIMIT
 
 
 class LockType(IntEnum):
-    """nfs_lock_type4. Whoever would wait (W) is answered at once, and asks again."""
+    """nfs_lock_type4. A lock that would wait (W) is refused at once, and the client asks again."""
 
     READ = 1
     WRITE = 2
@@ -30,12 +31,12 @@ class LockType(IntEnum):
 
     @property
     def is_exclusive(self) -> bool:
-        """Nobody else has a lock there."""
+        """The lock keeps all other owners out."""
         return self in (LockType.WRITE, LockType.WRITE_WAITING)
 
 
 def decode_owner(args: Decoder) -> bytes:
-    """An open-owner or lock-owner; its client ID is that of the session (8.1)."""
+    """Decodes an open-owner or lock-owner; its client ID is that of the session (8.1)."""
     args.u64()
     return args.opaque(OWNER_MOST)
 
@@ -44,7 +45,7 @@ def _locker(args: Decoder) -> FirstLock | Stateid:
     is_first = args.boolean()
     if not is_first:
         stateid = Stateid.decode(args)
-        args.u32()  # A seqid, which sessions have made needless; here and below.
+        args.u32()  # A seqid, which sessions have made needless; the same holds below.
         return stateid
     args.u32()
     open_stateid = Stateid.decode(args)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881, 18.16, 18.18, 18.2)."""
 
 from __future__ import annotations
@@ -5,30 +6,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from livedma.nfs.attributes_set import bits_of
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.delegations import WhyNot
 from livedma.nfs.numbers import Attribute, NfsError, Op, Status
-from livedma.nfs.opens import client_of
-from livedma.nfs.ops.change_info import encode_change
-from livedma.nfs.ops.delegation import (
+from livedma.nfs.server.attributes_set import bits_of
+from livedma.nfs.server.ops.change_info import encode_change
+from livedma.nfs.server.ops.delegation import (
     DELEGATE_NONE,
     DELEGATE_READ,
     DELEGATE_WRITE,
     encode_delegation,
 )
-from livedma.nfs.ops.open_arguments import Claim, OpenArguments, Want, decode_share
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.shares import BOTH, READ, WRITE
+from livedma.nfs.server.ops.open_arguments import Claim, OpenArguments, Want, decode_share
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.state.delegations import WhyNot
+from livedma.nfs.server.state.opens import client_of
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE
+from livedma.nfs.server.store import ChangeInfo, Node, Settings
 from livedma.nfs.stateid import ANONYMOUS, INVALID, Stateid
-from livedma.nfs.store import ChangeInfo, Node, Settings
 from livedma.rpc.xdr import Decoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
-    from livedma.nfs.opened import Delegation
-    from livedma.nfs.opens import Opened
-    from livedma.nfs.reply import ReplyEncoder
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.reply import ReplyEncoder
+    from livedma.nfs.server.state.opened import Delegation
+    from livedma.nfs.server.state.opens import Opened
 
 __all__: list[str] = []
 
@@ -40,7 +41,7 @@ _OF_THE_VERIFIER = bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY)
 
 @dataclass(slots=True)
 class _Found:
-    """The file that is meant. fd: of one that was just made. done: attributes that were set."""
+    """The file to open. fd: of a file that was just made. done: the attributes that were set."""
 
     node: Node
     change: ChangeInfo = _NO_CHANGE
@@ -52,7 +53,7 @@ class _Found:
 
 @operation(Op.OPEN, needs_handle=True)
 def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    """Opens a file, and makes it if asked to."""
+    """Opens a file, and makes it if the client asks for that."""
     asked = OpenArguments.decode(ctx, args)
     _check(ctx, asked)
     found = _find(ctx, asked)
@@ -84,7 +85,7 @@ def open_file(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.OPEN_DOWNGRADE, needs_handle=True)
 def open_downgrade(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    """Gives up a part of what was opened."""
+    """Gives up a part of what the open allows and denies."""
     stateid = Stateid.decode(args)
     args.u32()
     access, deny = args.u32(), args.u32()
@@ -95,17 +96,17 @@ def open_downgrade(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.CLOSE, needs_handle=True)
 def close(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    """Gives up the open, and its locks with it, as Linux's server does (18.2.3 leaves it open)."""
+    """Gives up the open and its locks, as Linux's server does (18.2.3 leaves it to the server)."""
     args.u32()
     stateid = Stateid.decode(args)
     ctx.server.opens.close(ctx, stateid)
-    # Nobody can use what is returned, and nobody shall (18.2.4).
+    # The stateid that is returned is of no use, and clients are not to use it (18.2.4).
     ctx.current_stateid = INVALID
     INVALID.encode(out)
 
 
 def _check(ctx: Context, asked: OpenArguments) -> None:
-    """What can be said without looking at the file."""
+    """Refuses what can be refused without a look at the file."""
     server = ctx.server
     if asked.claim in (Claim.DELEGATE_PREV, Claim.DELEG_PREV_FH):
         raise NfsError(Status.NOTSUPP)
@@ -115,13 +116,13 @@ def _check(ctx: Context, asked: OpenArguments) -> None:
     if server.config.read_only and (asked.share.access & WRITE or asked.creation is not None):
         raise NfsError(Status.ROFS)
     server.recovery.admit(client_of(ctx), is_reclaim=is_reclaim, now=server.clock())
-    if asked.creation is not None:  # Or a file would be made that could then not be opened.
+    if asked.creation is not None:  # Otherwise a file might be made that could then not be opened.
         server.opens.check_room_for_one(client_of(ctx))
 
 
 def _find(ctx: Context, asked: OpenArguments) -> _Found:
     if asked.name is None:
-        # Whoever had it open before the restart may have changed its mode meanwhile.
+        # The mode may have changed since the client opened the file before the restart.
         return _Found(ctx.node, owner_may=asked.claim == Claim.PREVIOUS)
     store, directory = ctx.server.store, ctx.node
     creation = asked.creation
@@ -141,7 +142,7 @@ def _find(ctx: Context, asked: OpenArguments) -> _Found:
 
 
 def _cut(ctx: Context, opened: Opened) -> None:
-    """To no bytes, as asked for of a file that was there: by who may write, now."""
+    """Cuts a file that existed to no bytes, if the client may write to it now."""
     is_writer = opened.state.share.access & WRITE
     stateid = opened.stateid if is_writer else ANONYMOUS
     try:
@@ -156,10 +157,11 @@ def _cut(ctx: Context, opened: Opened) -> None:
 def _delegation(
     ctx: Context, asked: OpenArguments, found: _Found, opened: Opened
 ) -> Delegation | WhyNot:
-    """What the caller gets beyond the open, or why it does not. One to write has to be asked for.
+    """Returns what the caller gets beyond the open, or why not. A delegation to write is given only
+    if the client asks for one.
 
-    What it had before the server's restart it does not get again: leases of the kernel have ended
-    with the server, local programs may have written since, and the client would not look.
+    A delegation from before a restart is not given again: the kernel's leases ended with the
+    server, local programs may have written since, and the client would not look.
     """
     if asked.want == Want.NONE:
         return WhyNot.NOT_WANTED

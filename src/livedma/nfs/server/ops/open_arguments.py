@@ -1,4 +1,5 @@
-"""What OPEN asks for (RFC 8881, 18.16.1), decoded and looked at, before anything is done."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The arguments of OPEN (RFC 8881, 18.16.1), decoded and checked before anything is done."""
 
 from __future__ import annotations
 
@@ -6,17 +7,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.attributes import EXCLUSIVE_SETTABLE, SETTABLE
-from livedma.nfs.attributes_set import decode_settings
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.ops.lock import decode_owner
-from livedma.nfs.shares import BOTH, Share
+from livedma.nfs.server.attributes import EXCLUSIVE_SETTABLE, SETTABLE
+from livedma.nfs.server.attributes_set import decode_settings
+from livedma.nfs.server.ops.lock import decode_owner
+from livedma.nfs.server.state.shares import BOTH, Share
+from livedma.nfs.server.store import CreateHow, CreateMode, Settings
 from livedma.nfs.stateid import Stateid
-from livedma.nfs.store import CreateHow, CreateMode, Settings
 from livedma.rpc.xdr import Decoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
+    from livedma.nfs.server.context import Context
 
 __all__ = ["Claim", "Creation", "OpenArguments", "Want", "decode_share"]
 
@@ -39,7 +40,7 @@ class Claim(IntEnum):
 
 
 class Want(IntEnum):
-    """Which delegation a client would like to have."""
+    """The delegation that a client would like to have."""
 
     NO_PREFERENCE = 0
     READ = 0x100
@@ -58,14 +59,14 @@ class OpenType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """openflag4, if a file may be made."""
+    """openflag4 of an OPEN that may make a file."""
 
     how: CreateHow
     settings: Settings
 
     @staticmethod
     def decode(ctx: Context, args: Decoder) -> Creation | None:
-        """None: the file has to be there."""
+        """Returns None if the file has to exist."""
         if args.enum(OpenType) == OpenType.NOCREATE:
             return None
         mode = args.enum(CreateMode)
@@ -79,8 +80,8 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class OpenArguments:
-    """name: of a claim in a directory. delegation: what CLAIM_PREVIOUS says that there was.
-    delegated: by which delegation the file is opened, if by one.
+    """name: of a claim in a directory. delegation: the type that CLAIM_PREVIOUS says there was.
+    delegated: the delegation by which the file is opened, if there is one.
     """
 
     share: Share
@@ -94,7 +95,7 @@ class OpenArguments:
 
     @staticmethod
     def decode(ctx: Context, args: Decoder) -> OpenArguments:
-        """All of it; what does not go together is INVAL."""
+        """Decodes all arguments; raises INVAL if they contradict each other."""
         args.u32()  # A seqid, which sessions have made needless.
         access, deny = args.u32(), args.u32()
         owner = decode_owner(args)
@@ -112,7 +113,7 @@ class OpenArguments:
 
 
 def decode_share(access: int, deny: int) -> tuple[Share, Want]:
-    """share_access and share_deny of OPEN and OPEN_DOWNGRADE; INVAL if they mean nothing."""
+    """Decodes the share bits of OPEN and OPEN_DOWNGRADE; INVAL if they mean nothing."""
     extra = access & ~(BOTH | _WANT | _WHEN | _SINCE_RFC_9754)
     if extra or not access & BOTH or deny & ~BOTH:
         raise NfsError(Status.INVAL)

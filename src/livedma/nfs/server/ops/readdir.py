@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """READDIR."""
 
 from __future__ import annotations
@@ -5,24 +6,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livedma.nfs.attributes import (
+from livedma.nfs.bitmap import bits, decode_bitmap
+from livedma.nfs.numbers import Attribute, NfsError, Op, Status
+from livedma.nfs.server.attributes import (
     WRITE_ONLY,
     encode_attributes,
     encode_entry,
     encode_error,
     supported,
 )
-from livedma.nfs.bitmap import bits, decode_bitmap
-from livedma.nfs.context import Context
-from livedma.nfs.numbers import Attribute, NfsError, Op, Status
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.store import Entry
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
+from livedma.nfs.server.store import Entry
 from livedma.rpc.xdr import Decoder, Encoder
 
-# Cookies are valid for good, so nothing has to tell old ones from new ones.
+# Cookies stay valid forever, so no verifier has to tell old ones from new ones.
 _VERIFIER = bytes(8)
-_ENDS_BYTES = len(_VERIFIER) + 8  # the verifier; that there is no more, and whether it is the end
+_ENDS_BYTES = len(_VERIFIER) + 8  # the verifier, the end of the list, and the eof flag
 _RESPONSE_MOST = 1 << 20
 _ROOM_FOR_HEADERS = 1024
 
@@ -43,7 +44,7 @@ class _Asked:
 
 @operation(Op.READDIR, needs_handle=True)
 def readdir(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """Entries behind a cookie, as many as the client has room for (RFC 8881 §18.23)."""
+    """Returns entries behind a cookie, as many as the client has room for (RFC 8881 §18.23)."""
     asked = _Asked.decode(decoder)
     _check(asked)
     room = min(asked.bytes_most, _room(ctx, out)) - _ENDS_BYTES
@@ -97,14 +98,14 @@ def _encoded(ctx: Context, listing: Iterator[Entry], wanted: int) -> Iterator[tu
 
 
 def _attributes(ctx: Context, entry: Entry, wanted: int) -> bytes | None:
-    """None: it is gone."""
+    """Returns None if the entry has gone."""
     try:
         node = ctx.server.store.lookup(ctx.node, entry.name)
         return encode_attributes(ctx.server, node, wanted, ctx.minor)
     except NfsError as failure:
         if failure.status in (Status.NOENT, Status.STALE):
             return None
-        # RFC 8881 §5.8.1.12: who asks for rdattr_error gets the others' attributes all the same.
+        # RFC 8881 §5.8.1.12: a client that asks for rdattr_error still gets the other entries.
         if wanted & bits(Attribute.RDATTR_ERROR):
             return encode_error(failure.status)
         raise

@@ -1,4 +1,5 @@
-"""Which function serves which operation."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The function that serves each operation."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from livedma.nfs.numbers import Op
 from livedma.rpc.xdr import Decoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
-    from livedma.nfs.reply import ReplyEncoder
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.reply import ReplyEncoder
 
 __all__ = ["OPERATIONS", "Operation", "operation"]
 
@@ -20,11 +21,11 @@ Handler = Callable[["Context", Decoder, "ReplyEncoder"], None]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """serve: decodes all its arguments, does the work, encodes what follows an OK; or `NfsError`.
+    """serve: decodes all arguments, does the work and encodes what follows an OK; or `NfsError`.
 
     minor: the first minor version that has it. needs_handle: NOFILEHANDLE without a current one.
-    changes: what a read-only export refuses. error_body: what follows its status even when it
-    fails before it is served.
+    changes: a read-only export refuses it. error_body: what follows the status of an operation that
+    fails, even before it is served.
     """
 
     serve: Handler

@@ -1,4 +1,5 @@
-"""What the engine has to know of operations beyond who serves them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the engine has to know of operations, apart from the functions that serve them."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from livedma.nfs.numbers import Op
 
 __all__ = ["HARMLESS", "OUTSIDE_SESSIONS", "SETS_HANDLE", "exists", "result_most"]
 
-# They may be without a session, and then are alone (RFC 8881 2.10.2.3, 18.46.3).
+# These may come without a session, and are then alone (RFC 8881 2.10.2.3, 18.46.3).
 OUTSIDE_SESSIONS = frozenset(
     {
         Op.EXCHANGE_ID,
@@ -16,7 +17,7 @@ OUTSIDE_SESSIONS = frozenset(
         Op.DESTROY_CLIENTID,
     }
 )
-# They change nothing, so whether the result has room may be seen afterwards.
+# These change nothing, so the check that the result has room may come afterwards.
 HARMLESS = frozenset(
     {
         Op.ACCESS,
@@ -43,7 +44,7 @@ HARMLESS = frozenset(
         Op.VERIFY,
     }
 )
-# They set the current filehandle; the current stateid is not of it (16.2.3.1.2).
+# These set the current filehandle; the current stateid does not belong to it (16.2.3.1.2).
 SETS_HANDLE = frozenset(
     {Op.PUTFH, Op.PUTPUBFH, Op.PUTROOTFH, Op.LOOKUP, Op.LOOKUPP, Op.CREATE, Op.OPENATTR}
 )
@@ -53,10 +54,10 @@ _RESULT_MOST_OTHERWISE = 128
 
 
 def result_most(op: Op) -> int:
-    """Bytes of a success that has to be told, since it changed something (2.10.6.4)."""
+    """Returns the bytes of a success that has to be told, since it changed something (2.10.6.4)."""
     return _RESULT_MOST.get(op, _RESULT_MOST_OTHERWISE)
 
 
 def exists(op: Op, minor: int) -> bool:
-    """Whether a minor version knows of an operation; what 4.1 took out, it still knows of."""
+    """Returns whether a minor version knows an operation; 4.1 still knows what it took out."""
     return op != Op.ILLEGAL and (op < Op.ALLOCATE or minor > 1)

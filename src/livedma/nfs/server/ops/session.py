@@ -1,15 +1,16 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Operations on clients and sessions (RFC 8881 18.33 to 18.37, 18.50, 18.51)."""
 
 from __future__ import annotations
 
-from livedma.nfs.backchannel import CallbackSecurity
-from livedma.nfs.channel import ChannelAttributes
-from livedma.nfs.clients import Client, principal_of
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.sessions import CONN_BACK_CHAN, ID_BYTES, BindFrom, CreateSession
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
+from livedma.nfs.server.state.backchannel import CallbackSecurity
+from livedma.nfs.server.state.channel import ChannelAttributes
+from livedma.nfs.server.state.clients import Client, principal_of
+from livedma.nfs.server.state.sessions import CONN_BACK_CHAN, ID_BYTES, BindFrom, CreateSession
 from livedma.rpc.xdr import Decoder, XdrError
 
 __all__: list[str] = []
@@ -58,7 +59,7 @@ def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     out.u32(_SP4_NONE)
     out.u64(0)  # so_minor_id
     out.opaque(server.owner)
-    out.opaque(server.owner)  # Its scope is itself: nobody else knows its handles.
+    out.opaque(server.owner)  # The scope is this server: no other one knows its handles.
     out.u32(1)
     for text in _IMPLEMENTATION:
         out.string(text)
@@ -67,7 +68,7 @@ def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 
 
 def _decode_protection(args: Decoder) -> Status | None:
-    """None for SP4_NONE, which is all that goes without RPCSEC_GSS; or why not."""
+    """Returns None for SP4_NONE, all that works without RPCSEC_GSS; else the refusal's status."""
     how = args.u32()
     if how == _SP4_NONE:
         return None
@@ -112,7 +113,7 @@ def _create_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 @operation(Op.BACKCHANNEL_CTL)
 def _backchannel_ctl(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
     security = CallbackSecurity.decode(args)
-    if security.credential is None:  # GSS handles of which none is known (18.33.3)
+    if security.credential is None:  # GSS handles: none is known (18.33.3)
         raise NfsError(Status.NOENT)
     if ctx.session is not None:
         with ctx.server.lock:
@@ -127,7 +128,7 @@ def _bind_conn_to_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> Non
     bound = ctx.server.sessions.bind(session_id, ctx.connection, ctx.credential, wanted)
     out.fixed(session_id, ID_BYTES)
     out.enum(bound)
-    out.boolean(False)  # What is a TCP connection stays one, and so does one of RDMA.
+    out.boolean(False)  # A TCP connection stays one, and so does one over RDMA.
 
 
 @operation(Op.DESTROY_SESSION)

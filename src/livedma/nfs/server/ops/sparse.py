@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """SEEK, ALLOCATE, DEALLOCATE and COPY (RFC 7862)."""
 
 from __future__ import annotations
@@ -5,10 +6,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import NfsError, Op, Stable, Status
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder
 
@@ -18,7 +19,7 @@ _U64_MOST = (1 << 64) - 1
 
 @operation(Op.SEEK, minor=2, needs_handle=True)
 def seek(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """Where the next data or hole begins."""
+    """Finds where the next data or hole begins."""
     stateid, offset, what = Stateid.decode(decoder), decoder.u64(), decoder.u32()
     ctx.node.want_file()
     whence = _WHENCE.get(what)
@@ -32,7 +33,7 @@ def seek(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.ALLOCATE, minor=2, needs_handle=True, changes=True)
 def allocate(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """Space for a range of the file."""
+    """Reserves space for a range of the file."""
     stateid, offset, length = _range(ctx, decoder)
     with ctx.server.opens.for_io(ctx, stateid, write=True) as fd:
         ctx.server.store.allocate(fd, offset, length)
@@ -41,7 +42,7 @@ def allocate(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.DEALLOCATE, minor=2, needs_handle=True, changes=True)
 def deallocate(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """A hole in the file."""
+    """Makes a hole in the file."""
     stateid, offset, length = _range(ctx, decoder)
     with ctx.server.opens.for_io(ctx, stateid, write=True) as fd:
         ctx.server.store.deallocate(fd, offset, length)
@@ -58,15 +59,15 @@ def _range(ctx: Context, decoder: Decoder) -> tuple[Stateid, int, int]:
 
 @operation(Op.COPY, minor=2, needs_handle=True, changes=True)
 def copy(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """Data from the saved file to the current one, before the answer.
+    """Copies data from the saved file to the current one before the reply.
 
-    It is done synchronously and in order whatever the client prefers, and perhaps not all of it:
-    the client sees by the count, and asks for the rest.
+    The copy is synchronous and in order whatever the client prefers, and perhaps not complete: the
+    client sees that by the count, and asks for the rest.
     """
     source_state, target_state = Stateid.decode(decoder), Stateid.decode(decoder)
     source_at, target_at, count = decoder.u64(), decoder.u64(), decoder.u64()
     decoder.boolean(), decoder.boolean()  # consecutive, synchronous
-    if decoder.u32():  # Other servers' files would have to be fetched from there.
+    if decoder.u32():  # Files of other servers would have to be fetched from there.
         raise NfsError(Status.NOTSUPP)
     if ctx.saved is None:
         raise NfsError(Status.NOFILEHANDLE)
@@ -83,7 +84,7 @@ def copy(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
         verifier = store.verifier
         copied = store.copy(source, source_at, target, target_at, count)
     store.modified(ctx.node)
-    out.u32(0)  # no stateid of a copy that goes on
+    out.u32(0)  # no stateid: no copy goes on
     out.u64(copied)
     out.u32(Stable.UNSTABLE)
     out.fixed(verifier, len(verifier))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """TEST_STATEID and FREE_STATEID (RFC 8881, 18.48 and 18.38)."""
 
 from __future__ import annotations
@@ -5,21 +6,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.opens import client_of
-from livedma.nfs.ops.registry import operation
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.state.opens import client_of
 from livedma.nfs.stateid import OTHER_BYTES, Stateid
 from livedma.rpc.xdr import WORD_BYTES, Decoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
-    from livedma.nfs.reply import ReplyEncoder
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.reply import ReplyEncoder
 
 __all__: list[str] = []
 
 
 @operation(Op.TEST_STATEID)
 def test_stateid(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    """The status of each; special ones are no stateids of anything (18.48.3)."""
+    """Returns the status of each stateid; special ones are BAD_STATEID (18.48.3)."""
     stateids = args.array(Stateid.decode, item_bytes=WORD_BYTES + OTHER_BYTES)
     out.array(stateids, lambda _, stateid: out.enum(_status(ctx, stateid)))
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276)."""
 
 from __future__ import annotations
@@ -5,11 +6,11 @@ from __future__ import annotations
 import os
 from enum import IntEnum
 
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.ops.change_info import encode_change
-from livedma.nfs.ops.registry import operation
-from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.change_info import encode_change
+from livedma.nfs.server.ops.registry import operation
+from livedma.nfs.server.reply import ReplyEncoder
 from livedma.rpc.xdr import Decoder, Encoder
 
 
@@ -31,13 +32,13 @@ _ENDS_BYTES = 16  # of a listing: the cookie, how many names, whether it is the 
 
 @operation(Op.GETXATTR, minor=2, needs_handle=True)
 def getxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """A value."""
+    """Returns the value of an attribute."""
     out.data(ctx.server.store.get_xattr(ctx.node, decoder.opaque()))
 
 
 @operation(Op.SETXATTR, minor=2, needs_handle=True, changes=True)
 def setxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """A value is there from now on."""
+    """Sets the value of an attribute."""
     option, name, value = decoder.enum(_Option), decoder.opaque(), decoder.opaque()
     ctx.server.delegations.make_way(ctx, ctx.node)
     encode_change(out, ctx.server.store.set_xattr(ctx.node, name, value, _FLAGS[option]))
@@ -45,7 +46,7 @@ def setxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.LISTXATTRS, minor=2, needs_handle=True)
 def listxattrs(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """Names from a cookie on, which is how many came before."""
+    """Lists names from a cookie on, which is the number of names before it."""
     cookie, bytes_most = decoder.u64(), decoder.u32()
     names = ctx.server.store.list_xattrs(ctx.node)
     if cookie > len(names):
@@ -69,7 +70,7 @@ def listxattrs(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.REMOVEXATTR, minor=2, needs_handle=True, changes=True)
 def removexattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
-    """A value is there no more."""
+    """Removes an attribute."""
     name = decoder.opaque()
     ctx.server.delegations.make_way(ctx, ctx.node)
     encode_change(out, ctx.server.store.remove_xattr(ctx.node, name))

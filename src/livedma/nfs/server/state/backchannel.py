@@ -1,6 +1,7 @@
-"""The back channel of a session: how its client is called, and the one slot for it (2.10.3.1).
+# SPDX-License-Identifier: BSD-2-Clause
+"""The back channel of a session: how its client is called, in one slot (2.10.3.1).
 
-All under the server's lock.
+The caller holds the server's lock.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ __all__ = ["BackChannel", "CallbackOp", "CallbackSecurity", "Outcome", "Request"
 
 CALLBACK_VERSION = 1
 CB_COMPOUND = 1
-SLOT = 0  # is all that is used
+SLOT = 0  # the only one in use
 _RPCSEC_GSS = 6
 _SEQUENCES = 1 << 32
 _ID_BYTES = 16
 
 
 class CallbackOp(IntEnum):
-    """nfs_cb_opnum4, as far as it is called."""
+    """nfs_cb_opnum4: the operations that are called here."""
 
     RECALL = 4
     SEQUENCE = 11
@@ -49,7 +50,7 @@ class CallbackOp(IntEnum):
 class CallbackSecurity:
     """csa_cb_program and csa_sec_parms, or those of BACKCHANNEL_CTL.
 
-    credential: the first that can be used here; None: there is none, since all take RPCSEC_GSS.
+    credential: the first that can be used here; None if there is none, since all take RPCSEC_GSS.
     """
 
     program: int
@@ -57,7 +58,7 @@ class CallbackSecurity:
 
     @staticmethod
     def decode(args: Decoder) -> CallbackSecurity:
-        """As it is on the wire."""
+        """Decodes it from the wire."""
         program = args.u32()
         offered = args.array(_decode_credential)
         return CallbackSecurity(program, next((one for one in offered if one is not None), None))
@@ -80,16 +81,16 @@ def _decode_credential(args: Decoder) -> OpaqueAuth | AuthSys | None:
 
 
 class Outcome(IntEnum):
-    """What a reply says of the slot."""
+    """What a reply says about the slot."""
 
-    USED = 0  # The request was executed, now or before; the slot is free again.
-    AGAIN = 1  # It was not; the same one is to be sent later.
+    USED = 0  # The client has executed the request, now or before; the slot is free again.
+    AGAIN = 1  # The client has not executed it; the same request is to be sent later.
     BROKEN = 2  # The client cannot be called this way.
 
 
 @dataclass(slots=True)
 class Request:
-    """One operation behind CB_SEQUENCE. done: is called once with its status, or with None if the
+    """One operation behind CB_SEQUENCE. done: is called once, with its status, or with None if the
     client could not be asked.
     """
 
@@ -99,8 +100,8 @@ class Request:
 
 
 class BackChannel:
-    """connections: those that may be used, the latest last. is_granted: there was one.
-    is_faulty: the last call by it was in vain.
+    """connections: those that may be used, the latest last. is_granted: it has had a connection.
+    is_faulty: the last call through it got no usable answer.
     """
 
     def __init__(self, session_id: bytes, minor: int, security: CallbackSecurity) -> None:
@@ -117,18 +118,18 @@ class BackChannel:
 
     @property
     def is_up(self) -> bool:
-        """The client can be called, as far as one knows."""
+        """The client can be called, as far as the server knows."""
         return bool(self.connections) and not self.is_faulty
 
     def bind(self, connection: CallingConnection) -> None:
-        """One more to call by, or one anew. That the client binds it says that it listens."""
+        """Adds a connection to call by. A client that binds one says that it listens."""
         self.connections.pop(connection.number, None)
         self.connections[connection.number] = connection
         self.is_granted = True
         self.is_faulty = False
 
     def message(self, xid: int) -> bytes:
-        """The call for what has the slot."""
+        """Returns the call for the request that has the slot."""
         request, credential = self.current, self.security.credential
         assert request is not None and credential is not None
         out = Encoder()
@@ -136,7 +137,7 @@ class BackChannel:
         out.u32(self.minor, 0, 2)
         out.u32(CallbackOp.SEQUENCE)
         out.fixed(self.session_id, _ID_BYTES)
-        # Nothing is kept by the client: a recall may as well be executed twice.
+        # The client caches no reply: executing a recall twice does no harm.
         out.u32(self._sequence, SLOT, SLOT, 0, 0)
         out.u32(request.op)
         out.raw(request.arguments)
@@ -144,7 +145,7 @@ class BackChannel:
         return encode_call(call, bytes(out))
 
     def take(self, message: bytes) -> tuple[Outcome, Status | None]:
-        """What the reply to it means; the status of the operation if it was executed."""
+        """Returns what the reply means, and the operation's status if it was executed."""
         try:
             outcome, status = self._read(Decoder(message))
         except XdrError:

@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Locked ranges of one file, with POSIX's rules: an owner's new lock replaces what it had there.
 
-Nothing here knows of NFS. Ranges are inclusive: `first` to `last`, 0 to 2^64 - 1.
+Nothing here depends on NFS. Ranges are inclusive: `first` to `last`, 0 to 2^64 - 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ LAST = (1 << 64) - 1
 
 
 class Holder(Protocol):
-    """Who holds a range. Locks of holders with one owner never conflict, but are kept apart."""
+    """Holds a range. Locks of holders with one owner never conflict, but are kept apart."""
 
     @property
     def lock_owner(self) -> Hashable: ...
@@ -27,7 +28,7 @@ H = TypeVar("H", bound=Holder)
 
 @dataclass(frozen=True, slots=True)
 class Locked(Generic[H]):
-    """A range that somebody has locked."""
+    """A locked range."""
 
     first: int
     last: int
@@ -36,7 +37,7 @@ class Locked(Generic[H]):
 
 
 class ByteRanges(Generic[H]):
-    """The locks of a file, for each owner sorted and without overlap."""
+    """The locks of a file: for each owner sorted and without overlap."""
 
     def __init__(self) -> None:
         self._by_owner: dict[Hashable, list[Locked[H]]] = {}
@@ -51,7 +52,7 @@ class ByteRanges(Generic[H]):
     def conflicts(
         self, owner: Hashable, first: int, last: int, is_exclusive: bool
     ) -> Iterator[Locked[H]]:
-        """The locks of others that are in the way, for each of them in order."""
+        """Yields the locks of other owners that are in the way, each owner's in order."""
         for other, locks in self._by_owner.items():
             if other == owner:
                 continue
@@ -62,10 +63,10 @@ class ByteRanges(Generic[H]):
                     yield lock
 
     def lock(self, holder: H, first: int, last: int, is_exclusive: bool) -> None:
-        """The holder has the range from now on; nobody may be in the way."""
+        """Gives the holder the range; the caller has checked that no lock is in the way."""
         locks = self._clear(holder.lock_owner, first, last)
         at = _beginning(locks, first)
-        # Neighbours of the same kind become one.
+        # Neighbours of the same kind are merged.
         if at and _continues(locks[at - 1], first - 1, holder, is_exclusive):
             at -= 1
             first = locks.pop(at).first
@@ -77,29 +78,29 @@ class ByteRanges(Generic[H]):
         self._by_owner[holder.lock_owner] = locks
 
     def unlock(self, owner: Hashable, first: int, last: int) -> None:
-        """The owner has nothing there any more; what sticks out stays."""
+        """Takes the range from the owner; parts of its locks outside the range stay."""
         self._keep(owner, self._clear(owner, first, last))
 
     def drop(self, holder: H) -> None:
-        """The holder has nothing any more."""
+        """Removes all locks of the holder."""
         owner = holder.lock_owner
         locks = self._by_owner.get(owner, [])
         self._keep(owner, [lock for lock in locks if lock.holder is not holder])
 
     def count(self, owner: Hashable) -> int:
-        """How many ranges the owner has."""
+        """Returns how many ranges the owner has."""
         return len(self._by_owner.get(owner, []))
 
     def holds(self, holder: H) -> bool:
-        """The holder has a lock."""
+        """Returns whether the holder has a lock."""
         return any(lock.holder is holder for lock in self._by_owner.get(holder.lock_owner, []))
 
     def of(self, holder: H) -> list[Locked[H]]:
-        """What the holder has, in order."""
+        """Returns the holder's locks, in order."""
         return [lock for lock in self._by_owner.get(holder.lock_owner, []) if lock.holder is holder]
 
     def unheld(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The parts of a range that nobody has, in order."""
+        """Yields the parts of a range that no owner has locked, in order."""
         held = sorted(
             (lock.first, lock.last)
             for locks in self._by_owner.values()
@@ -134,7 +135,7 @@ class ByteRanges(Generic[H]):
 
 
 def _beginning(locks: list[Locked[H]], first: int) -> int:
-    """Where those begin that reach `first` or lie behind it."""
+    """Returns the index of the first lock that reaches `first` or lies behind it."""
     return bisect_left(locks, first, key=lambda lock: lock.last)
 
 

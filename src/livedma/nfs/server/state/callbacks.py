@@ -1,8 +1,9 @@
-"""Calling clients back (RFC 8881 20): whose call is under way, by which connection, and since when.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Calls to clients (RFC 8881 20): whose call is under way, by which connection, and since when.
 
-Nobody waits for an answer. It comes as a message, in whichever thread takes it, and `tick` notices
-those that do not come. Methods are called under the server's lock, but `replied` and `tick`, which
-take it.
+No thread waits for an answer. It comes as a message, in whichever thread takes it, and `tick`
+notices answers that do not come. The caller of a method holds the server's lock, except for
+`replied` and `tick`, which take it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from livedma.nfs.backchannel import BackChannel, Outcome, Request
+from livedma.nfs.server.state.backchannel import BackChannel, Outcome, Request
 from livedma.rpc.service import CallingConnection, Connection
 
 if TYPE_CHECKING:
-    from livedma.nfs.clients import Client
-    from livedma.nfs.sessions import Session
+    from livedma.nfs.server.state.clients import Client
+    from livedma.nfs.server.state.sessions import Session
 
 __all__ = ["Callbacks"]
 
@@ -38,7 +39,7 @@ class _Sent:
 
 
 class Callbacks:
-    """Of all clients. strangers: replies that nobody has waited for.
+    """The calls to all clients. strangers: how many replies answered no call.
 
     on_path: is called with sessions whose back channel has come up or gone down.
     """
@@ -52,18 +53,18 @@ class Callbacks:
         self.on_path: list[Callable[[Session], None]] = []
 
     def can_call(self, client: Client) -> bool:
-        """There is a way to the client, as far as one knows."""
+        """The client can be called, as far as the server knows."""
         return any(session.back_channel.is_up for session in client.sessions.values())
 
     def flags(self, session: Session) -> int:
-        """What SEQUENCE says of the ways back."""
+        """Returns what SEQUENCE says about the session's back channel."""
         channel = session.back_channel
         if channel.is_up or not channel.is_granted:
             return 0
         return PATH_DOWN_SESSION | (0 if self.can_call(session.client) else PATH_DOWN)
 
     def ask(self, client: Client, request: Request) -> bool:
-        """Has the client asked; False: there is no way, and nothing will come of it."""
+        """Queues a request; False if the client cannot be called: `done` is then never called."""
         for session in client.sessions.values():
             channel = session.back_channel
             if channel.is_up and len(channel.waiting) < _WAITING_MOST:
@@ -73,8 +74,8 @@ class Callbacks:
         return False
 
     def bind(self, session: Session, connection: CallingConnection) -> None:
-        """The session's client may be called by this connection. What was sent in vain is sent
-        anew.
+        """Lets the session's client be called by this connection. A request that got no answer is
+        sent again.
         """
         channel = session.back_channel
         if channel.is_faulty and channel.xid is not None:
@@ -85,7 +86,7 @@ class Callbacks:
         self._tell(session)
 
     def unbind(self, session: Session, connection: Connection) -> None:
-        """A connection is no more."""
+        """Removes a connection that has ended."""
         channel = session.back_channel
         if channel.connections.pop(connection.number, None) is None:
             return
@@ -99,7 +100,7 @@ class Callbacks:
         self._tell(session)
 
     def session_gone(self, session: Session) -> None:
-        """Nobody can be called by it any more."""
+        """Ends the session's calls; its client cannot be called through it any more."""
         channel = session.back_channel
         if channel.xid is not None:
             del self._sent[channel.xid]
@@ -108,7 +109,7 @@ class Callbacks:
         self._give_up(channel)
 
     def replied(self, connection: Connection, message: bytes) -> None:
-        """A reply has come; only who was called may answer."""
+        """Takes a reply; it has to come by the connection that the call went by."""
         xid = int.from_bytes(message[:4], "big")
         with self._lock:
             sent = self._sent.get(xid)
@@ -135,7 +136,7 @@ class Callbacks:
             self._go_on(session)
 
     def tick(self, sessions: list[Session]) -> None:
-        """Who has not answered in time; who was to be asked again."""
+        """Gives up on answers that are late, and sends requests that are to be tried again."""
         with self._lock:
             now = self._clock()
             for sent in list(self._sent.values()):
@@ -147,7 +148,7 @@ class Callbacks:
                     self._go_on(session)
 
     def _go_on(self, session: Session) -> None:
-        """Sends what is next, if the slot is free and somebody can be reached."""
+        """Sends the next request, if the slot is free and the client can be reached."""
         channel = session.back_channel
         if channel.xid is not None or channel.is_faulty:
             return
@@ -176,8 +177,9 @@ class Callbacks:
 
     @staticmethod
     def _give_up(channel: BackChannel) -> None:
-        """Those who wait are told. The slot's request stays its own until the client has answered
-        it: another one with its sequence would be taken for it.
+        """Tells those that wait that the client could not be asked. The slot keeps its request
+        until the client has answered: another one with its sequence would be taken for a
+        repetition.
         """
         given_up = list(channel.waiting)
         channel.waiting.clear()
@@ -193,4 +195,4 @@ class Callbacks:
 
 
 def _ignore(_: object) -> None:
-    """Nobody waits for it any more."""
+    """Takes the status of a request that was given up."""

@@ -1,4 +1,5 @@
-"""The attributes of a session's channels, and what a client's wishes come to (RFC 8881 18.36)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The attributes of a session's channels, and what a client's request for them becomes (18.36)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from livedma.nfs.numbers import NfsError, Status
 from livedma.rpc.xdr import Decoder, Encoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.config import Config
+    from livedma.nfs.server.config import Config
 
 __all__ = [
     "COMPOUND_REPLY_BYTES",
@@ -24,7 +25,7 @@ _RPC_CALL_BYTES = 40  # with AUTH_NONE
 RPC_REPLY_BYTES = 24
 COMPOUND_REPLY_BYTES = 12  # status, an empty tag, a count
 SEQUENCE_REPLY_BYTES = 44
-# What a COMPOUND of SEQUENCE alone takes: less than this serves no request.
+# What a COMPOUND of SEQUENCE alone takes: a channel with less can serve no request.
 _REQUEST_LEAST = _RPC_CALL_BYTES + 12 + 36
 _RESPONSE_LEAST = RPC_REPLY_BYTES + COMPOUND_REPLY_BYTES + SEQUENCE_REPLY_BYTES
 # CB_COMPOUND of CB_SEQUENCE and CB_RECALL with the largest handle.
@@ -47,7 +48,7 @@ class ChannelAttributes:
 
     @staticmethod
     def decode(decoder: Decoder) -> ChannelAttributes:
-        """As it is on the wire."""
+        """Decodes them from the wire."""
         return ChannelAttributes(
             header_pad=decoder.u32(),
             request_bytes=decoder.u32(),
@@ -59,14 +60,14 @@ class ChannelAttributes:
         )
 
     def encode(self, out: Encoder) -> None:
-        """As above."""
+        """Encodes them for the wire."""
         out.u32(self.header_pad, self.request_bytes, self.response_bytes, self.cached_bytes)
         out.u32(self.operations, self.requests)
         out.array(self.rdma_ird, Encoder.u32)
 
 
 def negotiate_fore(asked: ChannelAttributes, config: Config, *, is_rdma: bool) -> ChannelAttributes:
-    """What the client gets; TOOSMALL: no request could be served."""
+    """Returns what the client gets; TOOSMALL if no request could be served."""
     if (
         asked.request_bytes < _REQUEST_LEAST
         or asked.response_bytes < _RESPONSE_LEAST
@@ -86,7 +87,7 @@ def negotiate_fore(asked: ChannelAttributes, config: Config, *, is_rdma: bool) -
 
 
 def negotiate_back(asked: ChannelAttributes) -> ChannelAttributes:
-    """As above; looked at although nothing is called back, so that clients learn of it early."""
+    """Does the same for the back channel, even if it is not used: clients learn of errors early."""
     if (
         asked.request_bytes < _BACK_REQUEST_LEAST
         or asked.response_bytes < _BACK_RESPONSE_LEAST

@@ -1,12 +1,13 @@
-"""Who the clients are: EXCHANGE_ID's records, their leases, and what becomes of them.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The clients: EXCHANGE_ID's records, their leases, and what becomes of them.
 
 A record is confirmed by its first CREATE_SESSION. An owner has at most one that is confirmed and
 one that is not; the latter replaces the former once it is confirmed, since a client that comes with
 another verifier has restarted and knows nothing of what it had.
 
-A confirmed client whose lease has run out is kept as a courtesy, with all it has, until somebody
-wants what it holds, room is needed, or a day has passed. All methods are called under the
-server's lock, but `tick`, which takes it.
+The record of a confirmed client whose lease has run out is kept as a courtesy, with all it has,
+until another client wants what it holds, room is needed, or a day has passed. The caller of a
+method holds the server's lock, except for `tick`, which takes it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from livedma.nfs.numbers import NfsError, Status
 
 if TYPE_CHECKING:
-    from livedma.nfs.config import Config
-    from livedma.nfs.context import Credential
-    from livedma.nfs.sessions import Session
+    from livedma.nfs.server.config import Config
+    from livedma.nfs.server.context import Credential
+    from livedma.nfs.server.state.sessions import Session
 
 __all__ = ["Client", "ClientFacts", "Clients", "Principal", "principal_of"]
 
@@ -32,14 +33,14 @@ _SEQUENCES = 1 << 32
 
 
 class Principal(NamedTuple):
-    """Whose state it is. AUTH_SYS proves nothing, but keeps those apart who do not lie."""
+    """The owner of state. AUTH_SYS proves nothing, but keeps apart the callers that do not lie."""
 
     uid: int | None
     gid: int | None
 
 
 def principal_of(credential: Credential) -> Principal:
-    """The principal that a call's credential stands for."""
+    """Returns the principal that a call's credential stands for."""
     return Principal(credential.uid, credential.gid)
 
 
@@ -52,17 +53,17 @@ class CreationSlot:
 
     @property
     def next(self) -> int:
-        """The sequence id of a new request."""
+        """Returns the sequence id of a new request."""
         return (self.sequence + 1) % _SEQUENCES
 
     def keep(self, status: Status, body: bytes) -> None:
-        """The next request has this result."""
+        """Keeps this result for the next request."""
         self.sequence, self.result = self.next, (status, body)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """What others may know of a client."""
+    """The facts about a client that are shown to others."""
 
     number: int
     owner: bytes
@@ -76,7 +77,7 @@ class ClientFacts:
 
 @dataclass(eq=False)
 class Client:
-    """A record. `addresses`: where it has come from by itself, the latest last."""
+    """One record. `addresses`: the addresses that it has come from by itself, the latest last."""
 
     clients: Clients
     number: int
@@ -89,14 +90,15 @@ class Client:
     creation: CreationSlot = field(default_factory=CreationSlot)
     sessions: dict[bytes, Session] = field(default_factory=dict)
     addresses: dict[str, None] = field(default_factory=dict)
+    logged_at: int | None = None  #: the last connection with which its name was logged
 
     @property
     def is_courtesy(self) -> bool:
-        """Its lease has run out: what it has may be given to others."""
+        """The lease has run out: other clients may be given what this one has."""
         return self.clients.has_expired(self)
 
     def came_from(self, address: str) -> None:
-        """It has proved, as far as it can, that it is at this address."""
+        """Notes an address that the client has proved, as far as it can, to be at."""
         self.addresses.pop(address, None)
         self.addresses[address] = None
         if len(self.addresses) > ADDRESSES_MOST:
@@ -107,7 +109,7 @@ class Clients:
     """All records of a server.
 
     on_gone: is called with each confirmed client that goes, before it is forgotten.
-    has_state: whether a client has opens or locks.
+    has_state: returns whether a client has opens or locks.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class Clients:
         return iter(list(self._by_number.values()))
 
     def find(self, number: int) -> Client:
-        """The client with this client ID; STALE_CLIENTID."""
+        """Returns the client with this client ID; raises STALE_CLIENTID."""
         client = self._by_number.get(number)
         if client is None or (not client.is_confirmed and self.has_expired(client)):
             raise NfsError(Status.STALE_CLIENTID)
@@ -139,7 +141,7 @@ class Clients:
     def exchange(
         self, owner: bytes, verifier: bytes, principal: Principal, address: str, *, update: bool
     ) -> Client:
-        """The record for a client that introduces itself (18.35.4; the numbers are its cases)."""
+        """Returns the record for a client that introduces itself (18.35.4 numbers the cases)."""
         known = self._confirmed.get(owner)
         if update:
             client = self._updated(known, verifier, principal)
@@ -180,13 +182,13 @@ class Clients:
 
     def _new_number(self) -> int:
         while True:
-            # Another instance's numbers are never this one's: theirs are stale.
+            # Numbers of other instances differ from this one's: they are stale.
             number = self._boot << 32 | secrets.randbits(32)
             if number not in self._by_number:
                 return number
 
     def _make_room(self) -> None:
-        """Lets somebody go who costs least: the oldest introduction, or a silent client."""
+        """Drops the client that costs least: the oldest introduction, or a silent client."""
         if len(self) < self._config.clients_most:
             return
         if self._unconfirmed:
@@ -203,7 +205,7 @@ class Clients:
         return True
 
     def confirm(self, client: Client, principal: Principal) -> None:
-        """Its first CREATE_SESSION (18.36.4, phase 3); what it was before its restart goes."""
+        """Serves the first CREATE_SESSION (18.36.4, phase 3); what it had before a restart goes."""
         if client.is_confirmed:
             return
         if client.principal != principal:
@@ -216,26 +218,26 @@ class Clients:
         client.is_confirmed = True
 
     def renew(self, client: Client, session: Session | None = None) -> None:
-        """Its lease begins anew; session: by the use of this one, which is known thereby."""
+        """Begins the client's lease anew; session: its use is the reason, and is marked as seen."""
         client.renewed_s = self._clock()
         if session is not None:
             session.was_used()
 
     def has_expired(self, client: Client) -> bool:
-        """Nothing was heard of it for a lease."""
+        """Returns whether nothing was heard of the client for a lease."""
         for session in client.sessions.values():
-            # Requests that do not pass Python show in the slots alone. One that is being executed
-            # may take longer than a lease.
+            # The slots alone show requests that do not pass Python. One that is being executed may
+            # take longer than a lease.
             if session.was_used():
                 self.renew(client)
         return self._clock() - client.renewed_s > self._config.lease_s
 
     def is_busy(self, client: Client) -> bool:
-        """It has sessions or state."""
+        """Returns whether the client has sessions or state."""
         return bool(client.sessions) or self.has_state(client)
 
     def expire(self, client: Client) -> None:
-        """The client is gone, with all that it has."""
+        """Removes the client and all that it has."""
         if self._by_number.get(client.number) is not client:
             return
         if client.is_confirmed:
@@ -249,14 +251,14 @@ class Clients:
         del table[client.owner]
 
     def destroy(self, number: int) -> None:
-        """DESTROY_CLIENTID."""
+        """Serves DESTROY_CLIENTID."""
         client = self.find(number)
         if self.is_busy(client):
             raise NfsError(Status.CLIENTID_BUSY)
         self.expire(client)
 
     def tick(self) -> None:
-        """Ends those whom nobody keeps: unconfirmed or stateless after a lease, all after a day."""
+        """Ends clients: unconfirmed or stateless ones after a lease, all others after a day."""
         with self._lock:
             for client in self:
                 if self.has_expired(client) and not self._is_kept(client):
@@ -267,7 +269,7 @@ class Clients:
         return client.is_confirmed and self.has_state(client) and silent_s <= COURTESY_S
 
     def facts(self) -> list[ClientFacts]:
-        """What others may know of all clients."""
+        """Returns the facts about all clients."""
         now = self._clock()
         return [
             ClientFacts(

@@ -1,10 +1,12 @@
-"""Delegations: a client is told that nobody changes a file, and asked before somebody does (10.4).
+# SPDX-License-Identifier: BSD-2-Clause
+"""Delegations: a client relies on a file not changing, and is called before it does (10.4).
 
-What makes the promise true is a lease of the kernel on the delegation's descriptor: whoever opens
-the file to write, or at all if the delegation is one to write, be it a client or a local program,
-waits until we let go of it; and no lease can be had of a file that somebody has open that way.
-Where there is no lease, or no way to call the client, there is no delegation. Names and attributes
-are watched beside it: whoever changes them locally is not held, but the delegation is recalled.
+The promise rests on a lease of the kernel on the delegation's descriptor. A client or a local
+program that opens the file to write, or at all if the delegation is one to write, waits until this
+server lets go of the lease; and the kernel gives no lease on a file that is already open that way.
+Without a lease, or without a way to call the client, there is no delegation. Names and attributes
+are watched beside it: a local program that changes them is not held up, but the delegation is
+recalled.
 
 All changes happen under the server's lock; files are opened before and closed after it.
 """
@@ -16,28 +18,28 @@ import threading
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.backchannel import CallbackOp, Request
-from livedma.nfs.held import Held
-from livedma.nfs.leases import Leases
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import Delegation, OpenState
-from livedma.nfs.quiet import Quiet
-from livedma.nfs.shares import BOTH, READ, WRITE, Share
+from livedma.nfs.server.state.backchannel import CallbackOp, Request
+from livedma.nfs.server.state.held import Held
+from livedma.nfs.server.state.leases import Leases
+from livedma.nfs.server.state.opened import Delegation, OpenState
+from livedma.nfs.server.state.quiet import Quiet
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share
+from livedma.nfs.server.state.watches import Watches
+from livedma.nfs.server.store import Access
 from livedma.nfs.stateid import Stateid
-from livedma.nfs.store import Access
-from livedma.nfs.watches import Watches
 from livedma.rpc.xdr import Encoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.clients import Client
-    from livedma.nfs.context import Context
-    from livedma.nfs.server import Server
-    from livedma.nfs.store import Node
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.parts import Server
+    from livedma.nfs.server.state.clients import Client
+    from livedma.nfs.server.store import Node
 
 __all__ = ["Delegations", "WhyNot"]
 
 STATE_REVOKED = 0x40  # SEQ4_STATUS_RECALLABLE_STATE_REVOKED
-_PART_OF_DESCRIPTORS = 4  # is theirs at most
+_PART_OF_DESCRIPTORS = 4  # the part that delegations may hold at most
 
 
 class WhyNot(IntEnum):
@@ -50,7 +52,7 @@ class WhyNot(IntEnum):
 
 
 class Delegations:
-    """Those of a server, which are in the table of its opens' stateids, too.
+    """The delegations of a server, which are also in the table of its opens' stateids.
 
     counters: how many were given, recalled (local: for a local program), returned and revoked.
     """
@@ -64,35 +66,35 @@ class Delegations:
             self._leases = Leases(self._look)
             self._leases.listen(self._watches.fd)
         self._of_file: dict[tuple[int, int], dict[int, Delegation]] = {}
-        self._of_client: dict[int, set[Delegation]] = {}  # with those that were revoked
-        self._revoked: dict[int, int] = {}  # how many
-        self._count = 0  # of those that were not
+        self._of_client: dict[int, set[Delegation]] = {}  # including those that were revoked
+        self._revoked: dict[int, int] = {}  # how many, by client number
+        self._count = 0  # of those that were not revoked
         self._recalled: set[Delegation] = set()
         self._quiet = Quiet(server.clock)
         self.counters = dict.fromkeys(("given", "recalled", "local", "returned", "revoked"), 0)
         server.clients.on_gone.append(self._client_gone)
 
     def held_by(self, client: Client) -> int:
-        """How many a client has, or had and has not yet given up."""
+        """Returns how many a client has, or had and has not yet given up."""
         return len(self._of_client.get(client.number, ()))
 
     def flags(self, client: Client) -> int:
-        """What SEQUENCE says of them."""
+        """Returns what SEQUENCE says about them."""
         return STATE_REVOKED if client.number in self._revoked else 0
 
     def is_delegated(self, node: Node) -> bool:
-        """Somebody has been told that the file stays as it is."""
+        """A client was told that the file stays as it is."""
         return node.key in self._of_file
 
     def is_sole(self, node: Node) -> bool:
-        """Nobody but one client has the file open, and opening it once more would tell it so."""
+        """One client has a delegation to write; opening the file again would break its lease."""
         with self._server.lock:
             return any(one.is_write for one in self._of_file.get(node.key, {}).values())
 
     def offer(
         self, ctx: Context, node: Node, owner_may: bool, opened: OpenState | None = None
     ) -> Delegation | WhyNot:
-        """One for the caller, which has just opened the file to read; opened: its open to read and
+        """Offers the caller one; it has just opened the file to read. opened: its open to read and
         write, for a delegation to write.
         """
         client = ctx.client
@@ -112,7 +114,7 @@ class Delegations:
             return WhyNot.CONTENTION
         with self._server.lock:
             why_not = self._why_not(client, node)
-            # Whoever broke it before it is known here has told nobody.
+            # If the lease was broken before this one is in the table, `_look` has missed it.
             if why_not is None and self._leases.is_broken(held.fd, is_write):
                 why_not = WhyNot.CONTENTION
             watch = self._watches.add(held.fd) if why_not is None else None
@@ -123,7 +125,7 @@ class Delegations:
         return why_not or WhyNot.RESOURCE
 
     def _descriptor(self, node: Node, owner_may: bool, opened: OpenState | None) -> Held:
-        """One of its own; or to write that of the open, since there must be no other."""
+        """Returns a new descriptor; to write that of the open, since there must be no other."""
         opens = self._server.opens
         if opened is None:
             return opens.descriptors.hold(
@@ -175,7 +177,7 @@ class Delegations:
         return ret
 
     def claimed(self, ctx: Context, stateid: Stateid, share: Share) -> None:
-        """The caller opens the current file by a delegation that it has (CLAIM_DELEGATE_CUR)."""
+        """Checks the delegation by which the caller opens the file (CLAIM_DELEGATE_CUR)."""
         with self._server.lock:
             state = self._server.opens.find(ctx, stateid)
             if not isinstance(state, Delegation):
@@ -184,15 +186,15 @@ class Delegations:
                 raise NfsError(Status.OPENMODE)
 
     def make_way_to_read(self, ctx: Context, node: Node) -> None:
-        """Before the caller looks at a file's data or size: DELAY while another, who may have
-        changed them and told nobody, is asked to give it back.
+        """Recalls a delegation to write before the caller looks at a file's data or size: its
+        holder may have changed them without telling the server. Raises DELAY until it is back.
         """
         if self.is_delegated(node) and self.is_sole(node):
             self.make_way(ctx, node)
 
     def shared(self, ctx: Context, node: Node) -> Held | None:
-        """The caller's own descriptor of a file that it may write alone: a second one would break
-        the lease. For others of its users there has to be one; then the lease goes.
+        """Returns the descriptor of the caller's own delegation to write: a second one would break
+        the lease. Other users of that client need one, so for them the lease is let go.
         """
         if ctx.client is None or not self.is_delegated(node):
             return None
@@ -207,11 +209,12 @@ class Delegations:
             return None
 
     def make_way(self, ctx: Context, node: Node, *, writes: bool = False) -> None:
-        """Before the caller changes a file: DELAY while others are asked to give it back.
+        """Recalls other clients' delegations before the caller changes a file; DELAY till then.
 
-        writes: the file is opened for it, which our own lease would be in the way of. The caller's
-        own delegation to read is then recalled as well, since nothing keeps local programs away any
-        more; it need not wait for that. Who may not write is refused later, and disturbs nobody.
+        writes: the file is opened to write, which the server's own lease would hold up. The
+        caller's own delegation to read is then recalled as well, since nothing keeps local programs
+        away any more; the caller need not wait for that. A caller that may not write is refused
+        later, and disturbs no client.
         """
         if not self.is_delegated(node) or (writes and not self._may_write(node)):
             return
@@ -239,17 +242,17 @@ class Delegations:
         return bool(allowed)
 
     def make_way_for_name(self, ctx: Context, directory: Node, name: bytes) -> None:
-        """As above, for what a name stands for that is to go or to change."""
+        """Does the same for the file of a name that is to be removed or replaced."""
         if not self._of_file:
             return
         try:
             node = self._server.store.lookup(directory, name)
         except NfsError:
-            return  # Who wants to change it will be told.
+            return  # The operation that wants to change it reports the error.
         self.make_way(ctx, node)
 
     def give_back(self, ctx: Context, stateid: Stateid) -> None:
-        """DELEGRETURN."""
+        """Serves DELEGRETURN."""
         with self._server.lock:
             state = self._server.opens.find(ctx, stateid)
             if not isinstance(state, Delegation):
@@ -259,7 +262,7 @@ class Delegations:
         held.drop()
 
     def free(self, delegation: Delegation) -> None:
-        """FREE_STATEID: the client has learned that it was revoked; under the server's lock."""
+        """Serves FREE_STATEID: the client knows of the revocation. The caller holds the lock."""
         if not delegation.is_revoked:
             raise NfsError(Status.LOCKS_HELD)
         self._drop_revoked(delegation)
@@ -275,11 +278,11 @@ class Delegations:
     def _ask(self, delegation: Delegation) -> None:
         out = Encoder()
         delegation.stateid.encode(out)
-        out.boolean(False)  # The file is not about to be cut to nothing.
+        out.boolean(False)  # The file is not about to be truncated.
         out.opaque(delegation.handle)
 
         def done(status: Status | None) -> None:
-            # What else it may say: not now, or not known yet, since OPEN's reply is on its way.
+            # Any other status means: not now, or not known yet, since OPEN's reply is on its way.
             delegation.is_asked = status == Status.OK
 
         delegation.is_asked = True
@@ -288,7 +291,7 @@ class Delegations:
             delegation.is_asked = False
 
     def _look(self) -> None:
-        """A lease was broken, or attributes changed: in the thread of the leases."""
+        """Looks for broken leases and changed attributes; runs in the thread of the leases."""
         with self._server.lock:
             assert self._watches is not None
             changed = self._watches.changed()
@@ -306,10 +309,11 @@ class Delegations:
         return Leases.is_broken(delegation.held.fd, delegation.is_write)
 
     def tick(self) -> None:
-        """Asks those again who could not be asked, and ends what does not come back.
+        """Repeats recalls that did not reach the client, and revokes what does not come back.
 
-        A lease after it was asked for, as clients may expect. But a local program waits only as
-        long as the kernel lets it: what it may change from then on, nobody shall believe to know.
+        Clients have one lease time to return it, as they may expect. But a local program waits only
+        as long as the kernel lets it: after that it may change the file, and no client may rely on
+        the old data any more.
         """
         needless: list[Held] = []
         with self._server.lock:
@@ -340,7 +344,7 @@ class Delegations:
         return delegation.held
 
     def _take_away(self, delegation: Delegation) -> None:
-        """Nobody may rely on it from here on."""
+        """Ends the promise: no client may rely on it from here on."""
         holders = self._of_file[delegation.key]
         del holders[delegation.client.number]
         self._count -= 1
@@ -391,7 +395,7 @@ class Delegations:
         return needless
 
     def end(self) -> None:
-        """The server ends: whoever waits for a lease goes on."""
+        """Ends all delegations when the server ends; programs that wait for a lease go on."""
         needless: list[Held] = []
         with self._server.lock:
             for number in list(self._of_client):

@@ -1,22 +1,23 @@
-"""Which stateids the accelerator may serve: it is told of each that is new, changed or gone."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The stateids that the accelerator may serve; it is told of each that is new, changed or gone."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from livedma.nfs.opened import LockState, OpenState, open_of
-from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.server.state.opened import LockState, OpenState, open_of
+from livedma.nfs.server.state.shares import READ, WRITE
 
 if TYPE_CHECKING:
     from livedma._native.nfs import SlotTable
-    from livedma.nfs.server import Server
+    from livedma.nfs.server.parts import Server
 
 __all__ = ["Accelerating", "Grantee", "Grants"]
 
 
 class Grantee(Protocol):
-    """The accelerator, as far as it matters here. It keeps a descriptor of its own."""
+    """The accelerator's side of grants. It keeps a descriptor of its own."""
 
     def grant(
         self,
@@ -34,34 +35,36 @@ class Grantee(Protocol):
 
 
 class AcceleratedSessions(Protocol):
-    """The sessions that it may serve."""
+    """The sessions that the accelerator may serve."""
 
     def add(self, table: SlotTable) -> object: ...
     def remove(self, table: SlotTable) -> object: ...
 
 
 class Accelerating(Grantee, Protocol):
-    """All of it that a server has to do with."""
+    """All of the accelerator that a server deals with."""
 
     @property
     def sessions(self) -> AcceleratedSessions: ...
 
 
 class Grants:
-    """What it was told of. All under the server's lock; without accelerator nothing happens."""
+    """The stateids that it was told of. The caller holds the server's lock; without accelerator
+    nothing happens.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._granted: set[bytes] = set()
 
     def tell_all(self, state: OpenState, *, is_new: bool) -> None:
-        """An open and its locks; is_new: by another descriptor than before."""
+        """Tells of an open and its locks; is_new: they have another descriptor than before."""
         self.tell(state, is_new=is_new)
         for lock in state.locks.values():
             self.tell(lock, is_new=is_new)
 
     def tell(self, what: OpenState | LockState, *, is_new: bool) -> None:
-        """One of them. A caller without uid is never the one who opened: the slow path looks."""
+        """Tells of one. An open without uid gets no grant: the slow path serves it."""
         state = open_of(what)
         accelerator: Grantee | None = self._server.accelerator
         if accelerator is None or state.uid is None:
@@ -73,7 +76,7 @@ class Grants:
             accelerator.update(what.other, what.seqid, readable, writable)
             return
         self.end(what)
-        # Out of descriptors, it does without this one.
+        # Out of descriptors, the accelerator does without this one.
         with contextlib.suppress(OSError):
             accelerator.grant(
                 what.other,
@@ -88,7 +91,7 @@ class Grants:
             self._granted.add(what.other)
 
     def end(self, what: OpenState | LockState) -> None:
-        """The stateid is no more."""
+        """Ends a stateid's grant."""
         if what.other in self._granted:
             self._granted.remove(what.other)
             accelerator: Grantee | None = self._server.accelerator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Descriptors of open files that are used by several threads, and how many there may be."""
 
 from __future__ import annotations
@@ -8,24 +9,25 @@ import threading
 from collections.abc import Callable
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.server.state.shares import READ, WRITE
 
 __all__ = ["Descriptors", "Held", "OpenFds", "allow_all_descriptors"]
 
-_SPARE_FDS = 256  # for connections, directories, what operations open for themselves
+_SPARE_FDS = 256  # for connections, directories, and what operations open for themselves
 
 
 def allow_all_descriptors() -> None:
-    """Raises this process's limit as far as it may: for a process that is a server and no more."""
+    """Raises the limit of this process as far as possible, for a process that is only a server."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Descriptors:
-    """Counts those that states hold.
+    """Counts the descriptors that states hold.
 
     most: None leaves it to the limit of the process (RLIMIT_NOFILE), of which each one here may
-    take two: the accelerator has its own. on_full: is called when there is no room for one more.
+    take two, since the accelerator has its own. on_full: is called when there is no room for one
+    more.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -46,7 +48,7 @@ class Descriptors:
         return self._count >= self.most
 
     def hold(self, fd: int, access: int) -> Held:
-        """Takes over a descriptor; one too many is closed, and DELAY: somebody may close a file.
+        """Takes over a descriptor. One too many is closed, with DELAY: a client may close a file.
 
         RESOURCE would be the word, but 4.1 has given it up (15.1.16).
         """
@@ -60,13 +62,13 @@ class Descriptors:
         return Held(fd, access, self)
 
     def given_back(self) -> None:
-        """One is closed."""
+        """Counts one less."""
         with self._mutex:
             self._count -= 1
 
 
 class Held:
-    """A descriptor with `access`, which is closed when nobody uses it any more."""
+    """A descriptor with `access`, which is closed when its last user drops it."""
 
     def __init__(self, fd: int, access: int, descriptors: Descriptors) -> None:
         self.fd = fd
@@ -76,13 +78,13 @@ class Held:
         self._users = 1
 
     def take(self) -> Held:
-        """One user more; the caller has to be sure that there is one."""
+        """Adds a user; the caller makes sure that there is still one."""
         with self._mutex:
             self._users += 1
         return self
 
     def drop(self) -> None:
-        """One user less. The last one closes the file, which may take its time."""
+        """Removes a user. After the last one it closes the file, which may take time."""
         with self._mutex:
             self._users -= 1
             is_last = self._users == 0
@@ -94,33 +96,33 @@ class Held:
 
 
 class OpenFds:
-    """The descriptors of one open: one that can do all, or one to read and one to write."""
+    """The descriptors of one open: one for all access, or one to read and one to write."""
 
     def __init__(self) -> None:
         self._held: list[Held] = []
 
     def add(self, held: Held) -> list[Held]:
-        """Takes it; those that it makes needless are the caller's to drop."""
+        """Adds a descriptor; returns those that it makes needless, for the caller to drop."""
         needless = [old for old in self._held if old.access | held.access == held.access]
         self._held = [old for old in self._held if old not in needless] + [held]
         return needless
 
     def keep(self, access: int) -> list[Held]:
-        """Less access: as above."""
+        """Reduces the access; returns the needless descriptors as above."""
         needless = [held for held in self._held if not held.access & access]
         self._held = [held for held in self._held if held not in needless]
         return needless
 
     def clear(self) -> list[Held]:
-        """Nothing is left."""
+        """Removes and returns all."""
         ret, self._held = self._held, []
         return ret
 
     def find(self, access: int) -> Held | None:
-        """One that can do this."""
+        """Returns one that allows this access."""
         return next((held for held in self._held if held.access & access == access), None)
 
     @property
     def most_able(self) -> Held:
-        """The one for those who can have just one: to read, if there are two."""
+        """Returns the one for users that can have just one: if there are two, the one to read."""
         return self.find(READ | WRITE) or self.find(READ) or self._held[0]

@@ -1,9 +1,10 @@
-"""Leases of the kernel (fcntl(2), F_SETLEASE): who opens a file waits until we let go, if it is to
-write, or at all.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Leases of the kernel (fcntl(2), F_SETLEASE): a program that opens a file, to write or at all,
+waits until the server lets go of the lease.
 
-A broken lease is told by SIGIO to one thread, which takes it without a handler. It says not which
-lease: whoever is told looks at those that it has (`is_broken`), so that signals may be merged.
-The same thread can be told that any other descriptor has something to read (`listen`).
+SIGIO tells one thread of a broken lease; it takes the signal without a handler. The signal does not
+say which lease, so `told` looks at all of them (`is_broken`), and signals may be merged. The same
+thread can be told that another descriptor has something to read (`listen`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _BREAK_S = 45.0  # the kernel's default
 
 
 class Leases:
-    """told: is called in the thread when a lease may have been broken, with nothing held."""
+    """told: is called in the thread, with no lock held, when a lease may have been broken."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -43,14 +44,14 @@ class Leases:
 
     @staticmethod
     def break_s() -> float:
-        """How long the kernel lets a local program wait; then it takes the lease away."""
+        """Returns how long the kernel lets a local program wait; then it takes the lease away."""
         try:
             return float(_BREAK_TIME.read_text())
         except (OSError, ValueError):
             return _BREAK_S
 
     def listen(self, fd: int) -> None:
-        """Has the thread told of what comes by this descriptor, too."""
+        """Has the thread told when this descriptor has something to read, too."""
         self._own(fd)
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_ASYNC)
@@ -60,10 +61,12 @@ class Leases:
         fcntl.fcntl(fd, _F_SETOWN_EX, owner)
 
     def take(self, fd: int, is_sole: bool) -> bool:
-        """Nobody writes to the file of this descriptor, which can read alone, or it is told.
-        is_sole: nobody opens the file, which this descriptor alone has open.
+        """Takes a lease: the server is told before another process writes to the file of this
+        descriptor, which can only read. is_sole: it is told before another process opens the file,
+        which no other descriptor has open.
 
-        False: somebody has it open, the filesystem has no leases, or we may not.
+        Returns False if the file is open already, the filesystem has no leases, or this process may
+        not.
         """
         try:
             self._own(fd)
@@ -74,17 +77,17 @@ class Leases:
 
     @staticmethod
     def let_go(fd: int) -> None:
-        """Who waits for the lease goes on."""
+        """Lets programs that wait for the lease go on."""
         with contextlib.suppress(OSError):  # It may be gone by itself.
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     @staticmethod
     def is_broken(fd: int, is_sole: bool) -> bool:
-        """Somebody waits for it, or has waited for long enough."""
+        """Returns whether a program waits for it, or has waited as long as the kernel lets it."""
         return fcntl.fcntl(fd, fcntl.F_GETLEASE) != _KINDS[is_sole]
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Stops the thread."""
         self._is_stopping.set()
         assert self._thread.ident is not None
         signal.pthread_kill(self._thread.ident, signal.SIGIO)
@@ -99,5 +102,5 @@ class Leases:
                 return
             try:
                 self._told()
-            except Exception:  # The next one has to be told, too.
+            except Exception:  # The thread has to tell of the next one, too.
                 _log.exception("a broken lease was not seen to")

@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and FREE_STATEID.
 
-Locks are advisory: READ and WRITE do not look at them. Local processes see them, and are seen, by a
-mirror of each file's locks (`livedma.nfs.mirror`).
+Locks are advisory: READ and WRITE do not look at them. A mirror of each file's locks
+(`livedma.nfs.server.state.mirror`) shows them to local processes, and shows theirs here.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from livedma.nfs.byteranges import LAST, Locked
-from livedma.nfs.held import Held
-from livedma.nfs.mirror import LocalLock, Mirror, local_lock
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import Delegation, LockState, OpenFile, OpenState
-from livedma.nfs.opens import client_of
-from livedma.nfs.shares import BOTH, READ, WRITE
-from livedma.nfs.stateid import Stateid, resolve
+from livedma.nfs.server.state.byteranges import LAST, Locked
+from livedma.nfs.server.state.held import Held
+from livedma.nfs.server.state.mirror import LocalLock, Mirror, local_lock
+from livedma.nfs.server.state.opened import Delegation, LockState, OpenFile, OpenState
+from livedma.nfs.server.state.opens import client_of
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE
+from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.context import Context
-    from livedma.nfs.server import Server
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.parts import Server
 
 __all__ = ["FirstLock", "Locks", "Range"]
 
@@ -34,7 +35,7 @@ _TO_THE_END = LAST  # as a length
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes `first` to `last`, to be locked for everybody else or for writers alone."""
+    """Bytes `first` to `last`, to be locked against all other owners or against writers alone."""
 
     first: int
     last: int
@@ -42,7 +43,7 @@ class Range:
 
     @staticmethod
     def of(offset: int, length: int, is_exclusive: bool) -> Range:
-        """As a client says it (18.10.3): a length of all ones reaches to the end of any file."""
+        """Returns a client's range (18.10.3): a length of all ones has no end."""
         if length == _TO_THE_END:
             return Range(offset, LAST, is_exclusive)
         if length == 0 or offset + length > LAST:
@@ -52,7 +53,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class FirstLock:
-    """Who locks: a lock-owner that has no stateid yet, by an open."""
+    """A lock-owner that has no stateid yet, and the open by which it locks."""
 
     open_stateid: Stateid
     owner: bytes
@@ -67,7 +68,7 @@ class Locks:
     def lock(
         self, ctx: Context, locker: FirstLock | Stateid, wanted: Range, *, is_reclaim: bool
     ) -> Stateid:
-        """LOCK. Nobody waits here: a client that wants to be told when to try again polls."""
+        """Serves LOCK. No thread waits here: a client that wants the lock tries again."""
         server, client = self._server, client_of(ctx)
         server.recovery.admit(client, is_reclaim=is_reclaim, now=server.clock())
         self._prepare_mirror(ctx)
@@ -87,7 +88,7 @@ class Locks:
             raise
 
     def test(self, ctx: Context, owner: bytes, wanted: Range) -> None:
-        """LOCKT: DENIED if a lock could not be had now."""
+        """Serves LOCKT: DENIED if a lock could not be had now."""
         server, client = self._server, client_of(ctx)
         if server.recovery.in_grace(server.clock()):
             raise NfsError(Status.GRACE)
@@ -106,7 +107,7 @@ class Locks:
             raise denied(local)
 
     def unlock(self, ctx: Context, stateid: Stateid, wanted: Range) -> Stateid:
-        """LOCKU: also of what was not locked."""
+        """Serves LOCKU, also for a range that was not locked."""
         with self._server.lock:
             lock = self._find(ctx, stateid)
             file = lock.open_state.file
@@ -118,12 +119,12 @@ class Locks:
             return lock.stateid
 
     def free(self, ctx: Context, stateid: Stateid) -> None:
-        """FREE_STATEID: of a lock-owner that has no locks left, or of what was revoked. Opens are
-        closed instead, and delegations given back.
+        """Serves FREE_STATEID for a lock-owner that has no locks left, or for what was revoked.
+        Opens are closed instead, and delegations given back.
         """
         opens = self._server.opens
         with self._server.lock:
-            state = opens.states.find_any(resolve(ctx, stateid), client_of(ctx).number)
+            state = opens.states.find_any(ctx.resolve(stateid), client_of(ctx).number)
             if isinstance(state, Delegation):
                 self._server.delegations.free(state)
                 return
@@ -134,12 +135,12 @@ class Locks:
     def _locker(self, ctx: Context, locker: FirstLock | Stateid) -> tuple[OpenState, bytes]:
         if isinstance(locker, FirstLock):
             opens = self._server.opens
-            return opens.find_open(ctx, resolve(ctx, locker.open_stateid)), locker.owner
+            return opens.find_open(ctx, ctx.resolve(locker.open_stateid)), locker.owner
         lock = self._find(ctx, locker)
         return lock.open_state, lock.owner
 
     def _find(self, ctx: Context, stateid: Stateid) -> LockState:
-        state = self._server.opens.find(ctx, resolve(ctx, stateid))
+        state = self._server.opens.find(ctx, ctx.resolve(stateid))
         if not isinstance(state, LockState):
             raise NfsError(Status.BAD_STATEID)
         return state
@@ -150,7 +151,7 @@ class Locks:
         first, last = wanted.first, wanted.last
         if file.mirror is not None and not file.mirror.lock(first, last, wanted.is_exclusive):
             local = file.mirror.in_the_way(first, last, wanted.is_exclusive)
-            # Gone meanwhile, perhaps: then trying again helps.
+            # The local lock may have gone meanwhile; then trying again helps.
             raise NfsError(Status.DELAY) if local is None else denied(local)
         lock = open_state.locks.get(owner)
         is_new = lock is None
@@ -166,7 +167,7 @@ class Locks:
         self._server.opens.oust(clients, denied(in_the_way[0]))
 
     def _prepare_mirror(self, ctx: Context) -> None:
-        """Before the first lock of a file: local processes are to see it."""
+        """Makes a mirror before the first lock of a file, so that local processes see it."""
         server = self._server
         with server.lock:
             file = server.opens.file(ctx.node)
@@ -183,10 +184,10 @@ class Locks:
         held.drop()
 
     def _open_mirror(self, ctx: Context) -> Held | None:
-        """A descriptor for as many kinds of locks as the server itself can have.
+        """Opens a descriptor for as many kinds of locks as the server itself can have.
 
-        Of a delegated file it is one to read: exclusive locks are for those who have it open to
-        write, and there is nobody.
+        For a delegated file it is one to read: exclusive locks need an open to write, and there is
+        none.
         """
         server = self._server
         to_read = server.config.read_only or server.delegations.is_delegated(ctx.node)
@@ -197,7 +198,7 @@ class Locks:
         return None
 
     def _local_lock(self, ctx: Context, wanted: Range) -> LocalLock | None:
-        """As a mirror would tell, of a file without one."""
+        """Returns a local lock in the way, as a mirror would, for a file without one."""
         fd = self._open_as_server(ctx, READ)
         if fd is None:
             return None
@@ -207,10 +208,10 @@ class Locks:
             os.close(fd)
 
     def _open_as_server(self, ctx: Context, access: int) -> int | None:
-        """None: not even the server may; or nobody, as with a program that runs."""
+        """Returns None if even the server may not, or no process may, as with a running program."""
         store = self._server.store
         if self._server.delegations.is_sole(ctx.node):
-            return None  # and no local process has it open, which has to be for a lock
+            return None  # no local process has it open, and a lock needs that
         with store.actor.as_server(), contextlib.suppress(NfsError):
             return store.open(ctx.node, bool(access & READ), bool(access & WRITE))
         return None
@@ -221,13 +222,13 @@ def _conflicts(file: OpenFile, owner: tuple[int, bytes], wanted: Range) -> list[
 
 
 def _check_mode(open_state: OpenState, wanted: Range) -> None:
-    """Whoever locks to write has to have opened to write, and so for reading (9.1.2)."""
+    """Checks that the open may write for an exclusive lock, or read for a shared one (9.1.2)."""
     if not open_state.share.access & (WRITE if wanted.is_exclusive else READ):
         raise NfsError(Status.OPENMODE)
 
 
 def denied(lock: Locked[LockState] | LocalLock) -> NfsError:
-    """The refusal that says which lock is in the way; local ones are nobody's."""
+    """Returns the refusal that names the lock in the way; a local lock has no owner."""
     body = Encoder()
     body.u64(lock.first)
     body.u64(_TO_THE_END if lock.last == LAST else lock.last - lock.first + 1)

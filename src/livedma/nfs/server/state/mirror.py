@@ -1,10 +1,11 @@
-"""Clients' locks as seen by local processes, and theirs by clients.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Shows clients' locks to local processes, and local processes' locks to clients.
 
-A file that clients lock has one more descriptor, and that has a lock (of the open file description,
-fcntl's OFD) wherever any of them has one: what local processes lock is then in the way of clients,
-and the other way round. Among clients the server's own table decides, which knows them apart.
+A file that clients lock has one more descriptor. That has a lock (of the open file description,
+fcntl's OFD) wherever a client has one: what local processes lock is then in the way of clients,
+and the other way round. Among clients the server's own table decides, which tells them apart.
 
-fcntl knows offsets up to 2^63 - 1; what lies behind is of no concern to it.
+fcntl knows offsets up to 2^63 - 1; the mirror ignores what lies behind.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import os
 import struct
 from dataclasses import dataclass
 
-from livedma.nfs.byteranges import LAST
-from livedma.nfs.held import Held
-from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.server.state.byteranges import LAST
+from livedma.nfs.server.state.held import Held
+from livedma.nfs.server.state.shares import READ, WRITE
 
 __all__ = ["LocalLock", "Mirror", "local_lock"]
 
@@ -35,15 +36,15 @@ class LocalLock:
 
 
 class Mirror:
-    """The descriptor `held`, which shows exclusive locks if it can write, shared ones if it can
-    read. Filesystems may refuse to lock at all; then local processes see nothing either.
+    """Mirrors locks on the descriptor `held`: exclusive ones if it can write, shared ones if it can
+    read. If the filesystem refuses to lock at all, local processes see no lock either.
     """
 
     def __init__(self, held: Held) -> None:
         self.held = held
 
     def lock(self, first: int, last: int, is_exclusive: bool) -> bool:
-        """Shows a lock, in place of what was shown there; False: a local one is in the way."""
+        """Shows a lock in place of what was shown there; False if a local lock is in the way."""
         if first > _OFFSET_MOST or not self.held.access & (WRITE if is_exclusive else READ):
             return True
         kind = fcntl.F_WRLCK if is_exclusive else fcntl.F_RDLCK
@@ -56,18 +57,18 @@ class Mirror:
         return True
 
     def unlock(self, first: int, last: int) -> None:
-        """Nobody has a lock there any more."""
+        """Removes what is shown there: no client has a lock there any more."""
         if first <= _OFFSET_MOST:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.held.fd, fcntl.F_OFD_SETLK, _packed(fcntl.F_UNLCK, first, last))
 
     def in_the_way(self, first: int, last: int, is_exclusive: bool) -> LocalLock | None:
-        """A lock of a local process that a client's would conflict with."""
+        """Returns a lock of a local process that a client's lock would conflict with."""
         return local_lock(self.held.fd, first, last, is_exclusive)
 
 
 def local_lock(fd: int, first: int, last: int, is_exclusive: bool) -> LocalLock | None:
-    """A lock that somebody else has, as seen by a descriptor without any."""
+    """Returns a conflicting lock of another holder; `fd` has no lock itself."""
     if first > _OFFSET_MOST:
         return None
     asked = _packed(fcntl.F_WRLCK if is_exclusive else fcntl.F_RDLCK, first, last)

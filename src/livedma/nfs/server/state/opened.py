@@ -1,24 +1,25 @@
-"""What a server knows of a file that is open: by whom, for what, and which ranges are locked."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a server knows of an open file: its openers, their access, and the locked ranges."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from livedma.nfs.byteranges import ByteRanges
-from livedma.nfs.held import Held, OpenFds
-from livedma.nfs.mirror import Mirror
-from livedma.nfs.shares import WRITE, Share
-from livedma.nfs.states import Versioned
+from livedma.nfs.server.state.byteranges import ByteRanges
+from livedma.nfs.server.state.held import Held, OpenFds
+from livedma.nfs.server.state.mirror import Mirror
+from livedma.nfs.server.state.shares import WRITE, Share
+from livedma.nfs.server.state.states import Versioned
 
 if TYPE_CHECKING:
-    from livedma.nfs.clients import Client
-    from livedma.nfs.store import Node
+    from livedma.nfs.server.state.clients import Client
+    from livedma.nfs.server.store import Node
 
 __all__ = ["Delegation", "LockState", "OpenFile", "OpenState", "open_of"]
 
 
 class OpenFile:
-    """A file that somebody has open, which keeps its number from being used again."""
+    """A file that clients have open; its inode number is not used again meanwhile."""
 
     def __init__(self, node: Node) -> None:
         self.key = node.key
@@ -28,7 +29,7 @@ class OpenFile:
         self.mirror: Mirror | None = None
 
     def released(self, first: int, last: int) -> None:
-        """Somebody has unlocked this: local processes see what the others have left."""
+        """Takes from the mirror what an owner has unlocked, unless another owner has it locked."""
         if self.mirror is not None:
             for gap in self.ranges.unheld(first, last):
                 self.mirror.unlock(*gap)
@@ -52,17 +53,17 @@ class OpenState(Versioned):
 
     @property
     def client_number(self) -> int:
-        """The client ID that it belongs to."""
+        """Returns the client ID that it belongs to."""
         return self.client.number
 
     @property
     def key(self) -> tuple[int, int]:
-        """Which file it is about."""
+        """Returns the key of the file it is about."""
         return self.file.key
 
 
 class LockState(Versioned):
-    """All locks of a lock-owner that it got by one open."""
+    """All locks of a lock-owner that came by one open."""
 
     def __init__(self, other: bytes, open_state: OpenState, owner: bytes) -> None:
         super().__init__(other)
@@ -71,28 +72,28 @@ class LockState(Versioned):
 
     @property
     def client_number(self) -> int:
-        """The client ID that it belongs to."""
+        """Returns the client ID that it belongs to."""
         return self.open_state.client.number
 
     @property
     def key(self) -> tuple[int, int]:
-        """Which file it is about."""
+        """Returns the key of the file it is about."""
         return self.open_state.file.key
 
     @property
     def lock_owner(self) -> tuple[int, bytes]:
-        """Who never is in its own way."""
+        """Returns the owner, whose own locks never conflict."""
         return self.open_state.client.number, self.owner
 
 
 class Delegation(Versioned):
-    """What a client was told of a file: that nobody else writes to it, or (is_write) has it open.
+    """A client's right to rely on a file: no other writes to it, or (is_write) has it open.
 
     held: a descriptor that has a lease of the kernel (has_lease) and keeps the file's number from
     being used again; its own, or (is_write) that of the open that it came with. recalled_s: since
-    when the client is to give it back. is_asked: it has been told so, or is just being. is_broken:
-    a local program waits for it, or a client that came by another way. is_granted: the accelerator
-    knows it. watch: that of its attributes.
+    when the client is to give it back. is_asked: the client was told so, or is being told now.
+    is_broken: a local program waits for it, or a client that came by another way. is_granted: the
+    accelerator knows it. watch: the number of its watch in `Watches`.
     """
 
     def __init__(
@@ -120,10 +121,10 @@ class Delegation(Versioned):
 
     @property
     def client_number(self) -> int:
-        """The client ID that it belongs to."""
+        """Returns the client ID that it belongs to."""
         return self.client.number
 
 
 def open_of(state: OpenState | LockState) -> OpenState:
-    """The open by which a state was got, which may be itself."""
+    """Returns the open that a state belongs to, which may be the state itself."""
     return state if isinstance(state, OpenState) else state.open_state

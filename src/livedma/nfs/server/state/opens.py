@@ -1,8 +1,9 @@
-"""Open files: who has opened what, for what, and what others may not do meanwhile (RFC 8881, 9.7).
+# SPDX-License-Identifier: BSD-2-Clause
+"""Open files: their openers, what each may do, and what it denies to others (RFC 8881, 9.7).
 
 All changes happen under the server's lock; files are opened before and closed after it. A
-client whose lease has run out keeps its state as a courtesy until somebody wants what it
-denies; then it loses everything, and that is on the disk before anybody gets something.
+client whose lease has run out keeps its state as a courtesy until another client wants what it
+denies. Then it loses all its state, and that is on the disk before the other one gets anything.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from livedma.nfs.grants import Grants
-from livedma.nfs.held import Descriptors, Held
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.opened import Delegation, LockState, OpenFile, OpenState, open_of
-from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
-from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid, resolve
-from livedma.nfs.states import States
+from livedma.nfs.server.state.grants import Grants
+from livedma.nfs.server.state.held import Descriptors, Held
+from livedma.nfs.server.state.opened import Delegation, LockState, OpenFile, OpenState, open_of
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share, downgraded
+from livedma.nfs.server.state.states import States
+from livedma.nfs.stateid import ANONYMOUS, BYPASS, Stateid
 
 if TYPE_CHECKING:
-    from livedma.nfs.clients import Client
-    from livedma.nfs.context import Context
-    from livedma.nfs.server import Server
-    from livedma.nfs.store import Node
+    from livedma.nfs.server.context import Context
+    from livedma.nfs.server.parts import Server
+    from livedma.nfs.server.state.clients import Client
+    from livedma.nfs.server.store import Node
 
 __all__ = ["Opened", "Opens", "client_of"]
 
 
 @dataclass(slots=True)
 class _Holdings:
-    """What a client has; count: with lock states and ranges."""
+    """What a client has; count: its opens, lock states and ranges."""
 
     opens: set[OpenState] = field(default_factory=set)
     count: int = 0
@@ -44,7 +45,7 @@ class _Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What came of an open: the state may be another by the time that one looks at it."""
+    """What came of an open. Another thread may have changed `state` since."""
 
     state: OpenState
     stateid: Stateid
@@ -75,16 +76,16 @@ class Opens:
         fd: int | None = None,
         owner_may: bool = False,
     ) -> Opened:
-        """Opens a file, once more if the owner has it open: then for what both opens asked for.
+        """Opens a file; if the owner has it open already, the open then has what both asked for.
 
         fd: of a file that the caller has just made, for all access; it is taken over. owner_may:
-        whoever owns the file may, since it did before.
+        the owner of the file is not refused for its mode, since it had the file open before.
         """
         client = client_of(ctx)
         if fd is None:
             self._make_way(ctx, node, share)
             held = self._opened(ctx, client, node, owner, share, owner_may)
-        else:  # Nobody has a delegation of what is open to write here.
+        else:  # A file that is open to write here has no delegation.
             held = self._made(node, fd, share)
         try:
             while True:
@@ -102,7 +103,7 @@ class Opens:
         return opened
 
     def undo(self, opened: Opened) -> None:
-        """What was to come with the open has failed: all is as before, unless it changed again."""
+        """Takes an open back after a failed step, unless the state has changed again since."""
         state, needless = opened.state, []
         with self._server.lock:
             if state.stateid != opened.stateid or not self.states.has(state):
@@ -117,9 +118,9 @@ class Opens:
         _drop(needless)
 
     def downgrade(self, ctx: Context, stateid: Stateid, share: Share) -> Stateid:
-        """Gives up what `share` does not name."""
+        """Reduces the open to `share`."""
         with self._server.lock:
-            state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
+            state = self.find_open(ctx, ctx.resolve(stateid, keep_seqid=True))
             opened = downgraded(state.opened, share)
             if opened is None:
                 raise NfsError(Status.INVAL)
@@ -133,19 +134,19 @@ class Opens:
         return ret
 
     def close(self, ctx: Context, stateid: Stateid) -> None:
-        """Gives up the open, and the locks that were got by it."""
+        """Gives up the open, and the locks that came by it."""
         with self._server.lock:
-            state = self.find_open(ctx, resolve(ctx, stateid, keep_seqid=True))
+            state = self.find_open(ctx, ctx.resolve(stateid, keep_seqid=True))
             needless = self._remove(state)
         _drop(needless)
 
     @contextmanager
     def for_io(self, ctx: Context, stateid: Stateid, write: bool) -> Iterator[int]:
-        """A descriptor of the current file to read from or write to, as long as the block runs.
+        """Yields a descriptor of the current file to read or to write, until the block ends.
 
-        The file need not be regular for this; who reads or writes looks at that first.
+        The file need not be regular; the caller checks that first.
         """
-        held = self._held_for_io(ctx, resolve(ctx, stateid), WRITE if write else READ)
+        held = self._held_for_io(ctx, ctx.resolve(stateid), WRITE if write else READ)
         if held is not None:
             try:
                 yield held.fd
@@ -159,35 +160,35 @@ class Opens:
             os.close(fd)
 
     def find(self, ctx: Context, stateid: Stateid) -> OpenState | LockState | Delegation:
-        """The state of the current file that the caller means; under the server's lock."""
+        """Returns the state of the current file that the caller means, under the server's lock."""
         state = self.states.find(stateid, client_of(ctx).number)
         if state.key != ctx.node.key:
             raise NfsError(Status.BAD_STATEID)
         return state
 
     def find_open(self, ctx: Context, stateid: Stateid) -> OpenState:
-        """As above; it has to be an open."""
+        """Does the same; the state has to be an open."""
         state = self.find(ctx, stateid)
         if not isinstance(state, OpenState):
             raise NfsError(Status.BAD_STATEID)
         return state
 
     def file(self, node: Node) -> OpenFile | None:
-        """What is known of a file; under the server's lock. None: nobody has it open."""
+        """Returns a file's opens and locks, or None if it has none; under the server's lock."""
         return self._files.get(node.key)
 
     def held_by(self, client: Client) -> int:
-        """How many opens, lock states and locked ranges a client has."""
+        """Returns how many opens, lock states and locked ranges a client has."""
         holdings = self._of_client.get(client.number)
         return holdings.count if holdings else 0
 
     def check_room(self, client: Client) -> None:
-        """DELAY if a client has as much as one may have; under the server's lock."""
+        """Raises DELAY if a client has as much as it may have; under the server's lock."""
         if self.held_by(client) >= self._server.config.states_most:
             raise NfsError(Status.DELAY)
 
     def check_room_for_one(self, client: Client) -> None:
-        """DELAY if one open more would surely find no room."""
+        """Raises DELAY if there is surely no room for one more open."""
         if self.descriptors.is_full:
             self._let_a_courtesy_go()
             raise NfsError(Status.DELAY)
@@ -195,17 +196,17 @@ class Opens:
             self.check_room(client)
 
     def _let_a_courtesy_go(self) -> None:
-        """Files of a client that is long silent are in the way of those that speak. Who asked is
-        told to come again, and `recovery.admit` comes first then: that the client may not reclaim
-        is on the disk before its room is another's.
+        """Ends a client that has long been silent, since its files take room from others. The
+        caller is told to come again, and `recovery.admit` runs first then: that the silent client
+        may not reclaim is on the disk before its room is given away.
         """
         with self._server.lock:
             self._server.clients.drop_a_courtesy()
 
     def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
-        """Ends clients that are kept as a courtesy; if one of them is not, `otherwise` is raised.
+        """Ends clients that are kept as a courtesy; raises `otherwise` if one of them is not.
 
-        Under the server's lock; `recovery.settle` has to follow before anything is granted.
+        The caller holds the server's lock, and calls `recovery.settle` before it grants anything.
         """
         if not all(client.is_courtesy for client in clients):
             raise otherwise
@@ -213,7 +214,7 @@ class Opens:
             self._server.clients.expire(client)
 
     def add_lock(self, open_state: OpenState, owner: bytes) -> LockState:
-        """A lock-owner without locks yet; under the server's lock, as all that follows."""
+        """Adds a lock-owner without locks. From here on the caller holds the server's lock."""
         lock = LockState(self.states.new_name(), open_state, owner)
         open_state.locks[owner] = lock
         self.states.add(lock)
@@ -221,13 +222,13 @@ class Opens:
         return lock
 
     def changed_lock(self, lock: LockState, more_ranges: int, *, is_new: bool) -> None:
-        """The locks are others now."""
+        """Counts the ranges, and makes the next version of the stateid."""
         self._of_client[lock.client_number].count += more_ranges
         lock.change()
         self._grants.tell(lock, is_new=is_new)
 
     def remove_lock(self, lock: LockState) -> None:
-        """A lock-owner goes, with the locks that it got by this open."""
+        """Removes a lock-owner, with the locks that it got by this open."""
         file = lock.open_state.file
         gone = file.ranges.of(lock)
         file.ranges.drop(lock)
@@ -250,7 +251,7 @@ class Opens:
         share: Share,
         owner_may: bool,
     ) -> Held:
-        """A descriptor for what is asked for: the system says whether the caller may."""
+        """Opens a descriptor for what is asked; the kernel checks that the caller may."""
         with self._server.lock:
             file = self._files.get(node.key)
             state = file.opens.get((client.number, owner)) if file else None
@@ -261,7 +262,7 @@ class Opens:
         if shared is not None:
             return shared
         if access != share.access:
-            # One that does all is better than two, but the mode may have changed meanwhile.
+            # One for all access is better than two, but the mode may have changed meanwhile.
             try:
                 return self._open_held(node, access, owner_may)
             except NfsError as error:
@@ -277,8 +278,8 @@ class Opens:
             delegations.make_way_to_read(ctx, node)
 
     def _made(self, node: Node, fd: int, share: Share) -> Held:
-        """A descriptor of a new file. The one by which it was made can write, and as long as that
-        is there nobody gets a delegation.
+        """Returns a descriptor of a new file. The one that made it can write, and as long as that
+        is open no client gets a delegation.
         """
         if self._server.config.delegations and not share.access & WRITE:
             with contextlib.suppress(NfsError):
@@ -330,7 +331,7 @@ class Opens:
         return Opened(state, state.stateid, seqid_before, opened_before), needless
 
     def _check_alive(self, client: Client) -> None:
-        """Its end may have come while the file was being opened: nobody would close it again."""
+        """Raises EXPIRED if the client ended meanwhile: its open would never be closed."""
         try:
             self._server.clients.find(client.number)
         except NfsError:
@@ -354,7 +355,7 @@ class Opens:
         return needless
 
     def end(self) -> None:
-        """The server ends: its descriptors go, and with them the locks that others see."""
+        """Closes all files as the server ends; the locks that local processes see go, too."""
         needless: list[Held] = []
         with self._server.lock:
             for holdings in tuple(self._of_client.values()):
@@ -372,7 +373,7 @@ class Opens:
             threading.Thread(target=_drop, args=(needless,), name="nfs-close").start()
 
     def _held_for_io(self, ctx: Context, stateid: Stateid, access: int) -> Held | None:
-        """None: the file has to be opened for the caller."""
+        """Returns None if the file has to be opened for the caller."""
         if stateid in (ANONYMOUS, BYPASS):
             self._make_way(ctx, ctx.node, Share(access))
             if stateid == ANONYMOUS or access == WRITE:
@@ -402,7 +403,7 @@ class Opens:
         return delegation.held.take()
 
     def _check_anonymous(self, ctx: Context, access: int) -> None:
-        """Whoever has opened nothing must not do what somebody denies (8.2.3)."""
+        """Refuses a caller without an open what another client denies (8.2.3)."""
         if self._server.recovery.in_grace(self._server.clock()):
             raise NfsError(Status.GRACE)
         with self._server.lock:
@@ -412,7 +413,7 @@ class Opens:
 
 
 def client_of(ctx: Context) -> Client:
-    """Whose COMPOUND it is; states are for those with a session."""
+    """Returns the client of a COMPOUND; only a client with a session can have state."""
     if ctx.client is None:
         raise NfsError(Status.OP_NOT_IN_SESSION)
     return ctx.client

@@ -1,4 +1,5 @@
-"""Files that somebody has just changed: delegations of them would only go to and fro."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Files that were changed just now: a delegation of one would soon be recalled again."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _MOST = 4096
 
 
 class Quiet:
-    """By handle; the oldest are forgotten first."""
+    """Files by handle; the oldest are forgotten first."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -22,7 +23,7 @@ class Quiet:
         return until_s is not None and self._clock() < until_s
 
     def add(self, handle: bytes) -> None:
-        """It was changed now."""
+        """Notes that the file was changed now."""
         self._until_s.pop(handle, None)
         self._until_s[handle] = self._clock() + QUIET_S
         if len(self._until_s) > _MOST:

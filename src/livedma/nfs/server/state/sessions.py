@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sessions: made, bound to connections, resized and destroyed (RFC 8881 2.10, 18.34 to 18.37).
 
-Slots and replies are C's (`SlotTable`), since requests that do not pass Python use them, too.
-Methods take the server's lock by themselves.
+Slots and replies are in C (`SlotTable`), since requests that do not pass Python use them, too.
+Methods take the server's lock themselves.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from livedma._native.nfs import SlotTable
-from livedma.nfs.backchannel import BackChannel, CallbackSecurity
-from livedma.nfs.callbacks import Callbacks
-from livedma.nfs.channel import ChannelAttributes, negotiate_back, negotiate_fore
-from livedma.nfs.clients import Client, Clients, principal_of
 from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.server.state.backchannel import BackChannel, CallbackSecurity
+from livedma.nfs.server.state.callbacks import Callbacks
+from livedma.nfs.server.state.channel import ChannelAttributes, negotiate_back, negotiate_fore
+from livedma.nfs.server.state.clients import Client, Clients, principal_of
 from livedma.rpc.service import CallingConnection, Connection
 from livedma.rpc.xdr import Encoder
 
 if TYPE_CHECKING:
-    from livedma.nfs.config import Config
-    from livedma.nfs.context import Credential
+    from livedma.nfs.server.config import Config
+    from livedma.nfs.server.context import Credential
 
 __all__ = ["BindFrom", "Bound", "CreateSession", "Session", "SessionFacts", "Sessions"]
 
@@ -33,7 +34,7 @@ CONN_BACK_CHAN = 0x2  # CREATE_SESSION4_FLAG_*
 
 
 class BindFrom(IntEnum):
-    """channel_dir_from_client4: what a client wants a connection for."""
+    """channel_dir_from_client4: the direction that a client wants a connection for."""
 
     FORE = 1
     BACK = 2
@@ -42,7 +43,7 @@ class BindFrom(IntEnum):
 
 
 class Bound(IntEnum):
-    """channel_dir_from_server4: what a connection is for."""
+    """channel_dir_from_server4: the direction that a connection serves."""
 
     FORE = 1
     BACK = 2
@@ -51,7 +52,7 @@ class Bound(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateSession:
-    """Arguments of CREATE_SESSION, as far as they matter here."""
+    """The arguments of CREATE_SESSION that matter here."""
 
     client: int
     sequence: int
@@ -64,7 +65,7 @@ class CreateSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What others may know of a session. connections: their numbers."""
+    """The facts about a session that are shown to others. connections: their numbers."""
 
     id: bytes
     client: int
@@ -75,8 +76,8 @@ class SessionFacts:
 
 
 class Session:
-    """One session. `connections`: those that are bound to it, by number. slots_asked: by the
-    client; it may have got fewer.
+    """One session. `connections`: those that are bound to it, by number. slots_asked: what the
+    client asked for; it may have got fewer.
     """
 
     def __init__(
@@ -90,32 +91,30 @@ class Session:
         self.client = client
         self.fore = fore
         self.back = back
-        self.slots_asked = asked.fore.requests
         self.back_channel = BackChannel(self.id, asked.minor, asked.security)
         self.slots_asked = asked.fore.requests  #: what the client wanted, and may not have got
         self.slots = SlotTable(self.id, client.number, fore.requests, fore.cached_bytes)
-        self.slots_asked = asked.fore.requests  # by the client, who may have got fewer
         self.slots.request_max = fore.request_bytes
         self.slots.response_max = fore.response_bytes
         self.connections: dict[int, Connection] = {}
         self._seen_ns = self.slots.used_ns
 
     def set_slots(self, slots: int) -> None:
-        """How many requests the client may have at a time; it learns of it by its next reply.
+        """Sets how many requests the client may have at a time; its next reply says so.
 
-        More are there at once; fewer, once the client has followed.
+        More slots are there at once; slots go only once the client has followed.
         """
         self.slots.target = slots
 
     def was_used(self) -> bool:
-        """Since this was asked last."""
+        """Returns whether it was used since the last call of this method."""
         used_ns = self.slots.used_ns
         was_used = used_ns != self._seen_ns
         self._seen_ns = used_ns
         return was_used
 
     def facts(self) -> SessionFacts:
-        """What others may know of it."""
+        """Returns the facts about it."""
         return SessionFacts(
             self.id,
             self.client.number,
@@ -129,8 +128,8 @@ class Session:
 class Sessions:
     """All sessions of a server.
 
-    config: may be replaced, and counts for new sessions.
-    refuse: whether a new session cannot have its memory (the owner of the budget sets it).
+    config: it may be replaced, and counts for new sessions.
+    refuse: returns whether a new session cannot have its memory (the owner of the budget sets it).
     on_made, on_gone: are called with sessions, under the server's lock.
     """
 
@@ -152,8 +151,8 @@ class Sessions:
         return len(self._sessions)
 
     def create(self, connection: Connection, credential: Credential, asked: CreateSession) -> bytes:
-        """CREATE_SESSION: its result, perhaps once more; an NfsError may be a repeated one, too."""
-        # What is wrong by itself leaves the client's slot as it is, as Linux's server does.
+        """Serves CREATE_SESSION; a repeated request gets its result again, be it an NfsError."""
+        # An error in the arguments alone leaves the client's slot as it is, as in Linux's server.
         fore = negotiate_fore(asked.fore, self.config, is_rdma=connection.kind == "rdma")
         back = negotiate_back(asked.back)
         is_refused = self.refuse()
@@ -185,17 +184,17 @@ class Sessions:
 
     @staticmethod
     def _check_origin(client: Client, connection: Connection, credential: Credential) -> None:
-        """Another session, or the id of the last one told again, is not for strangers: client IDs
-        are no secret, since who finds a lock in the way is told whose it is. The principal may
-        change (18.36.4), but then it has to be where the client is known to be.
+        """Keeps strangers from making a session, or from seeing the last one's id: client IDs are
+        no secret, since a caller that meets a lock is told whose it is. The principal may change
+        (18.36.4), but then the caller has to be at an address of the client.
         """
         is_known = connection.peer in client.addresses
         if client.is_confirmed and not is_known and principal_of(credential) != client.principal:
             raise NfsError(Status.WRONG_CRED)
 
     def _check_room(self, is_refused: bool) -> None:
-        """NOSPC, which CREATE_SESSION may return: DELAY would promise that waiting helps, and
-        RESOURCE is not an error of 4.1.
+        """Raises NOSPC, which CREATE_SESSION may return: DELAY would promise that waiting helps,
+        and RESOURCE is not an error of 4.1.
         """
         if len(self) >= self.config.sessions_most:
             self._clients.drop_a_courtesy()
@@ -221,7 +220,7 @@ class Sessions:
             made(session)
 
     def find(self, session_id: bytes) -> Session:
-        """The session with this id; BADSESSION."""
+        """Returns the session with this id; raises BADSESSION."""
         with self._lock:
             session = self._sessions.get(session_id)
         if session is None:
@@ -229,11 +228,11 @@ class Sessions:
         return session
 
     def enter(self, session: Session, connection: Connection) -> None:
-        """A SEQUENCE comes by a connection: it is bound by that, or refused (2.10.3.1).
+        """Binds the connection by which a SEQUENCE comes, or refuses it (2.10.3.1).
 
-        A session's id is all that one needs to act in it, and it can be seen on the wire. So a new
-        connection has to come from where the client is known to be; from elsewhere, it has to be
-        bound by the client's principal first.
+        A session's id is all that a caller needs to act in it, and it can be seen on the wire. So a
+        new connection has to come from an address of the client; from elsewhere, the client's
+        principal has to bind it first.
         """
         if connection.number in session.connections:
             return
@@ -245,7 +244,7 @@ class Sessions:
     def bind(
         self, session_id: bytes, connection: Connection, credential: Credential, wanted: BindFrom
     ) -> Bound:
-        """BIND_CONN_TO_SESSION. Who insists on a back channel that cannot be had is refused."""
+        """Serves BIND_CONN_TO_SESSION; INVAL for a back channel alone that cannot be had."""
         with self._lock:
             session = self.find(session_id)
             if principal_of(credential) != session.client.principal:
@@ -263,7 +262,7 @@ class Sessions:
         return Bound.BOTH if is_back else Bound.FORE
 
     def _can_call(self, session: Session, connection: Connection) -> bool:
-        """Whether the client can be called by a connection, and there is something to call for."""
+        """Returns whether a connection can call the client, and there is something to call for."""
         return (
             self.config.delegations
             and session.back_channel.security.credential is not None
@@ -281,7 +280,7 @@ class Sessions:
         self._of_connection.setdefault(connection.number, set()).add(session)
 
     def connection_closed(self, connection: Connection) -> None:
-        """It is no more; its sessions may go on by another one."""
+        """Unbinds a connection that has ended; its sessions may go on by another one."""
         with self._lock:
             for session in self._of_connection.pop(connection.number, ()):
                 if session.connections.pop(connection.number, None) is not None:
@@ -289,7 +288,7 @@ class Sessions:
                 self._callbacks.unbind(session, connection)
 
     def destroy(self, session_id: bytes, connection: Connection) -> None:
-        """DESTROY_SESSION, by a connection that is bound to it."""
+        """Serves DESTROY_SESSION, by a connection that is bound to it."""
         with self._lock:
             session = self.find(session_id)
             if connection.number not in session.connections:
@@ -312,7 +311,7 @@ class Sessions:
             self._remove(session)
 
     def all(self) -> list[Session]:
-        """Those that there are now."""
+        """Returns the sessions that exist now."""
         with self._lock:
             return list(self._sessions.values())
 

@@ -1,4 +1,5 @@
-"""Share reservations: what an open may do, and what others may not meanwhile (RFC 8881, 9.7)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Share reservations: what an open may do, and what it denies to others (RFC 8881, 9.7)."""
 
 from __future__ import annotations
 
@@ -25,18 +26,18 @@ class Share:
         return Share(self.access | other.access, self.deny | other.deny)
 
     def conflicts(self, other: Share) -> bool:
-        """Both cannot be at once, unless one open-owner has both."""
+        """Returns whether the two exclude each other, unless one open-owner has both."""
         return bool(self.access & other.deny or self.deny & other.access)
 
     def covers(self, other: Share) -> bool:
-        """All bits of the other are here."""
+        """Returns whether it has all bits of the other."""
         return self | other == self
 
 
 def downgraded(opened: Iterable[Share], to: Share) -> frozenset[Share] | None:
-    """Those of `opened` that are left if an open is cut down to `to`, which they add up to.
+    """Returns the shares of `opened` that are left after a downgrade to `to`, their sum.
 
-    None: they do not (18.18.3), so that it cannot be.
+    None: their sum is not `to` (18.18.3), so the downgrade is refused.
     """
     left = frozenset(share for share in opened if to.covers(share))
     return left if left and reduce(or_, left) == to else None

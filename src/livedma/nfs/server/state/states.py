@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The table of states that stateids name, and what makes a stateid wrong (RFC 8881, 8.2.4)."""
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class State(Protocol):
 
     @property
     def client_number(self) -> int:
-        """The client ID that it belongs to."""
+        """Returns the client ID that it belongs to."""
 
 
 class Versioned:
-    """A name and a version that changes with the state; what all kinds of states have.
+    """A name, and a version that changes with the state; all kinds of states have both.
 
     is_revoked: it was taken away, and its client has not yet said that it knows.
     """
@@ -40,11 +41,11 @@ class Versioned:
 
     @property
     def stateid(self) -> Stateid:
-        """As a client gets it."""
+        """Returns the stateid as a client gets it."""
         return Stateid(self.seqid, self.other)
 
     def change(self) -> None:
-        """The next version; never 0, which means the latest."""
+        """Counts the version up; it is never 0, which means the latest."""
         self.seqid = self.seqid % SEQID_MOST + 1
 
 
@@ -62,36 +63,36 @@ class States(Generic[S]):
         return len(self._states)
 
     def new_name(self) -> bytes:
-        """A name that no state has, and that is not special."""
+        """Returns a name that no state has, and that is not special."""
         while True:
             other = self._boot + secrets.token_bytes(_NUMBER_BYTES)
             if other not in self._states and not Stateid(0, other).is_special:
                 return other
 
     def add(self, state: S) -> None:
-        """From now on its name finds it."""
+        """Adds a state, which its name finds from now on."""
         self._states[state.other] = state
 
     def remove(self, state: S) -> None:
-        """Its name finds nothing any more, forever."""
+        """Removes a state; its name never finds anything again."""
         del self._states[state.other]
 
     def has(self, state: S) -> bool:
-        """It was added, and not removed since."""
+        """Returns whether it was added and not removed since."""
         return self._states.get(state.other) is state
 
     def find(self, stateid: Stateid, client_number: int) -> S:
-        """The state that a client means; DELEG_REVOKED if it was taken away."""
+        """Returns the state that a client means; raises DELEG_REVOKED if it was taken away."""
         state = self.find_any(stateid, client_number)
         if state.is_revoked:
             raise NfsError(Status.DELEG_REVOKED)
         return state
 
     def find_any(self, stateid: Stateid, client_number: int) -> S:
-        """As above, be it revoked or not.
+        """Does the same, also for a revoked state.
 
-        Names of earlier instances of the server are BAD_STATEID as well: in 4.1 the session is
-        what tells a client of the restart (15.1.16.5).
+        Names from earlier instances of the server are BAD_STATEID as well: in 4.1 the session tells
+        a client of the restart (15.1.16.5).
         """
         state = self._states.get(stateid.other)
         if state is None or state.client_number != client_number:

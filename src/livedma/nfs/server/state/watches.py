@@ -1,7 +1,8 @@
-"""Files whose attributes and names are watched (inotify(7)): no lease holds who changes those.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Watches of files' attributes and names (inotify(7)): a lease does not hold up those changes.
 
-So this comes late by as long as it takes to be told; it is for what a client may know a little
-longer than it is true, never for data.
+The news comes after the change; so this is for what a client may believe a little longer than it
+is true, never for data.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ class Watches:
         self.fd = _checked(_libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC))
 
     def add(self, fd: int) -> int | None:
-        """The number of the file's watch, one for all descriptors of it; None: there is none."""
+        """Returns the file's watch, one for all its descriptors; None if it can have none."""
         path = f"/proc/self/fd/{fd}".encode()
         number: int = _libc.inotify_add_watch(self.fd, path, _IN_ATTRIB | _IN_MOVE_SELF)
         return None if number < 0 else number
 
     def remove(self, number: int) -> None:
-        """It is of no interest any more."""
+        """Ends a watch."""
         _libc.inotify_rm_watch(self.fd, number)
 
     def changed(self) -> set[int] | None:
-        """Which have changed since this was asked last; None: too many to tell."""
+        """Returns the watches that have changed since the last call; None if there are too many."""
         numbers: set[int] = set()
         is_all = False
         while events := self._read():
@@ -61,7 +62,7 @@ class Watches:
             return b""
 
     def close(self) -> None:
-        """No more."""
+        """Ends all watches."""
         os.close(self.fd)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The export's root and the way from handles to files and back."""
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 from livedma._native.nfs import Changes, WriteVerifier
-from livedma.nfs.context import Credential
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.changes import ChangeInfo
-from livedma.nfs.store.credentials import Actor, Identity, SquashRules
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.handles import Handles, KernelHandles
-from livedma.nfs.store.node import Kind, Node
-from livedma.nfs.store.table import TableHandles
+from livedma.nfs.server.context import Credential
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.changes import ChangeInfo
+from livedma.nfs.server.store.credentials import Actor, Identity, SquashRules
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.handles import Handles, KernelHandles
+from livedma.nfs.server.store.node import Kind, Node
+from livedma.nfs.server.store.table import TableHandles
 
 __all__ = ["BENEATH", "Base", "Rules"]
 
-# A name leads to an entry of its directory: to no link's target and no other mount.
+# A name leads to an entry of its directory, never to a link's target or another mount.
 BENEATH = (
     syscalls.RESOLVE_BENEATH
     | syscalls.RESOLVE_NO_XDEV
@@ -37,7 +38,7 @@ _TRIES = 8  # of a lookup that a rename disturbs
 
 
 class Rules(SquashRules, Protocol):
-    """What the store has to know of the server's configuration."""
+    """The settings of the server that the store needs."""
 
     @property
     def read_only(self) -> bool: ...
@@ -51,7 +52,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def _private_mount(path: Path) -> int | None:
-    """The directory as the root of a mount that nobody else sees; None: this may not be made."""
+    """Opens the directory as the root of a private mount; None if this process may not make one."""
     try:
         tree = syscalls.clone_mount(os.fsencode(path))
     except OSError as failure:
@@ -65,8 +66,8 @@ def _private_mount(path: Path) -> int | None:
 
 
 def _handles(fd: int, secret: bytes, actor: Actor) -> KernelHandles | None:
-    """Those of a mount's root; None: it is none, its filesystem has no handles or too long ones, or
-    they may not be opened.
+    """Returns the handles of a mount's root. None if it is no such root, its filesystem has no
+    handles or too long ones, or this process may not open them.
     """
     try:
         return KernelHandles(secret, fd, actor) if syscalls.is_mount_root(fd) else None
@@ -86,9 +87,10 @@ class Base:
     """A directory and all below it that is on its filesystem.
 
     A privileged server clones the mount of the directory: other filesystems that are mounted below
-    are not there, clients see the directories that they cover. Without privilege such a directory
-    is an entry that nobody may enter (ACCESS). One that may open files by their handles, and no
-    more, needs a directory that is mounted by itself; else handles come from a table.
+    are not in the clone, and clients see the directories that they cover. Without privilege such a
+    directory is an entry that no client may enter (ACCESS). A server that may open files by their
+    handles, and no more, needs a directory that is a mount of its own; else handles come from a
+    table.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Base:
     ) -> None:
         """`secret` makes handles; the same secret recognises them after a restart.
         `verifier`: eight bytes that differ from those of the instance before (COMMIT).
-        `by_kernel`: handles are the kernel's where that can be; else they come from a table.
+        `by_kernel`: handles are the kernel's if possible; else they come from a table.
         """
         self.config = config
         self.changes = changes or Changes()
@@ -132,11 +134,11 @@ class Base:
         return fd, TableHandles(secret, fd, self.actor)
 
     def obey(self, config: Rules) -> None:
-        """Other rules, for calls from now on."""
+        """Sets other rules for calls from now on."""
         self.config = self.actor.rules = config
 
     def close(self) -> None:
-        """Gives the root back; nodes that are still held stay usable."""
+        """Closes the root; nodes that are still held stay usable."""
         if self._root_fd >= 0:
             self.handles.close()
             os.close(self._root_fd)
@@ -149,31 +151,31 @@ class Base:
 
     @property
     def verifier(self) -> bytes:
-        """Of WRITE and COMMIT, now."""
+        """Returns the present verifier of WRITE and COMMIT."""
         return self.write_verifier.value
 
     def acting_as(self, credential: Credential) -> AbstractContextManager[Identity]:
-        """This thread is the client, as far as files are concerned, until the block ends."""
+        """Makes this thread act on files as the client until the block ends."""
         return self.actor.acting_as(credential)
 
     def fsid(self, node_key: tuple[int, int]) -> tuple[int, int]:
-        """Of the root's filesystem, always the same; of subvolumes in it, which have inode numbers
-        of their own, by their device numbers.
+        """Returns the same number for the root's filesystem always; subvolumes in it, which have
+        inode numbers of their own, also get their device number.
         """
         return self._fsid, 0 if node_key[0] == self.root.key[0] else node_key[0]
 
     @translated
     def resolve(self, handle: bytes) -> Node:
-        """The file of a handle: BADHANDLE if it was not made here, STALE if the file is gone."""
+        """Returns a handle's file: BADHANDLE if it was not made here, STALE if the file is gone."""
         return self._node(self.handles.decode(handle), handle)
 
     def change(self, node: Node, status: os.stat_result | None = None) -> int:
-        """The change attribute."""
+        """Returns the change attribute."""
         status = status or node.stat()
         return self.changes.value(*node.key, status.st_ctime_ns) & _U64
 
     def modified(self, node: Node) -> None:
-        """The file was modified by a client: let its change attribute differ from now on."""
+        """Makes the change attribute of a file differ from now on: a client has modified it."""
         self.changes.bump(*node.key, node.stat().st_ctime_ns)
 
     @contextmanager
@@ -186,7 +188,7 @@ class Base:
         span.after = self.change(directory)
 
     def _settle(self, node: Node) -> None:
-        """What was changed about a file or directory survives a crash, if that is wanted."""
+        """Makes a change to a file or directory survive a crash, if the settings ask for that."""
         if not self.config.sync_metadata or node.kind not in (Kind.REG, Kind.DIR):
             return
         with self.actor.as_server():
@@ -197,7 +199,7 @@ class Base:
             os.close(fd)
 
     def _node(self, fd: int, handle: bytes | None = None) -> Node:
-        """Takes the descriptor over."""
+        """Returns a node, which owns the descriptor."""
         try:
             status = os.fstat(fd)
         except BaseException:
@@ -216,14 +218,14 @@ class Base:
             try:
                 return self._enter.open(directory.fd, name)
             except OSError as failure:
-                # Moved while it was looked up; or for good, if it is a mount.
+                # It moved while it was looked up; or the error stays, if it is a mount.
                 if failure.errno not in (errno.EXDEV, errno.EAGAIN):
                     raise
         raise NfsError(Status.ACCESS if self._has_mounts_below else Status.DELAY)
 
 
 class _Span:
-    """A directory's change attribute before and after something."""
+    """A directory's change attribute before and after an operation."""
 
     __slots__ = ("after", "before")
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What an operation did to the change attribute of a directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Data of regular files. Descriptors are those that `open` gave; positions are never used."""
 
 from __future__ import annotations
@@ -7,15 +8,15 @@ import os
 import time
 
 from livedma.nfs.numbers import NfsError, Stable, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.base import Base
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.metadata import SIZE_MOST
-from livedma.nfs.store.node import Node
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.base import Base
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.metadata import SIZE_MOST
+from livedma.nfs.server.store.node import Node
 
 __all__ = ["Content"]
 
-# What one COPY copies at most: the client asks for the rest, and others get a turn.
+# The most that one COPY copies: the client asks for the rest, and other calls get a turn.
 _COPY_MOST = 64 << 20
 
 
@@ -34,14 +35,14 @@ class Content(Base):
 
     @translated
     def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:
-        """A descriptor for I/O on a regular file; the caller closes it.
+        """Opens a regular file for I/O; the caller closes the descriptor.
 
-        The kernel decides by who this thread acts as. `owner_may`: who owns the file is not refused
-        for its mode, since whoever had it open before a chmod or a restart still has.
+        The kernel decides by the identity of this thread. `owner_may`: the file's owner is not
+        refused for its mode, since an open from before a chmod or a restart stays valid.
         """
         node.want_file()
         flags = (os.O_RDWR if read else os.O_WRONLY) if write else os.O_RDONLY
-        # O_NOFOLLOW would refuse the way by /proc; the node is a regular file for good.
+        # O_NOFOLLOW would refuse the path in /proc; the node stays a regular file.
         flags |= os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         try:
             return os.open(node.path, flags)
@@ -53,7 +54,7 @@ class Content(Base):
 
     @translated
     def read(self, fd: int, offset: int, count: int) -> tuple[bytes, bool]:
-        """Data and whether the file ends there."""
+        """Returns data, and whether the file ends there."""
         self._be_slow()
         if offset > SIZE_MOST:
             return b"", True
@@ -62,7 +63,7 @@ class Content(Base):
 
     @translated
     def write(self, fd: int, offset: int, data: bytes | memoryview, stable: Stable) -> int:
-        """How many bytes were written, as stably as asked for; fewer than given if space ends."""
+        """Writes as stably as asked, and returns how many bytes; fewer than given if space ends."""
         if offset + len(data) > SIZE_MOST:
             raise NfsError(Status.FBIG)
         if not data:
@@ -77,7 +78,7 @@ class Content(Base):
 
     @translated
     def sync(self, fd: int) -> None:
-        """What was written to the file survives a crash from here on."""
+        """Makes all that was written to the file survive a crash."""
         self._be_slow()
         try:
             os.fsync(fd)
@@ -87,9 +88,9 @@ class Content(Base):
 
     @translated
     def commit(self, node: Node) -> bytes:
-        """As `sync`, for who has no descriptor; the write verifier.
+        """Does the same for a caller without a descriptor; returns the write verifier.
 
-        Done as the server: whoever was allowed to write need not be allowed to open again.
+        It acts as the server: a client that was allowed to write need not be allowed to open again.
         """
         node.want_file()
         with self.actor.as_server():
@@ -108,15 +109,15 @@ class Content(Base):
             time.sleep(self.config.store_delay_s)
 
     def _lost(self, failure: OSError) -> None:
-        # The kernel reports a lost page once, perhaps not to who wrote it: a new verifier tells all
-        # clients to write again what was not committed.
+        # The kernel reports a lost page once, perhaps not to its writer: a new verifier makes all
+        # clients write again what was not committed.
         if failure.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
             self.write_verifier.renew()
 
     @translated
     def seek(self, fd: int, offset: int, whence: int) -> tuple[int, bool]:
-        """Where data or a hole (os.SEEK_DATA, os.SEEK_HOLE) is from `offset` on, and whether the
-        file ends there. NXIO from its end on (RFC 7862 §15.11.3).
+        """Returns where data or a hole (os.SEEK_DATA, os.SEEK_HOLE) is from `offset` on, and
+        whether the file ends there. NXIO from its end on (RFC 7862 §15.11.3).
         """
         size = os.fstat(fd).st_size
         if offset >= size:
@@ -124,14 +125,14 @@ class Content(Base):
         try:
             found = os.lseek(fd, offset, whence)
         except OSError as failure:
-            if failure.errno == errno.ENXIO:  # No data up to the end: no error here.
+            if failure.errno == errno.ENXIO:  # No data up to the end is no error here.
                 return size, True
             raise
         return found, found >= size
 
     @translated
     def allocate(self, fd: int, offset: int, length: int) -> None:
-        """Space for a range is there, whatever others write."""
+        """Reserves space for a range; later writes to other files do not take it."""
         if length == 0:
             raise NfsError(Status.INVAL)
         if offset + length > SIZE_MOST:
@@ -140,10 +141,10 @@ class Content(Base):
 
     @translated
     def deallocate(self, fd: int, offset: int, length: int) -> None:
-        """A range is a hole; the file stays as long as it was."""
+        """Makes a hole of a range; the file keeps its length."""
         if length == 0:
             raise NfsError(Status.INVAL)
-        # Up to where the last block may end: filesystems refuse to look further than they can.
+        # Up to where the last block may end: filesystems refuse offsets that are too large.
         last = -(-os.fstat(fd).st_size // _BLOCK_MOST) * _BLOCK_MOST
         length = min(length, last - offset)
         if length <= 0:
@@ -153,8 +154,8 @@ class Content(Base):
 
     @translated
     def copy(self, source: int, source_at: int, target: int, target_at: int, count: int) -> int:
-        """Bytes copied, at least one, and at most what one call should take. `count` 0: all from
-        `source_at` on. INVAL beyond the source's end (RFC 7862 §15.2.3).
+        """Returns the bytes copied, at least one, and at most what one call should take. `count` 0:
+        all from `source_at` on. INVAL beyond the source's end (RFC 7862 §15.2.3).
         """
         size = os.fstat(source).st_size
         if source_at + count > size:
@@ -167,7 +168,7 @@ class Content(Base):
             step = os.copy_file_range(
                 source, target, count - copied, source_at + copied, target_at + copied
             )
-            if step == 0:  # Somebody cut the source short.
+            if step == 0:  # Another process cut the source short.
                 break
             copied += step
         return copied

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """New files: what OPEN and CREATE do to the filesystem."""
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.base import BENEATH
-from livedma.nfs.store.changes import ChangeInfo
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.metadata import Metadata
-from livedma.nfs.store.names import checked_name
-from livedma.nfs.store.node import Kind, Node
-from livedma.nfs.store.settings import NOTHING, Settings
-from livedma.nfs.store.tree import Tree
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.base import BENEATH
+from livedma.nfs.server.store.changes import ChangeInfo
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.metadata import Metadata
+from livedma.nfs.server.store.names import checked_name
+from livedma.nfs.server.store.node import Kind, Node
+from livedma.nfs.server.store.settings import NOTHING, Settings
+from livedma.nfs.server.store.tree import Tree
 
 __all__ = ["CreateHow", "CreateMode", "Created", "Creation"]
 
-_MODE = 0o600  # of what the client says nothing about
-_TRIES = 8  # to make or to find what somebody else makes and removes
+_MODE = 0o600  # if the client gives none
+_TRIES = 8  # to make or to find a file that another process makes and removes
 _WORD = 0x7FFFFFFF  # of a verifier: seconds that every filesystem can keep
 
 
@@ -45,7 +46,7 @@ class CreateMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateHow:
-    """createhow4, less the attributes."""
+    """createhow4 without the attributes."""
 
     mode: CreateMode
     verifier: bytes = b""
@@ -57,8 +58,8 @@ class CreateHow:
 
 @dataclass(slots=True)
 class Created:
-    """What came of it. `fd`: of a new file, open for reading and writing, whatever its mode says;
-    it is the caller's to close. `settings`: what was set, if the file is new.
+    """The result. `fd`: of a new file, open for reading and writing, whatever its mode says; the
+    caller closes it. `settings`: what was set, if the file is new.
     """
 
     node: Node
@@ -69,7 +70,7 @@ class Created:
 
 
 class Creation(Tree, Metadata):
-    """Regular files and others come to be."""
+    """Makes regular files and other entries."""
 
     @translated
     def create_node(
@@ -81,7 +82,7 @@ class Creation(Tree, Metadata):
         target: bytes = b"",
         device: tuple[int, int] = (0, 0),
     ) -> tuple[Node, ChangeInfo]:
-        """A new entry of any kind but a regular file; `target` of a link, `device` of a device."""
+        """Makes an entry that is no regular file; `target` of a link, `device` of a device."""
         name = checked_name(name)
         if kind == Kind.REG:
             raise NfsError(Status.BADTYPE)
@@ -96,7 +97,7 @@ class Creation(Tree, Metadata):
                 number = os.makedev(*device)
                 os.mknod(name, _FORMATS[kind] | mode, number, dir_fd=directory.fd)
             node = self._lookup(directory, name)
-            if node.kind != kind:  # Somebody was faster, in a directory that is not the client's.
+            if node.kind != kind:  # Another process was faster, in a shared directory.
                 raise NfsError(Status.NOENT)
             self._set_new(node, None, settings, mode)
         return node, change.info
@@ -105,14 +106,14 @@ class Creation(Tree, Metadata):
     def create_file(
         self, directory: Node, name: bytes, how: CreateHow, settings: Settings
     ) -> Created:
-        """A new file, or the one that is there already if `how` allows that.
+        """Makes a file, or finds the one that is there already if `how` allows that.
 
-        An old file is left as it is, also where `settings` says that it be cut to nothing: whether
-        that may be is for the caller to find out, who knows of share reservations.
+        An old file is left as it is, even if `settings` ask to cut it to nothing: the caller, which
+        knows of share reservations, finds out whether that may be.
 
-        The verifier of an exclusive create is kept in the file's times, as seconds: who sends the
-        request again, after a restart too, finds the file that it made before. Clients are told
-        that these times were set, and set them right afterwards.
+        The verifier of an exclusive create is kept in the file's times, as seconds: a client that
+        sends the request again, even after a restart, finds the file that it made before. Clients
+        are told that these times were set, and correct them afterwards.
         """
         name = checked_name(name)
         if how.is_exclusive:
@@ -127,7 +128,7 @@ class Creation(Tree, Metadata):
                     node = self._fill(directory, name, fd, settings, mode)
             if fd is not None:
                 return Created(node, change.info, True, fd, settings)
-            with suppress(FileNotFoundError):  # It was there, and was removed since.
+            with suppress(FileNotFoundError):  # The file was there, and was removed since.
                 return self._found(self._lookup(directory, name), how, change.info)
         raise NfsError(Status.DELAY)
 
@@ -150,14 +151,14 @@ class Creation(Tree, Metadata):
             self._set_new(node, fd, settings, mode)
         except BaseException:
             os.close(fd)
-            # A file without the attributes asked for is not what the client wants to find.
+            # The client would not want to find a file without the attributes it asked for.
             with suppress(OSError):
                 os.unlink(name, dir_fd=directory.fd)
             raise
         return node
 
     def _set_new(self, node: Node, fd: int | None, settings: Settings, made: int) -> None:
-        """What could not be said when the file was made, with the mode `made`."""
+        """Sets what could not be said when the file was made, with the mode `made`."""
         wanted = settings.mode
         is_done = wanted is None or settings.umask is not None or wanted & ~made == 0
         rest = replace(settings, size=settings.size or None, mode=None if is_done else wanted)

@@ -1,6 +1,7 @@
-"""Acting as who asks: the filesystem ids of a thread, for as long as it works for a client.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Acting as the client: the filesystem ids of a thread while it works for a client.
 
-The kernel then judges every access as it would that of a local user. Ids are of threads, not of the
+The kernel then judges every access as that of a local user. Ids belong to a thread, not to the
 process: other threads act for other users at the same time.
 """
 
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol
 
-from livedma.nfs.context import Credential
-from livedma.nfs.store import syscalls
+from livedma.nfs.server.context import Credential
+from livedma.nfs.server.store import syscalls
 
 __all__ = ["Actor", "Identity", "SquashRules"]
 
@@ -24,16 +25,16 @@ _NO_ID = 0xFFFFFFFF  # (uid_t)-1
 
 _CAP_SETGID = 1 << 6
 _CAP_SETUID = 1 << 7
-# What setfsuid() takes from who is no longer root: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER,
-# FSETID, LINUX_IMMUTABLE, MKNOD and MAC_OVERRIDE. Whoever has SYS_RESOURCE exceeds quotas and fills
-# blocks that are reserved; it leaves that one.
+# What setfsuid() takes from a thread that is no longer root: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH,
+# FOWNER, FSETID, LINUX_IMMUTABLE, MKNOD and MAC_OVERRIDE. SYS_RESOURCE exceeds quotas and fills
+# blocks that are reserved; setfsuid() leaves that one.
 _CAP_FS_SET = 0b11111 | 1 << 9 | 1 << 27 | 1 << 32
 _CAP_SYS_RESOURCE = 1 << 24
 _CAPABILITIES_OF_ROOT = _CAP_FS_SET | _CAP_SYS_RESOURCE
 
 
 class SquashRules(Protocol):
-    """Who becomes anonymous: nobody, root, or all."""
+    """The rule that says which clients become anonymous: none, root, or all."""
 
     @property
     def squash(self) -> Literal["none", "root", "all"]: ...
@@ -45,8 +46,8 @@ class SquashRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a thread is to filesystems. is_server: with the server's own rights; a client that has
-    the same ids does not have these.
+    """The ids of a thread to filesystems. is_server: it has the server's own rights, which a client
+    with the same ids does not have.
     """
 
     uid: int
@@ -56,7 +57,7 @@ class Identity:
 
 
 class _Thread(threading.local):
-    """What is known of the thread that looks."""
+    """What is known of the thread that reads it."""
 
     identity: Identity | None = None
     own: syscalls.Capabilities | None = None
@@ -64,10 +65,10 @@ class _Thread(threading.local):
 
 
 class Actor:
-    """Gives threads the identity of their clients, where the process may.
+    """Gives threads the identity of their clients, if the process may.
 
-    That takes no root: SETUID and SETGID do. A server that is not root needs DAC_READ_SEARCH, too,
-    to find files by their handles. rules: may be replaced, and count for calls from then on.
+    It needs SETUID and SETGID, not root. A server that is not root also needs DAC_READ_SEARCH, to
+    find files by their handles. rules: they may be replaced, and count for later calls.
     """
 
     def __init__(self, rules: SquashRules) -> None:
@@ -79,8 +80,8 @@ class Actor:
         self._thread = _Thread()
 
     def identity(self, credential: Credential) -> Identity:
-        """Who a client is here, after squashing. An id that the system has for nobody is nobody's,
-        as with Linux's server.
+        """Returns a client's identity here, after squashing. The id that stands for no user becomes
+        anonymous, as in Linux's server.
         """
         rules = self.rules
         if credential.uid is None or credential.gid is None or rules.squash == "all":
@@ -96,32 +97,32 @@ class Actor:
 
     @property
     def current(self) -> Identity:
-        """Who this thread is now."""
+        """Returns the identity of this thread now."""
         return self._thread.identity or self._own
 
     def acting_as(self, credential: Credential) -> _Acting:
-        """This thread is the client until the block ends; files that it makes get the modes asked
-        for. A process without privilege stays who it is.
+        """Gives this thread the client's identity until the block ends; files that it makes get the
+        modes asked for. A process without privilege keeps its own identity.
         """
         self._prepare_thread()
         return _Acting(self, self.identity(credential) if self.is_privileged else self._own)
 
     def as_server(self) -> AbstractContextManager[None]:
-        """The server's rights over files again until the block ends, in which nothing is made."""
+        """Gives the thread the server's rights until the block ends, in which no file is made."""
         current = self.current
-        if current.is_server or not current.uid:  # it has them
+        if current.is_server or not current.uid:  # the thread has them
             return contextlib.nullcontext()
         return _AsRoot(current.uid) if not self._own.uid else _AsServer(self._thread)
 
     def become(self, identity: Identity) -> None:
-        """This thread is somebody else from now on. OSError: it is not, and may be nobody that one
-        would want it to be.
+        """Changes the identity of this thread. After an OSError the change has failed, and the
+        thread may have ids of neither identity.
         """
         syscalls.set_groups(identity.gids)
         syscalls.set_fsgid(identity.gid)
         syscalls.set_fsuid(identity.uid)
         thread = self._thread
-        # Set in any case: to and from uid 0 the kernel changes them by itself.
+        # Always set: the kernel itself changes them on a way to or from uid 0.
         is_free = identity.is_server or not identity.uid
         capabilities = thread.own if is_free else thread.reduced
         if capabilities is not None:
@@ -133,7 +134,7 @@ class Actor:
             return
         try:
             syscalls.own_filesystem_context()
-        except PermissionError:  # In a sandbox: then the umask is everybody's, and 0 for all.
+        except PermissionError:  # In a sandbox: then all threads share one umask, which becomes 0.
             os.umask(0)
         effective, permitted, inheritable = syscalls.capabilities()
         self._thread.own = syscalls.Capabilities(effective, permitted, inheritable)
@@ -143,7 +144,7 @@ class Actor:
 
 
 class _Acting:
-    """A block in which the thread is somebody; not a generator, since every request has one."""
+    """A block with another identity; no generator, since every request uses one."""
 
     __slots__ = ("_actor", "_before", "_identity", "_umask")
 
@@ -176,7 +177,7 @@ class _Acting:
 
 
 class _AsRoot:
-    """A block in which the thread is root to filesystems, and gets root's rights by that."""
+    """A block in which the thread is root to filesystems, and so has root's rights."""
 
     __slots__ = ("_uid",)
 
@@ -196,7 +197,7 @@ class _AsRoot:
 
 
 class _AsServer:
-    """The same where the server is not root: its capabilities are all that it has."""
+    """The same for a server that is not root: its capabilities are all that it has."""
 
     __slots__ = ("_thread",)
 

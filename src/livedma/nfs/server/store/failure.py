@@ -1,4 +1,5 @@
-"""What the kernel says, in NFS's words."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Errors of the kernel as statuses of NFS."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _STATUSES = {
     errno.EOPNOTSUPP: Status.NOTSUPP,
     errno.ENODATA: Status.NOXATTR,
     errno.EUCLEAN: Status.IO,
-    # What goes away by itself: the client asks again.
+    # These pass by themselves: the client asks again.
     errno.EAGAIN: Status.DELAY,
     errno.ENOMEM: Status.DELAY,
     errno.EMFILE: Status.DELAY,
@@ -52,12 +53,12 @@ _STATUSES = {
 
 
 def status_of(failure: OSError) -> Status:
-    """The status for a failed system call; what nobody foresaw is an I/O error."""
+    """Returns the status for a failed system call; an error that is not in the table is IO."""
     return _STATUSES.get(failure.errno or 0, Status.IO)
 
 
 def translated(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, whose `OSError`s become `NfsError`s."""
+    """Returns `function` with its `OSError`s turned into `NfsError`s."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,12 +1,13 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Filehandles that clients keep: what is in them, and how a file is found again.
 
 A handle is a version, a scheme, that scheme's bytes, and a MAC over these, the export's root and a
-secret. Whoever does not know the secret cannot make one, nor use one of another export.
+secret. Without the secret it cannot be made, nor can one of another export be used.
 
 The scheme of privileged servers (`KernelHandles`) is the filesystem's own handle: it survives
 renames and restarts, and holds the inode's generation, so that a new file with an old number is not
-taken for the old one. Servers that may not open by handle, and filesystems that have none, are
-served from a table (`livedma.nfs.store.table`).
+taken for the old one. Servers that may not open by handle, and filesystems that have none, use a
+table (`livedma.nfs.server.store.table`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from hashlib import blake2b
 from typing import Protocol
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.credentials import Actor
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.credentials import Actor
 
 __all__ = ["HANDLE_MOST", "Handles", "KernelHandles", "Seal"]
 
-HANDLE_MOST = 64  # of them RFC 8881 allows 128; this is what NFSv3 allowed, and enough
+HANDLE_MOST = 64  # RFC 8881 allows 128; NFSv3 allowed this, and it is enough
 MAC_BYTES = 16
 
 _VERSION = 1
@@ -35,7 +36,7 @@ _HEADER_BYTES = 2
 
 
 class Seal:
-    """Makes handles of one scheme and recognises its own."""
+    """Makes handles of one scheme, and recognises its own."""
 
     def __init__(self, secret: bytes, root: bytes, scheme: int) -> None:
         self._header = bytes((_VERSION, scheme))
@@ -49,14 +50,14 @@ class Seal:
         return mac.digest()
 
     def close(self, opaque: bytes) -> bytes:
-        """The handle that holds `opaque`."""
+        """Returns the handle that holds `opaque`."""
         body = self._header + opaque
         if len(body) + MAC_BYTES > HANDLE_MOST:
             raise syscalls.HandleTooLong(f"{len(opaque)} bytes")
         return body + self._digest(body)
 
     def open(self, handle: bytes) -> bytes:
-        """What is in a handle; BADHANDLE if it was not made here."""
+        """Returns what is in a handle; BADHANDLE if it was not made here."""
         body, mac = handle[:-MAC_BYTES], handle[-MAC_BYTES:]
         is_own = len(handle) <= HANDLE_MOST and body[:_HEADER_BYTES] == self._header
         if not is_own or not hmac.compare_digest(mac, self._digest(body)):
@@ -65,42 +66,42 @@ class Seal:
 
 
 class Handles(Protocol):
-    """From files to handles and back."""
+    """Turns files into handles and back."""
 
     is_persistent: bool
 
     def encode(self, fd: int) -> bytes:
-        """The handle of an O_PATH descriptor's file."""
+        """Returns the handle of an O_PATH descriptor's file."""
 
     def decode(self, handle: bytes) -> int:
-        """A descriptor (O_PATH) of a handle's file; BADHANDLE if forged, STALE if it is gone."""
+        """Opens a handle's file (O_PATH); BADHANDLE if not made here, STALE if it is gone."""
 
     def parent(self, fd: int) -> int:
-        """The directory above a directory, which is not the root; never one outside the export."""
+        """Returns the directory above one that is not the root; never one outside the export."""
 
     def found(self, directory: int, name: bytes, fd: int) -> None:
-        """`fd` is what `name` led to."""
+        """Notes that `name` led to `fd`."""
 
     def gone(self, directory: int, name: bytes) -> None:
-        """`name` leads to nothing any more."""
+        """Notes that `name` leads to nothing any more."""
 
     def close(self) -> None:
-        """Gives descriptors back."""
+        """Closes its descriptors."""
 
 
 class KernelHandles:
-    """Handles of the filesystem, below a root that is that of a mount of its own.
+    """Handles of the filesystem, below the root of a mount of its own.
 
-    A directory that was moved out of the export is STALE: the kernel tells by its way up. Of other
-    files no way up is known, as they may have several: a handle that a client got while the file
-    was in the export stays good, and is subject to the file's own permissions, until the file
+    A directory that was moved out of the export is STALE: the kernel can tell from its parents. It
+    knows no parents of other files, which may have several: a handle that a client got while the
+    file was in the export stays good, and is subject to the file's own permissions, until the file
     is removed. So do handles of any NFS server that does not check subtrees.
     """
 
     is_persistent = True
 
     def __init__(self, secret: bytes, root: int, actor: Actor) -> None:
-        """`root`: an open directory, by a mount whose root it is. OSError: it cannot be done."""
+        """`root`: an open directory, the root of its mount. OSError if the kernel refuses."""
         kind, opaque = syscalls.handle_of(root)
         self._seal = Seal(secret, _KERNEL_KIND.pack(kind) + opaque, _KERNEL)
         self._root, self._actor = root, actor
@@ -125,7 +126,7 @@ class KernelHandles:
             try:
                 fd = syscalls.open_by_handle(self._root, kind, opaque[_KERNEL_KIND.size :])
             except OSError as failure:
-                # What the filesystem cannot make sense of any more was made by it once.
+                # The filesystem made this handle once, and cannot make sense of it any more.
                 if failure.errno in (errno.ESTALE, errno.EINVAL, errno.ENOENT):
                     raise NfsError(Status.STALE) from None
                 raise
@@ -150,10 +151,10 @@ class KernelHandles:
         return self._up.open(fd, b"..")
 
     def found(self, directory: int, name: bytes, fd: int) -> None:
-        """The filesystem knows."""
+        """Does nothing: the filesystem knows."""
 
     def gone(self, directory: int, name: bytes) -> None:
-        """The filesystem knows."""
+        """Does nothing: the filesystem knows."""
 
     def close(self) -> None:
-        """The root is not its own."""
+        """Does nothing: the root belongs to the caller."""

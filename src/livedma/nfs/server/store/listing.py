@@ -1,8 +1,9 @@
-"""Reading directories by the filesystem's own positions.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads directories by the filesystem's own positions.
 
-A cookie is where the next entry is (d_off), which filesystems that can be exported keep valid while
-entries come and go, also over a restart. So a cookie needs no verifier, and a client that returns
-after a day is served without anything being remembered for it.
+A cookie is the position of the next entry (d_off). Filesystems that can be exported keep it valid
+while entries come and go, also over a restart. So a cookie needs no verifier, and the server need
+not remember anything for a client that returns after a day.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.base import Base
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.node import Node
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.base import Base
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.node import Node
 
 __all__ = ["Entry", "Listing"]
 
@@ -28,14 +29,14 @@ _BUFFER_BYTES = 32768
 _DOTS = (b".", b"..")
 
 # Positions 0 to 2 cannot be cookies: 0 is the beginning, and 1 and 2 are reserved (RFC 8881
-# §18.23.3). No filesystem has entries behind these positions just below its end.
+# §18.23.3). No filesystem has entries at their stand-ins, just below the last position.
 _RESERVED = 3
 _STAND_IN = 0x7FFFFFFF_FFFFFFF0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`cookie` is where what comes after it begins."""
+    """`cookie` is where the next entry begins."""
 
     name: bytes
     inode: int
@@ -43,11 +44,11 @@ class Entry:
 
 
 class Listing(Base):
-    """Directories can be listed."""
+    """Lists directories."""
 
     @contextmanager
     def reading(self, directory: Node, cookie: int) -> Iterator[Iterator[Entry]]:
-        """All entries behind a cookie, in the filesystem's order, without those of dots."""
+        """Yields all entries behind a cookie, in the filesystem's order, without `.` and `..`."""
         fd = self._open_directory(directory, cookie)
         try:
             yield _entries(fd)

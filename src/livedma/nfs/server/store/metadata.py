@@ -1,4 +1,5 @@
-"""What is known about files besides their data: attributes that can be set, and who may do what."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is known about files besides their data: settable attributes, and permissions."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ import os
 from enum import IntFlag
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.base import Base
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.node import Kind, Node
-from livedma.nfs.store.settings import Settings
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.base import Base
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.node import Kind, Node
+from livedma.nfs.server.store.settings import Settings
 
 __all__ = ["SIZE_MOST", "Access", "Metadata"]
 
@@ -53,13 +54,14 @@ _RIGHTS = {Kind.DIR: _DIRECTORY | _XATTRS, Kind.REG: _FILE | _XATTRS}
 
 
 class Metadata(Base):
-    """Attributes and permissions."""
+    """Sets attributes and checks permissions."""
 
     @translated
     def setattr(self, node: Node, settings: Settings, fd: int | None = None) -> None:
         """Sets all that is not None; a size needs `fd`, open for writing.
 
-        It stops at the first failure: to know how far it came, set `settings.in_order()`.
+        It stops at the first failure: a caller that has to know how far it came sets
+        `settings.in_order()` one by one.
         """
         for part in settings.in_order():
             self._set(node, part, fd)
@@ -83,9 +85,9 @@ class Metadata(Base):
 
     @translated
     def access(self, node: Node, wanted: Access) -> tuple[Access, Access]:
-        """Of what was asked for: what can be told, and what the caller may do.
+        """Returns, of what was asked: what can be told, and what the caller may do.
 
-        The kernel decides, with ACLs and all it knows, by who this thread acts as.
+        The kernel decides by the identity of this thread, with ACLs and all else that it knows.
         """
         rights = _RIGHTS.get(node.kind, _OTHER)
         known, allowed = Access(0), Access(0)

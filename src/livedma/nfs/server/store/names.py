@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Names of directory entries, as a client may send them."""
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ __all__ = ["NAME_MOST", "checked_name"]
 
 NAME_MOST = 255
 
-# Code points that are no characters: UTF-8 can say them, but nobody is meant to (RFC 3454, C.4).
+# Code points that are no characters: UTF-8 can encode them, but no text may (RFC 3454, C.4).
 _LAST_OF_PLANES = "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
 _NO_CHARACTER = re.compile(f"[\ufdd0-\ufdef{_LAST_OF_PLANES}]")
 
 
 def checked_name(name: bytes) -> bytes:
-    """`name`, if it can be that of one entry of a directory.
+    """Returns `name` if it can be that of one entry of a directory.
 
-    RFC 8881 §14.5: what is empty or no UTF-8 is INVAL, what has characters that no name has is
-    BADCHAR, and what has a meaning of its own is BADNAME.
+    RFC 8881 §14.5: a name that is empty or not UTF-8 is INVAL, one with characters that no name can
+    have is BADCHAR, and one with a meaning of its own is BADNAME.
     """
     if not name:
         raise NfsError(Status.INVAL)

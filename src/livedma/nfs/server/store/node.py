@@ -1,4 +1,5 @@
-"""A file, directory or whatever else has an inode, held so that it stays what it is."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A file, directory or other inode, held so that it stays the same."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING
 from livedma.nfs.numbers import NfsError, Status
 
 if TYPE_CHECKING:
-    from livedma.nfs.store.handles import Handles
+    from livedma.nfs.server.store.handles import Handles
 
 __all__ = ["Kind", "Node"]
 
 
 class Kind(IntEnum):
-    """nfs_ftype4, as far as a filesystem has them."""
+    """nfs_ftype4, the types that filesystems have."""
 
     REG = 1
     DIR = 2
@@ -41,8 +42,8 @@ _KINDS = {
 class Node:
     """A pinned inode: `fd` (O_PATH) refers to it as long as the node lives, whatever its names do.
 
-    `key` is (device, inode): equal for nodes of the same file. O_PATH opens nothing: a FIFO or
-    device is as harmless as any other.
+    `key` is (device, inode): equal for nodes of the same file. O_PATH opens nothing, so a FIFO or
+    device is as harmless as any other file.
     """
 
     __slots__ = ("__weakref__", "_handle", "_handles", "fd", "key", "kind")
@@ -65,27 +66,27 @@ class Node:
 
     @property
     def handle(self) -> bytes:
-        """What clients call it: at most 64 bytes, the same after a rename and a restart."""
+        """Returns its handle: at most 64 bytes, the same after a rename and a restart."""
         if self._handle is None:
             self._handle = self._handles.encode(self.fd)
         return self._handle
 
     @property
     def path(self) -> str:
-        """A name of it for this process, for calls that want one; leads to it and nothing else."""
+        """Returns a path for calls that need one; it leads to this inode and nothing else."""
         return f"/proc/self/fd/{self.fd}"
 
     def stat(self) -> os.stat_result:
-        """What the inode says now."""
+        """Returns the inode's present status."""
         return os.fstat(self.fd)
 
     def want_directory(self) -> None:
-        """Only a directory has entries (RFC 8881 §18.13: a link to one is SYMLINK)."""
+        """Raises unless it is a directory (RFC 8881 §18.13: a link to one is SYMLINK)."""
         if self.kind != Kind.DIR:
             raise NfsError(Status.SYMLINK if self.kind == Kind.LNK else Status.NOTDIR)
 
     def want_file(self) -> None:
-        """Only a regular file has data (RFC 8881 §18.22, §18.32)."""
+        """Raises unless it is a regular file: only that has data (RFC 8881 §18.22, §18.32)."""
         if self.kind == Kind.DIR:
             raise NfsError(Status.ISDIR)
         if self.kind != Kind.REG:

@@ -1,4 +1,5 @@
-"""Attributes that somebody wants a file to have."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Attributes that a client wants a file to have."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 __all__ = ["NOTHING", "NOW", "Settings", "Time"]
 
-NOW = float("inf")  # By the server's clock, when the attribute is set.
+NOW = float("inf")  # the time of the server's clock when the attribute is set
 
 Time = int | float
 
@@ -16,8 +17,8 @@ Time = int | float
 class Settings:
     """None leaves an attribute as it is; times in nanoseconds, or `NOW`.
 
-    `umask` is of a new file and goes with `mode`: it does not count where the directory has a
-    default ACL (RFC 8275).
+    `umask` is for a new file and goes with `mode`: it does not count if the directory has a default
+    ACL (RFC 8275).
     """
 
     size: int | None = None
@@ -29,7 +30,7 @@ class Settings:
     modified_ns: Time | None = None
 
     def in_order(self) -> Iterator[Settings]:
-        """One after the other: a change of owner takes bits of the mode, any change sets times."""
+        """Yields them one by one: a new owner clears bits of the mode, any change sets times."""
         if self.size is not None:
             yield Settings(size=self.size)
         if self.uid is not None or self.gid is not None:

@@ -1,7 +1,8 @@
-"""System calls that Python lacks, or makes for the whole process where one thread is meant.
+# SPDX-License-Identifier: BSD-2-Clause
+"""System calls that Python lacks, or makes for the whole process instead of one thread.
 
-Each raises `OSError` on failure. File descriptors of O_PATH will do wherever the kernel takes them:
-an empty name is the descriptor's own file.
+Each raises `OSError` on failure. O_PATH descriptors work wherever the kernel takes them: an empty
+name is the descriptor's own file.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _UTIME_OMIT = (1 << 30) - 2
 _HANDLE_MOST = 128  # MAX_HANDLE_SZ
 _CAPABILITY_VERSION_3 = 0x20080522
 
-# Those without a wrapper in the C library have the same number everywhere, but for setgroups.
+# Calls without a wrapper in the C library have the same number everywhere, except setgroups.
 _SYS_OPEN_TREE = 428
 _SYS_OPENAT2 = 437
 _SYS_FACCESSAT2 = 439
@@ -74,7 +75,7 @@ _pointer, _string, _size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
 
 
 def _function(name: str, *arguments: Any, returns: Any = _int) -> Any:
-    ret = _libc[name]  # An object of its own: several prototypes of syscall() live side by side.
+    ret = _libc[name]  # An object of its own: several prototypes of syscall() exist side by side.
     ret.argtypes, ret.restype = arguments, returns
     return ret
 
@@ -121,15 +122,15 @@ _capget = _function("capget", _pointer, _pointer)
 _capset = _function("capset", _pointer, _pointer)
 
 _HOW_BYTES = ctypes.sizeof(_OpenHow)
-_NOBODY = 0xFFFFFFFF  # setfsuid(-1) fails, and so tells what the id is.
+_NOBODY = 0xFFFFFFFF  # setfsuid(-1) fails, and so returns the present id.
 
 
 class HandleTooLong(OSError):
-    """The filesystem's handles are longer than the kernel lets anybody see."""
+    """The filesystem's handles are longer than the kernel hands out."""
 
 
 class Link:
-    """A way to open names below a directory: flags and rules that are prepared once."""
+    """Opens names below a directory, with flags and rules that are prepared once."""
 
     __slots__ = ("_how",)
 
@@ -137,20 +138,20 @@ class Link:
         self._how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
 
     def open(self, directory: int, name: bytes) -> int:
-        """openat2."""
+        """Calls openat2."""
         ret: int = _openat2(_SYS_OPENAT2, directory, name, ctypes.byref(self._how), _HOW_BYTES)
         return ret if ret >= 0 else _fail()
 
 
 def open_at(directory: int, name: bytes, flags: int, mode: int, resolve: int) -> int:
-    """openat2, once."""
+    """Calls openat2 once."""
     return Link(flags, resolve, mode).open(directory, name)
 
 
 def clone_mount(path: bytes) -> int:
-    """A directory as the root of a mount of its own, which nobody else sees and nothing is on.
+    """Opens a directory as the root of a private mount, with no other mount on it.
 
-    Within it `..` ends at its root, also for who was moved out of it meanwhile.
+    Within it `..` ends at its root, also for a directory that was moved out of it meanwhile.
     """
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC
     ret: int = _open_tree(_SYS_OPEN_TREE, _AT_FDCWD, path, flags)
@@ -158,7 +159,7 @@ def clone_mount(path: bytes) -> int:
 
 
 def handle_of(fd: int) -> tuple[int, bytes]:
-    """Type and bytes of the filesystem's own handle of a file."""
+    """Returns the type and bytes of the filesystem's own handle of a file."""
     handle, mount = _FileHandle(_HANDLE_MOST), _int()
     if _name_to_handle_at(fd, b"", ctypes.byref(handle), ctypes.byref(mount), _AT_EMPTY_PATH):
         _fail()
@@ -167,7 +168,7 @@ def handle_of(fd: int) -> tuple[int, bytes]:
 
 
 def open_by_handle(mount: int, kind: int, opaque: bytes) -> int:
-    """The file of such a handle, as O_PATH; `mount`: any open file of its filesystem."""
+    """Opens the file of such a handle as O_PATH; `mount`: any open file of its filesystem."""
     if len(opaque) > _HANDLE_MOST:
         raise HandleTooLong(f"{len(opaque)} bytes")
     handle = _FileHandle(len(opaque), kind, (ctypes.c_ubyte * _HANDLE_MOST)(*opaque))
@@ -177,7 +178,7 @@ def open_by_handle(mount: int, kind: int, opaque: bytes) -> int:
 
 
 def birth_ns(fd: int) -> int | None:
-    """When a file was made; None where the filesystem does not remember."""
+    """Returns when a file was made; None if the filesystem does not remember."""
     buffer = _status(fd, _STATX_BTIME)
     if not ctypes.c_uint32.from_buffer(buffer, 0).value & _STATX_BTIME:
         return None
@@ -186,7 +187,7 @@ def birth_ns(fd: int) -> int | None:
 
 
 def is_mount_root(fd: int) -> bool:
-    """Whether a directory, as it was opened, is the root of a mount."""
+    """Returns whether a directory, as it was opened, is the root of a mount."""
     attributes = ctypes.c_uint64.from_buffer(_status(fd, 0), _STX_ATTRIBUTES_AT).value
     return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
 
@@ -199,13 +200,13 @@ def _status(fd: int, mask: int) -> ctypes.Array[ctypes.c_char]:
 
 
 def entries(fd: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
-    """Fills `buffer` with records of an open directory; bytes of it, 0 at the end."""
+    """Fills `buffer` with records of an open directory; returns their bytes, 0 at the end."""
     ret: int = _getdents64(fd, buffer, len(buffer))
     return ret if ret >= 0 else _fail()
 
 
 def is_accessible(fd: int, mode: int) -> bool:
-    """Whether the kernel would let this thread, with its filesystem ids, do what `mode` says.
+    """Returns whether the kernel lets this thread, with its filesystem ids, do what `mode` says.
 
     The C library's access() asks for the real ids; the call itself with AT_EACCESS looks at what an
     open() would look at.
@@ -214,12 +215,12 @@ def is_accessible(fd: int, mode: int) -> bool:
 
 
 def chmod(fd: int, mode: int) -> None:
-    """chmod of a file that need not be open for anything."""
+    """Changes the mode of a file that need not be open for I/O."""
     os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
 def chown(fd: int, uid: int | None, gid: int | None) -> None:
-    """chown of the file itself, be it a symbolic link; None leaves an id as it is."""
+    """Changes the owner of the file itself, even of a symbolic link; None leaves an id as it is."""
     uid = _NOBODY if uid is None else uid
     gid = _NOBODY if gid is None else gid
     if _fchownat(fd, b"", uid, gid, _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
@@ -227,7 +228,7 @@ def chown(fd: int, uid: int | None, gid: int | None) -> None:
 
 
 def set_times(fd: int, accessed_ns: int | float | None, modified_ns: int | float | None) -> None:
-    """Times of the file itself: nanoseconds, infinity for the server's clock, None as they are."""
+    """Sets times of the file itself in ns; infinity: the server's clock, None: unchanged."""
     times = (_Timespec * 2)(_timespec(accessed_ns), _timespec(modified_ns))
     if _utimensat(fd, b"", times, _AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
         _fail()
@@ -242,27 +243,27 @@ def _timespec(time_ns: int | float | None) -> _Timespec:
 
 
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
-    """fallocate, which unlike posix_fallocate never pretends by writing."""
+    """Calls fallocate, which unlike posix_fallocate never falls back to writing."""
     if _fallocate(fd, mode, offset, length):
         _fail()
 
 
 def set_fsuid(uid: int) -> None:
-    """Who this thread is to filesystems; loses and regains the capabilities over files."""
+    """Sets the filesystem uid of this thread, which loses or regains capabilities over files."""
     _setfsuid(uid)
     if _setfsuid(_NOBODY) & _NOBODY != uid:
         raise PermissionError(f"cannot act as uid {uid}")
 
 
 def set_fsgid(gid: int) -> None:
-    """The group of this thread to filesystems."""
+    """Sets the filesystem gid of this thread."""
     _setfsgid(gid)
     if _setfsgid(_NOBODY) & _NOBODY != gid:
         raise PermissionError(f"cannot act as gid {gid}")
 
 
 def set_groups(gids: Sequence[int]) -> None:
-    """Supplementary groups of this thread; the C library's function changes those of all."""
+    """Sets the supplementary groups of this thread; the C library sets those of all threads."""
     if _setgroups(_SYS_SETGROUPS, len(gids), (ctypes.c_uint32 * len(gids))(*gids)):
         _fail()
 
@@ -274,7 +275,7 @@ def own_filesystem_context() -> None:
 
 
 def capabilities() -> tuple[int, int, int]:
-    """This thread's: effective, permitted, inheritable."""
+    """Returns this thread's capabilities: effective, permitted, inheritable."""
     header, data = _CapabilityHeader(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     if _capget(ctypes.byref(header), data):
         _fail()
@@ -282,7 +283,7 @@ def capabilities() -> tuple[int, int, int]:
 
 
 class Capabilities:
-    """What a thread may be given: prepared once, set often."""
+    """Capabilities for a thread, prepared once and set often."""
 
     __slots__ = ("_data", "_header")
 
@@ -293,7 +294,7 @@ class Capabilities:
         self._data = (ctypes.c_uint32 * 6)(*low, *high)
 
     def set(self) -> None:
-        """For this thread, and no other."""
+        """Sets them for this thread, and no other."""
         if _capset(ctypes.byref(self._header), self._data):
             _fail()
 

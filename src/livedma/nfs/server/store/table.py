@@ -1,16 +1,17 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Filehandles for servers that cannot open files by the filesystem's own handles.
 
-A handle is an inode number and the time of the file's birth. A table remembers under which names,
-from the root down, files were seen; to find one again is to walk there and to see whether it is
-still the same. Its limits:
+A handle is an inode number and the time of the file's birth. A table remembers the names, from the
+root down, under which files were seen. To find one again, the server walks there and checks that it
+is still the same file. Its limits:
 
-- It is in memory: after a restart handles are STALE until somebody looks the file up again, which
+- It is in memory: after a restart handles are STALE until a client looks the file up again, which
   `fh_expire_type` says (volatile).
-- It follows renames by clients, not those by local users: then, too, they are STALE so long.
+- It follows renames by clients, not those by local users: after one, handles are STALE as long.
 - Removed files are STALE even while they are open.
-- It keeps the most recently used names. What was forgotten is STALE.
-- Where the filesystem does not remember births, a new file may be taken for an old one that had
-  its number.
+- It keeps the most recently used names. A file whose names were dropped is STALE.
+- If the filesystem does not remember births, a new file may be taken for an old one that had its
+  number.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import threading
 from collections import OrderedDict
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import syscalls
-from livedma.nfs.store.credentials import Actor
-from livedma.nfs.store.handles import Seal
+from livedma.nfs.server.store import syscalls
+from livedma.nfs.server.store.credentials import Actor
+from livedma.nfs.server.store.handles import Seal
 
 __all__ = ["TableHandles"]
 
@@ -38,7 +39,7 @@ Place = tuple[Identity, bytes]  # directory, name
 
 
 class TableHandles:
-    """Handles that name inodes, and a table of where these are."""
+    """Handles that name inodes, and a table of the places of these."""
 
     is_persistent = False
 
@@ -67,7 +68,7 @@ class TableHandles:
         return self._find((identity[0], identity[1], identity[2]))
 
     def parent(self, fd: int) -> int:
-        if not syscalls.is_accessible(fd, os.X_OK):  # As for `..` itself.
+        if not syscalls.is_accessible(fd, os.X_OK):  # as for `..` itself
             raise NfsError(Status.ACCESS)
         identity = _identity(fd)
         with self._lock:
@@ -91,7 +92,7 @@ class TableHandles:
             self._forget(place)
 
     def close(self) -> None:
-        """The root is not its own."""
+        """Does nothing: the root belongs to the caller."""
 
     def _forget(self, place: Place) -> None:
         identity = self._places.pop(place, None)
@@ -108,7 +109,7 @@ class TableHandles:
         with self._lock:
             names = [self._names_down_to(place) for place in self._seen.get(wanted, ())]
         for path in names:
-            # The way there is the server's: a handle is good whatever directories allow.
+            # The walk has the server's rights: a handle is good whatever its directories allow.
             with self._actor.as_server():
                 fd = self._walk(path)
             if fd is None:
@@ -119,7 +120,7 @@ class TableHandles:
         raise NfsError(Status.STALE)
 
     def _names_down_to(self, place: Place) -> list[bytes]:
-        """From the root; empty if the table does not know the whole way."""
+        """Returns the names from the root; none if the table does not know the whole way."""
         names: list[bytes] = []
         while len(names) < _DEPTH_MOST:
             directory, name = place

@@ -1,4 +1,5 @@
-"""Names: looking up, removing, moving, linking."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Names: looking them up, removing, moving and linking them."""
 
 from __future__ import annotations
 
@@ -6,27 +7,27 @@ import errno
 import os
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store.base import Base
-from livedma.nfs.store.changes import ChangeInfo
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.names import checked_name
-from livedma.nfs.store.node import Kind, Node
+from livedma.nfs.server.store.base import Base
+from livedma.nfs.server.store.changes import ChangeInfo
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.names import checked_name
+from livedma.nfs.server.store.node import Kind, Node
 
 __all__ = ["Tree"]
 
 
 class Tree(Base):
-    """Directories and what is in them. Every name is checked: it is one entry of its directory."""
+    """Directories and their entries. Each name is checked: it is one entry of its directory."""
 
     @translated
     def lookup(self, directory: Node, name: bytes) -> Node:
-        """What an entry leads to; a symbolic link is itself."""
+        """Returns the node of an entry; a symbolic link is not followed."""
         directory.want_directory()
         return self._lookup(directory, checked_name(name))
 
     @translated
     def parent(self, directory: Node) -> Node:
-        """The directory above; NOENT above the root."""
+        """Returns the directory above; NOENT above the root."""
         directory.want_directory()
         if directory.key == self.root.key:
             raise NfsError(Status.NOENT)
@@ -60,7 +61,7 @@ class Tree(Base):
             try:
                 os.rename(old, new, src_dir_fd=source.fd, dst_dir_fd=target.fd)
             except OSError as failure:
-                # RFC 8881 §18.26.3: of other kinds, or a directory that is not empty.
+                # RFC 8881 §18.26.3: the two are of different kinds, or the directory is not empty.
                 if failure.errno in (errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR):
                     raise NfsError(Status.EXIST) from failure
                 raise
@@ -80,7 +81,7 @@ class Tree(Base):
         return ChangeInfo(change, change)
 
     def _forget_if_gone(self, directory: Node, name: bytes) -> None:
-        # It may have become the same file meanwhile, and then both names stay.
+        # If both names have become one file meanwhile, both stay.
         try:
             self._lookup(directory, name)
         except (OSError, NfsError):
@@ -88,7 +89,7 @@ class Tree(Base):
 
     @translated
     def link(self, node: Node, directory: Node, name: bytes) -> ChangeInfo:
-        """One more name for a file."""
+        """Adds a name for a file."""
         name = checked_name(name)
         if node.kind == Kind.DIR:
             raise NfsError(Status.ISDIR)
@@ -100,7 +101,7 @@ class Tree(Base):
 
     @translated
     def readlink(self, node: Node) -> bytes:
-        """What a symbolic link says."""
+        """Returns the target of a symbolic link."""
         if node.kind != Kind.LNK:
             raise NfsError(Status.WRONG_TYPE)
         return os.readlink(b"", dir_fd=node.fd)

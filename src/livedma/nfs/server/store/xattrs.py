@@ -1,4 +1,5 @@
-"""Extended attributes (RFC 8276): those of the user namespace, less the prefix."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Extended attributes (RFC 8276): those of the user namespace, without the prefix."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import errno
 import os
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store.base import Base
-from livedma.nfs.store.changes import ChangeInfo
-from livedma.nfs.store.failure import translated
-from livedma.nfs.store.node import Node
+from livedma.nfs.server.store.base import Base
+from livedma.nfs.server.store.changes import ChangeInfo
+from livedma.nfs.server.store.failure import translated
+from livedma.nfs.server.store.node import Node
 
 __all__ = ["VALUE_MOST", "Xattrs"]
 
@@ -25,7 +26,7 @@ class Xattrs(Base):
 
     @translated
     def get_xattr(self, node: Node, name: bytes) -> bytes:
-        """A value; NOXATTR if there is none of that name."""
+        """Returns a value; NOXATTR if there is none of that name."""
         try:
             return os.getxattr(node.path, _full(name))
         except OSError as failure:
@@ -33,7 +34,7 @@ class Xattrs(Base):
 
     @translated
     def set_xattr(self, node: Node, name: bytes, value: bytes, flags: int = EITHER) -> ChangeInfo:
-        """`flags`: os.XATTR_CREATE (EXIST if it is there), os.XATTR_REPLACE (NOXATTR if not)."""
+        """Sets one. `flags`: os.XATTR_CREATE (or EXIST), os.XATTR_REPLACE (or NOXATTR)."""
         full = _full(name)
         if len(value) > VALUE_MOST:
             raise NfsError(Status.XATTR2BIG)
@@ -46,7 +47,7 @@ class Xattrs(Base):
 
     @translated
     def list_xattrs(self, node: Node) -> list[bytes]:
-        """All names, in an order that stays the same."""
+        """Returns all names, in an order that stays the same."""
         names = (os.fsencode(name) for name in os.listxattr(node.path))
         return sorted(name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
 
@@ -80,7 +81,7 @@ def _full(name: bytes) -> bytes:
 
 
 def _translated(failure: OSError) -> NfsError:
-    # Filesystems that keep attributes in one block say that it is full.
+    # Filesystems that keep attributes in one block report that it is full.
     if failure.errno in (errno.E2BIG, errno.ERANGE, errno.ENOSPC):
         return NfsError(Status.XATTR2BIG)
     if failure.errno == errno.ENODATA:
