@@ -1,1 +1,2 @@
-"""What limits a connection, what to do about it, and doing it: diagnosis, policies, controller."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds what limits a connection and acts on it: the diagnosis, the policies, the controller."""

@@ -1,4 +1,5 @@
-"""What the controller saw, decided and did: an event each, and one line for people."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Events tell what the controller saw, decided and did, each with one line for people."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ Kind = Literal[
     "why",
     "plan",
     "done",  # the plan was carried out
-    "failed",  # or not, in whole or in part: what was kept is said
-    "check",  # whether it helped
-    "undo",  # it did not
-    "shrink",  # demand is gone
-    "refuse",  # new sessions, from now on
-    "admit",  # them again
+    "failed",  # the plan was not carried out; the text says which part of it stays
+    "check",  # whether the plan helped
+    "undo",  # the plan did not help and was taken back
+    "shrink",  # memory that is no longer needed was given back
+    "refuse",  # new sessions are refused from now on
+    "admit",  # new sessions are admitted again
     "recovered",
-    "policy",  # was changed
-    "hand",  # somebody did something, not the policy
-    "source",  # what snapshots come from has changed
+    "policy",  # the policy was changed
+    "hand",  # a person did something, not the policy
+    "source",  # the source of snapshots has changed
     "reload",  # the configuration was read again
 ]
-# What somebody who only wants to hear of trouble hears of.
+# Trouble is logged as a warning, all else as information.
 _LEVELS: Mapping[Kind, int] = dict.fromkeys(
     ("degraded", "why", "failed", "undo", "refuse"), logging.WARNING
 )
@@ -40,7 +41,9 @@ _KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """number: counts up from 1, for those who ask what is new. dry: it was only said, not done."""
+    """Tells one thing that happened. `number` counts up from 1, so that a reader can ask for what
+    is new. `dry` marks what a dry run only told.
+    """
 
     number: int
     at_s: float  #: monotonic
@@ -57,7 +60,7 @@ class Event:
         return f"{self.kind:9} {where}{self.text}{' (dry run)' if self.dry else ''}"
 
     def as_json(self) -> dict[str, Any]:
-        """With its line, for those who only show it."""
+        """Adds the line, for views that only show it."""
         return {**asdict(self), "line": self.line}
 
     @classmethod
@@ -66,7 +69,7 @@ class Event:
 
 
 class Events:
-    """The last of them, in order. Any thread may tell and ask."""
+    """Keeps the last events, in order. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -107,17 +110,17 @@ class Events:
 
     @property
     def last(self) -> int:
-        """The number of the last one; 0: there was none."""
+        """Returns the number of the last event; 0: there was none."""
         with self._lock:
             return self._next - 1
 
     def counts(self) -> dict[Kind, int]:
-        """How many there were of each kind, those that are not kept any more included."""
+        """Returns how many events of each kind there were, including those no longer kept."""
         with self._lock:
             return {kind: self._counts[kind] for kind in get_args(Kind)}
 
     def after(self, number: int = 0, wait_s: float = 0.0) -> list[Event]:
-        """Those with a higher number; waits so long for one."""
+        """Returns the kept events with a higher number. Waits up to `wait_s` for one."""
         with self._lock:
             if wait_s > 0:
                 self._lock.wait_for(lambda: self._next - 1 > number, wait_s)

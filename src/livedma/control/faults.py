@@ -1,4 +1,5 @@
-"""What goes wrong in the controller itself: named once, and once more when it is over."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tells of failures of the controller itself, once when they begin and once when they end."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ from livedma.control.events import Events
 
 __all__ = ["Faults", "described"]
 
-_AGAIN_S = 60.0  # the same is said again after so long, while it lasts
+_AGAIN_S = 60.0  # until a failure that lasts is told again
 
 
 def described(error: BaseException) -> str:
-    """Ours are sentences; others need their kind to be understood."""
+    """Returns the error's text. Those of livedma are sentences; others also need their type."""
     text = str(error)
     module = type(error).__module__
     return text if module.startswith("livedma") else f"{type(error).__name__}: {text}".rstrip(": ")

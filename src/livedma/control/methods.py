@@ -1,4 +1,9 @@
-"""What the control socket of a server offers once a controller runs."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The methods that a server's control socket offers once a controller runs.
+
+All levers are here, and there are none without a controller: what people do with them respects the
+budget for DMA memory and is told as an event, as a policy's actions are.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +11,45 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from livedma.control.controller import Controller, View
-from livedma.control.feed import Feed
-from livedma.control.frame import Frame
-from livedma.control.policies import by_name
-from livedma.control.why import why
+from livedma.control.act.by_hand import ByHand
+from livedma.control.act.controller import Controller, View
+from livedma.control.diagnose.why import why
+from livedma.control.show.feed import Feed
+from livedma.control.show.frame import Frame
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["Methods"]
 
-_FIRST_S = 5.0  # for the first snapshot
+_FIRST_S = 5.0  # time for the first snapshot to come
 _WAIT_MOST_S = 20.0  # less than a client's patience
 
 
 class Methods:
     """Each answers with what JSON can say, dataclasses included."""
 
-    def __init__(self, controller: Controller, feed: Feed) -> None:
+    def __init__(self, controller: Controller, feed: Feed, by_hand: ByHand) -> None:
         self._controller = controller
         self._feed = feed
+        self._by_hand = by_hand
 
     def methods(self) -> dict[str, Callable[..., object]]:
         """By their names on the socket."""
-        offered = (self.snapshot, self.why, self.decisions, self.policy, self.frame)
+        offered = (
+            self.snapshot,
+            self.why,
+            self.decisions,
+            self.policy,
+            self.frame,
+            self.extend,
+            self.shrink,
+            self.set_credits,
+            self.set_slots,
+            self.refuse_sessions,
+            self.spread,
+            self.migrate,
+            self.cut,
+        )
         return {method.__name__: method for method in offered}
 
     def snapshot(self, sessions: bool = True) -> Snapshot:
@@ -50,8 +70,49 @@ class Methods:
     def policy(self, name: str | None = None) -> dict[str, Any]:
         """Which one decides; a name sets it."""
         if name is not None:
-            self._controller.policy = by_name(name)
+            self._by_hand.set_policy(name)
         return {"policy": self._controller.policy.name, "dry_run": self._controller.is_dry}
+
+    def extend(self, connection: int, bytes: int) -> dict[str, Any]:  # noqa: A002
+        """Maps more DMA memory into a connection's window, with the credits that go with it, as far
+        as the budget allows. Says what was done.
+        """
+        return {"connection": connection, "done": self._by_hand.extend(connection, bytes)}
+
+    def shrink(self, connection: int, bytes: int) -> dict[str, Any]:  # noqa: A002
+        """Takes DMA memory out of a connection's window, as it becomes free. Says what was done."""
+        return {"connection": connection, "done": self._by_hand.shrink(connection, bytes)}
+
+    def set_credits(self, connection: int, credits: int) -> dict[str, Any]:  # noqa: A002
+        """How many calls the connection's peer may have under way; it follows its next replies."""
+        return {"connection": connection, "done": self._by_hand.set_credits(connection, credits)}
+
+    def set_slots(self, session: str, slots: int) -> dict[str, Any]:
+        """How many requests of a session may be under way; its client follows its next replies."""
+        return {"session": session, "done": self._by_hand.set_slots(session, slots)}
+
+    def refuse_sessions(self, refuse: bool) -> dict[str, Any]:
+        """Whether new sessions are refused (NFS4ERR_NOSPC): their memory cannot be had. It holds
+        until it is taken back, whatever the policy decides.
+        """
+        return {"refuse": refuse, "done": self._by_hand.refuse_sessions(refuse)}
+
+    def spread(self, connection: int) -> dict[str, Any]:
+        """Asks a connection's client to open another one, for new sessions: see `guidance`."""
+        return {"connection": connection, "done": self._by_hand.spread(connection)}
+
+    def migrate(self, connection: int, bytes: int, credits: int) -> dict[str, Any]:  # noqa: A002
+        """Asks it to move all sessions to another one, with so much memory and so many credits: see
+        `guidance`.
+        """
+        return {
+            "connection": connection,
+            "done": self._by_hand.migrate(connection, bytes, credits),
+        }
+
+    def cut(self, connection: int) -> dict[str, Any]:
+        """Ends a connection; its sessions may go on by another one."""
+        return {"connection": connection, "done": self._by_hand.cut(connection)}
 
     def frame(self, after: int = 0, wait: float = 2.0) -> Frame | None:
         """What people are shown: the next after a frame's number; null: none came for so long."""

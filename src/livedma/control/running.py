@@ -1,4 +1,5 @@
-"""A controller on a live server: `with controlled(service, Options()) as it: it.start()`"""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs a controller on a live server: `with controlled(service, Options()) as it: it.start()`"""
 
 from __future__ import annotations
 
@@ -8,21 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from livedma.control.budget import HostBudget
-from livedma.control.by_hand import ByHand
-from livedma.control.controller import Controller
-from livedma.control.diagnosis import Diagnostician
+from livedma.control.act.budget import HostBudget
+from livedma.control.act.by_hand import ByHand
+from livedma.control.act.controller import Controller
+from livedma.control.act.hands import ServiceHands
+from livedma.control.diagnose.diagnosis import Diagnostician
+from livedma.control.diagnose.limits import Objectives
 from livedma.control.events import Events
-from livedma.control.feed import Feed
-from livedma.control.hands import ServiceHands
-from livedma.control.inside import InsideSource
-from livedma.control.layout import windows
-from livedma.control.limits import Objectives
 from livedma.control.methods import Methods
-from livedma.control.observer import Observer
-from livedma.control.policies import DEFAULT, by_name
+from livedma.control.observe.inside import InsideSource
+from livedma.control.observe.observer import Observer
+from livedma.control.policy.policies import DEFAULT, by_name
+from livedma.control.show.feed import Feed
+from livedma.control.show.layout import windows
 from livedma.monitor.monitor import Monitor
-from livedma.nfs.service import NfsService
+from livedma.nfs.server.service import NfsService
 from livedma.rdma.interface import interface_of
 
 __all__ = ["Controlled", "Options", "controlled"]
@@ -30,9 +31,9 @@ __all__ = ["Controlled", "Options", "controlled"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """budget_bytes: DMA memory of all connections; None: what the system allows. monitor: "auto"
-    watches the wire by BPF where that is allowed. history: of the last minutes is kept for those
-    who look later.
+    """Says how a server is controlled. `budget_bytes` bounds the DMA memory of all connections;
+    None: only the system does. `monitor` "auto" watches the wire by BPF where that is allowed. With
+    `history`, the last minutes are kept even while there is no view, for views that open later.
     """
 
     policy: str = DEFAULT
@@ -45,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Controlled:
-    """A controller, what people see of it and what they do by it."""
+    """Holds a controller, with what shows it to people and what they steer it by."""
 
     service: NfsService
     controller: Controller
@@ -58,18 +59,20 @@ class Controlled:
         self.controller.start()
 
     def change(self, options: Options, before: Options) -> None:
-        """Other options than `before` while it runs, except for `monitor` and `history`."""
+        """Applies `options` while it runs, in place of `before`. `monitor` and `history` stay."""
         if options.objectives != before.objectives:
             self.controller.diagnose_by(lambda: Diagnostician(options.objectives))
         self.budget.limit_bytes = self.observer.budget_bytes = options.budget_bytes
         self.controller.is_dry = options.dry_run
-        if options.policy != before.policy:  # else what somebody set by hand stays
+        if options.policy != before.policy:  # else a policy that was set by hand stays
             self.controller.policy = by_name(options.policy)
 
 
 @contextmanager
 def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
-    """Answers on its control socket; watches and steers it once it is started."""
+    """Answers on the service's control socket. Watches and steers the service once `start` is
+    called.
+    """
     events = Events()
     budget = HostBudget(service, options.budget_bytes)
     observer = Observer(
@@ -95,16 +98,17 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
         started_s=service.started_s,
         always=options.history,
     )
+    by_hand = ByHand(controller)
     if service.control is not None:
-        service.control.add(Methods(controller, feed).methods())
+        service.control.add(Methods(controller, feed, by_hand).methods())
     try:
         with budget, controller, feed:
-            yield Controlled(service, controller, feed, ByHand(controller), observer, budget)
+            yield Controlled(service, controller, feed, by_hand, observer, budget)
     finally:
         observer.close()
 
 
 def _watch(service: NfsService) -> Monitor:
-    """BPF on the interfaces that have the server's addresses."""
+    """Attaches the monitor to the interfaces that have the server's addresses."""
     interfaces = {interface_of(rdma.device.address).name for rdma in service.rdma}
     return Monitor(sorted(interfaces), sorted({rdma.port for rdma in service.rdma}))

@@ -1,4 +1,5 @@
-"""Figures for people: three digits, and the unit that makes them readable."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes figures for people, with three digits and the unit that makes them readable."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def duration(ns: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """+37 %"""
+    """Writes a change as +37 %."""
     return f"{100 * (after / before - 1):+.0f} %" if before else "from nothing"
 
 

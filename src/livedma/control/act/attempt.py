@@ -1,4 +1,5 @@
-"""Carrying out a plan as a whole or not at all, and what is needed to judge and undo it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Carries out a plan as a whole or not at all, and keeps what is needed to judge and undo it."""
 
 from __future__ import annotations
 
@@ -7,22 +8,26 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from livedma.control.effect import Measured
+from livedma.control.act.effect import Measured
+from livedma.control.act.hands import Hands, Outcome
+from livedma.control.diagnose.limits import Limit
 from livedma.control.faults import described
-from livedma.control.hands import Hands, Outcome
-from livedma.control.limits import Limit
-from livedma.control.plan import Action, Plan
+from livedma.control.policy.plan import Action, Plan
 
 __all__ = ["Attempt", "NotDone", "as_json", "carry_out", "take_back"]
 
 
 class NotDone(Exception):
-    """str(): why, and what is left of the plan. __cause__: what was raised."""
+    """A plan was not carried out. str() says why, and what is left of the plan; __cause__ is what
+    was raised.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Something that was done at at_s, because of a limit. text: what, for people."""
+    """Records a plan that was carried out at `at_s`, because of a limit. `before` holds the figures
+    from before it; None: there were none. `undo` takes it back.
+    """
 
     at_s: float
     limit: Limit
@@ -32,7 +37,9 @@ class Attempt:
 
 
 def carry_out(hands: Hands, plan: Plan) -> tuple[str, tuple[Action, ...], float]:
-    """What was done, what takes it back, and the milliseconds that it took. Raises NotDone."""
+    """Returns what was done, what takes it back, and how many milliseconds it took. If an action
+    fails, takes the ones before it back and raises NotDone.
+    """
     began_s = time.perf_counter()
     done: list[Outcome] = []
     for action in plan.actions:
@@ -51,7 +58,7 @@ def carry_out(hands: Hands, plan: Plan) -> tuple[str, tuple[Action, ...], float]
 
 
 def take_back(hands: Hands, actions: Sequence[Action]) -> str:
-    """As far as it can be; what cannot, in words: nothing means that all was."""
+    """Carries out as many of the actions as it can. Returns in words which failed; empty: none."""
     kept = []
     for action in actions:
         try:
@@ -70,11 +77,11 @@ def action_as_json(action: Action) -> dict[str, Any]:
 
 
 def _undoing(done: Sequence[Outcome]) -> tuple[Action, ...]:
-    """The last first."""
+    """Returns what takes all of it back, the last action first."""
     return tuple(action for one in reversed(done) for action in one.undo)
 
 
 def _summary(texts: Sequence[str]) -> str:
-    """Of a thousand sessions, the first will do."""
+    """Names the first three and counts the rest: an action may change a thousand sessions."""
     more = f", and {len(texts) - 3} more" if len(texts) > 3 else ""
     return "; ".join(texts[:3]) + more

@@ -1,4 +1,5 @@
-"""How much DMA memory all connections of a server may have together."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Bounds the DMA memory of all connections of a server together."""
 
 from __future__ import annotations
 
@@ -7,20 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Self
 
-from livedma.control.plan import Room
+from livedma.control.policy.plan import Room
 from livedma.control.words import size
 from livedma.errors import BudgetError
-from livedma.nfs.service import NfsService
+from livedma.nfs.server.service import NfsService
 
 __all__ = ["HostBudget"]
 
 
 class HostBudget:
-    """limit_bytes: None means that there is no bound but the host's memory, which is found out by
-    mapping it. It may change at any time: what is mapped stays.
+    """Bounds what the connections of a service have mapped. `limit_bytes` may change at
+    any time, and what is mapped stays; None: the host's memory is the only bound, and mapping fails
+    where it ends.
 
-    While it is open, it binds new connections as well: a client that opens many does not get around
-    it. A context manager.
+    A context manager. While it is open, it binds new connections as well, so a client cannot get
+    around it by opening many.
     """
 
     def __init__(self, service: NfsService, limit_bytes: int | None = None) -> None:
@@ -53,7 +55,9 @@ class HostBudget:
 
     @contextmanager
     def taking(self, length: int) -> Iterator[None]:
-        """Whoever is in here maps so many bytes, one at a time. BudgetError: they are not left."""
+        """Holds the budget while one caller maps `length` bytes. Raises BudgetError if fewer are
+        left.
+        """
         limit_bytes = self.limit_bytes
         if limit_bytes is None:
             yield

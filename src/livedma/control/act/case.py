@@ -1,4 +1,5 @@
-"""A connection's story: it gets worse, something is done, it is checked, kept or taken back."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A case follows one connection: it gets slower, a plan is carried out, checked, kept or undone."""
 
 from __future__ import annotations
 
@@ -7,38 +8,39 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from livedma.control.attempt import Attempt, NotDone, as_json, carry_out, take_back
-from livedma.control.demand import DemandWatch
-from livedma.control.effect import Measured, Seen, Verdict, judge
+from livedma.control.act.attempt import Attempt, NotDone, as_json, carry_out, take_back
+from livedma.control.act.demand import DemandWatch
+from livedma.control.act.effect import Measured, Seen, Verdict, judge
+from livedma.control.act.hands import Hands, Progress
+from livedma.control.diagnose.limits import NOT_MANAGED, Diagnosis, Limit
 from livedma.control.events import Events, Kind
 from livedma.control.faults import Faults, described
-from livedma.control.hands import Hands, Progress
-from livedma.control.limits import Diagnosis, Limit
-from livedma.control.plan import Migrate, NoRoom, Plan, Policy, Room
+from livedma.control.policy.plan import Migrate, NoRoom, Plan, Policy, Room
 from livedma.control.words import duration, rate
 from livedma.errors import BudgetError, LimitError, NoRoomError
 from livedma.monitor.snapshot import Connection, Snapshot
+from livedma.wire.words import amount
 
 __all__ = ["Case", "Means"]
 
 _T = TypeVar("_T")
-CHECK_S = 1.0  # after it was done
-SETTLE_S = 0.3  # after it was done: figures from then on count
-BEFORE_S = 1.0  # before it was done: figures since then count
+CHECK_S = 1.0  # from an action to the check whether it helped
+SETTLE_S = 0.3  # after an action; figures from then on count
+BEFORE_S = 1.0  # before an action; figures since then count
 LATELY_S = 0.5
-CALM_S = 1.0  # without trouble: it has recovered
-BARRED_S, BARRED_MOST_S = 60.0, 600.0  # what did not help is not tried again for so long
+CALM_S = 1.0  # without trouble; after that the connection has recovered
+BARRED_S, BARRED_MOST_S = 60.0, 600.0  # before a remedy that did not help is tried again
 COOL_S, COOL_MOST_S = 5.0, 300.0  # after a failure
-PUZZLED_S = 0.5  # nothing explains it: perhaps something will
+PUZZLED_S = 0.5  # that a slow connection without a known limit is only watched
 MOVE_S = 30.0  # for a client to open a connection, and to move
-DRY_S = 10.0  # between two things that would be done
+DRY_S = 10.0  # between two plans of a dry run
 _ELSEWHERE = (Limit.CPU, Limit.NETWORK, Limit.PEER)
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError)
 
 
 @dataclass(slots=True)
 class Means:
-    """What a case acts by; the policy may change at any time."""
+    """Holds what all cases share and act with. The policy may change at any time."""
 
     policy: Policy
     hands: Hands
@@ -46,12 +48,12 @@ class Means:
     faults: Faults
     room: Callable[[], Room]
     is_dry: bool = False
-    heirs: dict[int, Attempt] = field(default_factory=dict)  # connections to which sessions moved
+    heirs: dict[int, Attempt] = field(default_factory=dict)  # moves, by the connection moved to
 
 
 class Case:
-    """`see` is told everything about one connection, in order. lack: why it cannot have the memory
-    that it needs, as of the last time.
+    """Decides for one connection. `see` takes each of its snapshots and diagnoses, in order. `lack`
+    says why the connection cannot have the memory that it needs, as of the last plan.
     """
 
     def __init__(self, number: int, means: Means) -> None:
@@ -61,8 +63,8 @@ class Case:
         self._history: deque[Seen] = deque(maxlen=64)
         self._watch = DemandWatch()
         self._attempt: Attempt | None = None  # to be judged
-        self._move: Attempt | None = None  # that its client was asked for
-        self._successor: int | None = None  # where its client's new sessions go
+        self._move: Attempt | None = None  # that the client was asked to make
+        self._successor: int | None = None  # the connection for the client's new sessions
         self._is_degraded = False
         self._puzzled_since_s: float | None = None
         self._calm_since_s: float | None = None
@@ -71,7 +73,7 @@ class Case:
         self._cool_s = COOL_S
         self._barred: dict[
             Limit, tuple[float, float]
-        ] = {}  # until when; for how long the next time
+        ] = {}  # barred until then, and for so long the next time
         self._dry_said = ""
 
     def see(self, seen: Seen, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
@@ -97,14 +99,14 @@ class Case:
         return [one.connection for one in self._history if one.at_s > last_s - LATELY_S]
 
     def policy_changed(self) -> None:
-        """What one did not want, another may."""
+        """Lets the new policy decide at once, also where the old one had nothing to offer."""
         self.lack = None
         self._explained.clear()
         self._not_before_s = 0.0
         self._dry_said = ""
 
     def gone(self) -> None:
-        """The connection has ended: perhaps because its sessions have moved."""
+        """Takes note that the connection has ended, perhaps because its sessions have moved."""
         if self._move is not None:
             self._follow_move(self._move, self._history[-1].at_s)
         elif self._attempt is not None:
@@ -120,8 +122,11 @@ class Case:
         barred_until_s, _ = self._barred.get(diagnosis.limit, (0.0, 0.0))
         if at_s < max(self._not_before_s, barred_until_s):
             return
+        if self._history[-1].connection.is_tcp:
+            self._explain(diagnosis, None)
+            return
         if self._successor is not None and snapshot.connection(self._successor) is not None:
-            return  # what its client adds is there, and has a case of its own
+            return  # the client has another connection, which has a case of its own
         plan, is_broken = self._ask(
             at_s, lambda policy: policy.plan(diagnosis, snapshot, self._means.room())
         )
@@ -133,7 +138,9 @@ class Case:
             self._act(plan, diagnosis)
 
     def _is_puzzling(self, diagnosis: Diagnosis) -> bool:
-        """It is slow, and nothing limits it: perhaps the snapshots just begin to show what does."""
+        """Returns whether a connection is slow without a known limit. For up to PUZZLED_S, because
+        the next snapshots may show the limit.
+        """
         if diagnosis.limit is not Limit.NOTHING:
             self._puzzled_since_s = None
             return False
@@ -142,7 +149,9 @@ class Case:
         return diagnosis.at_s - self._puzzled_since_s < PUZZLED_S
 
     def _ask(self, at_s: float, question: Callable[[Policy], _T]) -> tuple[_T | None, bool]:
-        """What the policy says; and whether it failed, which is named and survived."""
+        """Returns the policy's answer, and whether the policy failed. A failure is reported, and
+        the policy is asked again after COOL_S.
+        """
         policy = self._means.policy
         what = f"the policy {policy.name}, connection {self._number}"
         try:
@@ -155,12 +164,16 @@ class Case:
         return ret, False
 
     def _explain(self, diagnosis: Diagnosis, plan: Plan | NoRoom | None) -> None:
-        """Once for each limit until it has recovered."""
+        """Tells the limit, and what is done about it, once for each until the connection has
+        recovered.
+        """
         match plan:
             case Plan():
                 rest = ""
             case NoRoom():
                 rest = f"; {plan.reason}"
+            case None if self._history[-1].connection.is_tcp:
+                rest = f"; {NOT_MANAGED}"
             case None:
                 rest = f"; {self._means.policy.name} leaves it as it is"
         known = (diagnosis.limit, type(plan))
@@ -202,7 +215,9 @@ class Case:
         self._tell("failed", str(error))
 
     def _follow_move(self, move: Attempt, at_s: float) -> None:
-        """Clients move when they like, or not at all; then they stay, and nothing is lost."""
+        """Waits for a client that was asked to move. A client that does not move within MOVE_S
+        stays as it is, and loses nothing.
+        """
         hands, action = self._means.hands, move.plan.actions[0]
         progress = hands.progress(action) or Progress("", is_over=True)
         failed = progress.failed
@@ -222,8 +237,8 @@ class Case:
             self._means.heirs[progress.successor] = replace(move, at_s=at_s)
 
     def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
-        """What seems of no use gets a second look: a busy host is noisy. If something that has
-        nothing to do with it is the limit by then, nothing can be said.
+        """Judges an attempt. One that seems not to help is judged a second time, since a busy host
+        is noisy. If another limit (_ELSEWHERE) has taken over by then, there is no verdict.
         """
         since_s = at_s - attempt.at_s
         if since_s < CHECK_S:
@@ -240,7 +255,10 @@ class Case:
             return
         self._attempt = None
         self._watch.reset()
-        kept = "take it back" if verdict.helped is False and attempt.undo else "keep"
+        if verdict.helped is not False:
+            kept = f"keep: {verdict.reason}" if verdict.reason else "keep"
+        else:
+            kept = "take it back" if attempt.undo else "keep: it cannot be taken back"
         data = {
             "helped": verdict.helped,
             "before": asdict(attempt.before),
@@ -294,15 +312,15 @@ class Case:
         self._tell("shrink", f"{plan.reason}; {text}", data=data)
 
     def _state(self) -> str:
-        """As of the last while: p99, bandwidth, how many calls."""
+        """Returns the sessions, bandwidth, p99 and calls of the last LATELY_S, in words."""
         last_s = self._history[-1].at_s
         figures = Measured.of(one for one in self._history if one.at_s > last_s - LATELY_S)
         sessions = self._history[-1].connection.sessions
         if figures is None:
-            return f"{sessions} sessions"
+            return amount(sessions, "session")
         return (
-            f"{sessions} sessions, {rate(figures.bytes_per_s)}, p99 {duration(figures.p99_ns)}, "
-            f"{figures.in_flight:.0f} calls in flight"
+            f"{amount(sessions, 'session')}, {rate(figures.bytes_per_s)}, "
+            f"p99 {duration(figures.p99_ns)}, {amount(figures.in_flight, 'call')} in flight"
         )
 
     def _tell(

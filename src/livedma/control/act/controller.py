@@ -1,4 +1,5 @@
-"""The loop: observe, diagnose, plan, act, verify, undo. Its thread outlives whatever goes wrong."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs the loop: observe, diagnose, plan, act, verify, undo. Its thread survives every failure."""
 
 from __future__ import annotations
 
@@ -11,29 +12,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
-from livedma.control.attempt import action_as_json
-from livedma.control.case import Case, Means
-from livedma.control.effect import Seen
+from livedma.control.act.attempt import action_as_json
+from livedma.control.act.case import Case, Means
+from livedma.control.act.effect import Seen
+from livedma.control.act.hands import Hands
+from livedma.control.act.refusal import Refusal, waiting_share
+from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.events import Events
 from livedma.control.faults import Faults, described
-from livedma.control.hands import Hands
-from livedma.control.limits import Diagnosis
-from livedma.control.plan import Action, Policy, Room, SetSlots
-from livedma.control.refusal import Refusal, waiting_share
-from livedma.control.sizing import slots_used
+from livedma.control.policy.plan import Action, Policy, RefuseSessions, Room
+from livedma.control.policy.sizing import slots_used
 from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = ["Controller", "Diagnosing", "Observing", "View"]
 
 _T = TypeVar("_T")
 PERIOD_S = 0.1
-_DESCRIPTORS_S = 1.0  # between two looks whether there are any left
+_DESCRIPTORS_S = 1.0  # between two checks that a descriptor is free
 _END_S = 10.0
 
 
 class Observing(Protocol):
     def observe(self) -> Snapshot | None:
-        """What happened since the last time; None: nothing that could be used."""
+        """Returns what happened since the last call; None: it cannot be used."""
 
 
 class Diagnosing(Protocol):
@@ -42,16 +43,18 @@ class Diagnosing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The last snapshot, and what was made of it."""
+    """Holds a snapshot and its diagnoses."""
 
     snapshot: Snapshot
     diagnoses: tuple[Diagnosis, ...]
 
 
 class Controller:
-    """`step` is one round; `start` lets a thread do it ten times a second until `close`.
+    """Steers a server. `step` is one round; `start` runs a thread that does ten rounds a second
+    until `close`.
 
-    make_diagnostician: one that has failed is replaced, since what it remembers may be the reason.
+    `make_diagnostician` also replaces a diagnostician that has failed, since what it remembers may
+    be the reason.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Controller:
         self._diagnostician = make_diagnostician()
         self._cases: dict[int, Case] = {}
         self._refusal = Refusal()
+        self._is_refused_by_hand = False
         self._view: View | None = None
         self._viewed = threading.Condition()
         self._stepping = threading.Lock()
@@ -106,33 +110,39 @@ class Controller:
         with self._stepping:
             if is_dry == self._means.is_dry:
                 return
-            if self._refusal.is_on:  # was said or done; the other is not the same
+            if self._refusal.is_on:  # in a dry run it was only told; without one it was done
                 self._admit("it is decided anew")
             self._means.is_dry = is_dry
 
     def diagnose_by(self, make_diagnostician: Callable[[], Diagnosing]) -> None:
-        """Another diagnostician, from the next snapshot on."""
+        """Uses another diagnostician from the next snapshot on."""
         with self._stepping:
             self._make_diagnostician = make_diagnostician
             self._diagnostician = make_diagnostician()
 
     def by_hand(self, action: Action) -> str:
-        """Does what somebody asks for, and says what that was; raises what stood against it."""
+        """Does what a person or a program asks for, and returns what that was as one line. Raises
+        what stood against it: then nothing has changed.
+        """
         with self._stepping:
             text = self._means.hands.carry_out(action).text
-            number = None if isinstance(action, SetSlots) else action.connection
+            if isinstance(action, RefuseSessions):
+                # It holds whatever the policy wants, until it is taken back by hand, too.
+                self._is_refused_by_hand = action.is_refused
+                self._refusal = Refusal()
+            number = getattr(action, "connection", None)
             self.events.tell("hand", text, connection=number, data=action_as_json(action))
             return text
 
     def view(self, wait_s: float = 0.0) -> View | None:
-        """The last; waits so long for the first."""
+        """Returns the last view. Waits up to `wait_s` for the first one; None: there is none."""
         with self._viewed:
             if self._view is None and wait_s > 0:
                 self._viewed.wait_for(lambda: self._view is not None, wait_s)
             return self._view
 
     def step(self) -> None:
-        """One round. Raises nothing: what fails is named, and the next round tries again."""
+        """Does one round. Raises nothing: a failure is reported, and the next round tries again."""
         with self._stepping:
             self._guarded("the controller", self._round)
 
@@ -171,7 +181,7 @@ class Controller:
         case.see(Seen(snapshot.at_s, snapshot.interval_s, connection), diagnosis, snapshot)
 
     def _refuse_or_admit(self, snapshot: Snapshot) -> None:
-        if not self._means.policy.may_refuse:
+        if not self._means.policy.may_refuse or self._is_refused_by_hand:
             return
         lacking = [
             (waiting_share(case.lately(), slots_used(snapshot, number)), number, case.lack.reason)
@@ -191,19 +201,21 @@ class Controller:
             "refuse", text, connection=number, data={"waiting_share": share}, dry=self.is_dry
         )
         if not self.is_dry:
-            self._means.hands.refuse_sessions(True)
+            self._means.hands.carry_out(RefuseSessions(True))
 
     def _admit(self, why: str) -> None:
         self._refusal = Refusal()
+        if self._is_refused_by_hand:
+            return
         if not self.is_dry:
-            self._means.hands.refuse_sessions(False)
+            self._means.hands.carry_out(RefuseSessions(False))
         self.events.tell("admit", f"new sessions: {why}", dry=self.is_dry)
 
     def _guarded(self, what: str, work: Callable[[], _T]) -> _T | None:
         try:
             ret = work()
         except Exception as error:
-            with contextlib.suppress(Exception):  # telling is no reason to end, either
+            with contextlib.suppress(Exception):  # a report that fails must not end the loop
                 self._faults.failed(what, described(error), time.monotonic())
             return None
         self._faults.worked(what)
@@ -224,12 +236,14 @@ class Controller:
             due_s = max(due_s + PERIOD_S, now_s + PERIOD_S / 2)
 
     def close(self) -> None:
-        """Ends it. What was mapped stays; sessions are admitted again."""
+        """Ends the loop. Mapped memory stays; new sessions are admitted again."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_END_S)
         with self._stepping:
-            if self._refusal.is_on:
+            is_refused = self._refusal.is_on or self._is_refused_by_hand
+            self._is_refused_by_hand = False
+            if is_refused:
                 self._admit("the controller ends")
 
     def __enter__(self) -> Self:
@@ -240,5 +254,7 @@ class Controller:
 
 
 def _try_a_descriptor() -> None:
-    """Out of them, nobody can connect or open a file: this says so, whoever it happens to."""
+    """Opens and closes a file. Without free descriptors no client can connect or open a file; this
+    check reports it.
+    """
     os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

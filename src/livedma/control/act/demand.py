@@ -1,18 +1,20 @@
-"""What a connection needed at most, over the last while."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds the most that a connection has needed lately."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from livedma.control.plan import Demand
+from livedma.control.policy.plan import Demand
 from livedma.monitor.snapshot import Connection
 
 __all__ = ["DemandWatch"]
 
 
 class DemandWatch:
-    """patience_s: for so long something has to be unneeded before it may go. It doubles each time
-    that memory was wanted again soon after it had gone: a tide is no reason to pump.
+    """Watches what one connection needs. Only what was not needed for `patience_s` may be given
+    back. Each time that memory is wanted again soon after it was given back, `patience_s` doubles,
+    so that a load that comes and goes does not map and unmap the same memory.
     """
 
     LEAST_S, MOST_S = 5.0, 20.0
@@ -38,12 +40,14 @@ class DemandWatch:
             self._seen.popleft()
 
     def reset(self) -> None:
-        """What was needed before says nothing of what will be."""
+        """Forgets what was needed so far, since it no longer predicts what will be needed."""
         self._seen.clear()
         self._since_s = None
 
     def lasting(self, at_s: float) -> Demand | None:
-        """None: it was not watched for long enough."""
+        """Returns the most that was needed in the last `patience_s`. None: the connection was not
+        watched for that long.
+        """
         if self._since_s is None or at_s - self._since_s < self.patience_s:
             return None
         return Demand(

@@ -1,8 +1,9 @@
-"""Whether what was done helped: figures before and after it, and a verdict."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Judges whether an action helped, from the figures before and after it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from livedma.control.words import change, duration
@@ -14,13 +15,15 @@ _MORE_OPERATIONS = 0.05  # that count as a gain
 _LESS_MEAN = 0.05
 _LESS_P99 = 0.10
 _LESS_WAITING = 0.5
+_HARDLY = 0.1  # of the waiting before
+_MORE_CALLS = 0.1  # in flight: the clients ask for more
 _SAME_STORAGE = 1.05
 _LOAD_GONE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A connection in an interval. at_s: the interval's end."""
+    """Shows a connection in an interval that ended at `at_s`."""
 
     at_s: float
     interval_s: float
@@ -29,20 +32,22 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of several intervals together; p99_ns: the mean of theirs, by operations."""
+    """Holds the figures of several intervals together. `p99_ns` is the mean of theirs, weighted by
+    the calls that were timed.
+    """
 
     operations_per_s: float
     bytes_per_s: float
     mean_ns: float
     p99_ns: float
-    waited_ns: float  # for memory, by an operation in the mean
+    waited_ns: float  # for memory, per operation on average
     storage_ns: float
     in_flight: float
     mapped_bytes: int
 
     @classmethod
     def of(cls, several: Iterable[Seen]) -> Measured | None:
-        """None: nothing was seen."""
+        """Adds the intervals up. None: there are none, or they have no length."""
         seen = list(several)
         seconds = sum(one.interval_s for one in seen)
         if not seconds:
@@ -65,10 +70,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """helped: None where it cannot be told, since the load went away."""
+    """Says whether an action helped. `helped` is None where that cannot be told, for example
+    because the load went away. `text` holds the figures; `reason` says why it helped where they do
+    not show it.
+    """
 
     helped: bool | None
     text: str
+    reason: str = ""
 
 
 def judge(before: Measured, after: Measured) -> Verdict:
@@ -81,17 +90,50 @@ def judge(before: Measured, after: Measured) -> Verdict:
         and after.in_flight < _LOAD_GONE * before.in_flight
     ):
         return Verdict(None, f"{text}; the load has gone meanwhile")
-    helped = (
-        after.operations_per_s >= (1 + _MORE_OPERATIONS) * before.operations_per_s
-        or after.mean_ns <= (1 - _LESS_MEAN) * before.mean_ns
+    if (
+        _grew(before.bytes_per_s, after.bytes_per_s, _MORE_OPERATIONS)
         or after.p99_ns <= (1 - _LESS_P99) * before.p99_ns
-        or _is_waiting_gone(before, after)
+    ):
+        return Verdict(True, text)
+    reasons = list(_hidden_gains(before, after))
+    if not reasons or _is_worse(before, after):
+        return Verdict(False, text)
+    if _grew(before.in_flight, after.in_flight, _MORE_CALLS):
+        reasons.append(f"calls in flight {before.in_flight:.0f} -> {after.in_flight:.0f}")
+    return Verdict(True, text, ", ".join(reasons))
+
+
+def _hidden_gains(before: Measured, after: Measured) -> Iterator[str]:
+    """Yields in words what got better besides p99 and bandwidth."""
+    if _grew(before.operations_per_s, after.operations_per_s, _MORE_OPERATIONS):
+        yield f"operations {change(before.operations_per_s, after.operations_per_s)}"
+    if after.mean_ns <= (1 - _LESS_MEAN) * before.mean_ns:
+        yield f"mean {duration(before.mean_ns)} -> {duration(after.mean_ns)}"
+    if _is_waiting_gone(before, after):
+        how = "hardly wait" if after.waited_ns <= _HARDLY * before.waited_ns else "wait less"
+        waits = f"{duration(before.waited_ns)} -> {duration(after.waited_ns)}"
+        yield f"requests {how} for DMA memory ({waits})"
+
+
+def _is_worse(before: Measured, after: Measured) -> bool:
+    """Returns whether p99 and bandwidth, the two figures that people look at, both got worse while
+    the clients asked for no more. Then users lose, whatever else got better.
+    """
+    return (
+        after.p99_ns >= (1 + _LESS_P99) * before.p99_ns
+        and after.bytes_per_s <= (1 - _LESS_MEAN) * before.bytes_per_s
+        and not _grew(before.in_flight, after.in_flight, _MORE_CALLS)
     )
-    return Verdict(helped, text)
+
+
+def _grew(before: float, after: float, part: float) -> bool:
+    return after >= (1 + part) * before
 
 
 def _is_waiting_gone(before: Measured, after: Measured) -> bool:
-    """And not only moved into the store. Where little was missing, that is all there is to gain."""
+    """Returns whether requests wait less for memory, and do not wait in the store instead. Where
+    little memory was missing, that is all there is to gain.
+    """
     less = before.waited_ns - after.waited_ns
     if less <= 0 or less < _LESS_WAITING * before.waited_ns:
         return False

@@ -1,4 +1,5 @@
-"""Carries out actions on a live server, each as a whole or not at all."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The hands carry out actions on a live server, each as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,15 +7,26 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from livedma.control.plan import Action, Extend, Migrate, SetCredits, SetSlots, Shrink, Spread
+from livedma.control.policy.plan import (
+    Action,
+    Cut,
+    Extend,
+    Migrate,
+    RefuseSessions,
+    SetCredits,
+    SetSlots,
+    Shrink,
+    Spread,
+)
 from livedma.control.words import size
 from livedma.errors import LivedmaError
 from livedma.nfs.numbers import NfsError
+from livedma.wire.words import amount
 
 if TYPE_CHECKING:
-    from livedma.control.budget import HostBudget
-    from livedma.nfs.service import NfsService
-    from livedma.nfs.sessions import Session
+    from livedma.control.act.budget import HostBudget
+    from livedma.nfs.server.service import NfsService
+    from livedma.nfs.server.state.sessions import Session
     from livedma.rpc.rdma_server import RdmaConnection
 
 __all__ = ["Hands", "Outcome", "Progress", "ServiceHands"]
@@ -22,7 +34,9 @@ __all__ = ["Hands", "Outcome", "Progress", "ServiceHands"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """text: what was done, in figures. undo: what takes it back; nothing, if that is impossible."""
+    """Describes what an action did. `text` says it in figures; `undo` takes it back, and is empty
+    if that is impossible.
+    """
 
     text: str
     undo: tuple[Action, ...] = field(default=())
@@ -30,8 +44,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of what a client was asked for. successor: the number of its other connection, once that is
-    there. failed: why it stays as it is; nothing else has changed then.
+    """Says how far a client is with what it was asked to do. `successor` is the number of its other
+    connection, once there is one. `failed` says why the client stays as it is; then nothing has
+    changed.
     """
 
     text: str
@@ -41,21 +56,19 @@ class Progress:
 
 
 class Hands(Protocol):
-    """May raise anything: then nothing has changed."""
+    """Carries out actions. A method that raises, whatever the exception, has changed nothing."""
 
     def carry_out(self, action: Action) -> Outcome: ...
 
     def progress(self, action: Action) -> Progress | None:
-        """None: it was done when it was carried out."""
+        """Returns how far the client is. None: `carry_out` has completed the action."""
 
     def give_up(self, action: Action) -> None:
-        """Nothing is asked of the client any more."""
-
-    def refuse_sessions(self, is_refused: bool) -> None: ...
+        """Stops asking the client for it."""
 
 
 class ServiceHands:
-    """Those of a server in this process."""
+    """Carries actions out on a server in this process."""
 
     def __init__(self, service: NfsService, budget: HostBudget) -> None:
         self._service = service
@@ -81,6 +94,11 @@ class ServiceHands:
                     action.connection, mapped_bytes=action.bytes, credits=action.credits
                 )
                 return Outcome("its client was asked to move")
+            case RefuseSessions():
+                return self._refuse_sessions(action)
+            case Cut():
+                self._service.cut(action.connection)
+                return Outcome("it was cut")
 
     def progress(self, action: Action) -> Progress | None:
         if not isinstance(action, Spread | Migrate):
@@ -94,7 +112,8 @@ class ServiceHands:
             text = f"new sessions go to connection {state.successor}"
         else:
             text = (
-                f"{state.moved} of {state.sessions} sessions moved to connection {state.successor}"
+                f"{state.moved} of {amount(state.sessions, 'session')} moved to connection "
+                f"{state.successor}"
             )
         return Progress(text, state.is_over, "", state.successor)
 
@@ -102,29 +121,36 @@ class ServiceHands:
         if isinstance(action, Spread | Migrate):
             self._service.guidance.clear(action.connection)
 
-    def refuse_sessions(self, is_refused: bool) -> None:
-        self._service.server.sessions.refuse = lambda: is_refused
+    def _refuse_sessions(self, action: RefuseSessions) -> Outcome:
+        sessions = self._service.server.sessions
+        was_refused = sessions.refuse()
+        sessions.refuse = lambda: action.is_refused
+        text = "get NFS4ERR_NOSPC" if action.is_refused else "are admitted"
+        return Outcome(f"new sessions {text}", (RefuseSessions(was_refused),))
 
     def _check_follows(self, connection: int) -> None:
         if not self._service.guidance.follows(connection):
             raise LivedmaError("its client does not ask where its sessions should go")
 
     def _extend(self, action: Extend) -> Outcome:
-        """Credits first: their Receives take a part of the window, too, and it may be its last."""
+        """Sets the credits first: their Receives need memory of the window, too, and it may be the
+        last that is left.
+        """
         connection = self._connection(action.connection)
         before, mapped = connection.credits, connection.memory.window.linked
         wanted = max(before, action.credits)
-        with self._budget.taking(action.bytes + _receive_bytes(connection, wanted)):
+        more_bytes = connection.memory.bytes_to_extend(action.bytes)
+        with self._budget.taking(more_bytes + connection.memory.bytes_for_credits(wanted)):
             connection.credits = wanted
             try:
-                # Receives come in shards: what they left may be less than was planned with.
+                # Receives take whole shards, so less may be left than the plan counted on.
                 added = connection.memory.extend(min(action.bytes, connection.memory.room or 1))
             except BaseException:
                 connection.credits = before
                 raise
         undo: list[Action] = [Shrink(action.connection, added, before)]
         for session, slots in action.slots.items():
-            with contextlib.suppress(LivedmaError):  # it has ended meanwhile
+            with contextlib.suppress(LivedmaError):  # the session has ended meanwhile
                 undo += self._set_slots(SetSlots(session, slots)).undo
         text = (
             f"mapped {size(mapped)} -> {size(connection.memory.window.linked)}, "
@@ -147,7 +173,7 @@ class ServiceHands:
     def _set_credits(self, action: SetCredits) -> Outcome:
         connection = self._connection(action.connection)
         before = connection.credits
-        with self._budget.taking(_receive_bytes(connection, action.credits)):
+        with self._budget.taking(connection.memory.bytes_for_credits(action.credits)):
             connection.credits = action.credits
         undo = SetCredits(action.connection, before)
         return Outcome(f"{action.credits} credits", (undo,))
@@ -171,8 +197,3 @@ class ServiceHands:
             return self._service.server.sessions.find(bytes.fromhex(name))
         except (NfsError, ValueError):
             raise LivedmaError(f"session {name} has ended") from None
-
-
-def _receive_bytes(connection: RdmaConnection, wanted: int) -> int:
-    """Of Receives and replies, for more credits; fewer give theirs back when they can."""
-    return 2 * connection.memory.receive_pool.stride * max(wanted - connection.credits, 0)

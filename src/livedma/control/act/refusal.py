@@ -1,4 +1,5 @@
-"""Whether new sessions are refused: while there is no memory for those that are there."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""New sessions are refused while there is too little memory for the sessions that exist."""
 
 from __future__ import annotations
 
@@ -9,15 +10,16 @@ from livedma.monitor.snapshot import Connection
 __all__ = ["Refusal", "waiting_share"]
 
 _BEGIN_SHARE, _END_SHARE = 0.5, 0.25  # of latency that is waiting
-_BEGIN_S, _END_S = 0.5, 2.0  # for so long
-_FULL = 0.8  # of the credits: some are always on their way
+_BEGIN_S, _END_S = 0.5, 2.0  # that the share has to last
+_FULL = 0.8  # of the credits, since some are always on their way
 
 
 def waiting_share(lately: Sequence[Connection], wanted: int) -> float:
-    """Of the time that calls take, how much is waiting for a buffer or for a credit. lately: a
-    connection in the last intervals. wanted: calls that its clients would have under way.
+    """Returns the part of the calls' time, from 0 to 1, that they wait for a buffer or for a
+    credit. `lately` is a connection in the last intervals; `wanted` is the number of calls that its
+    clients would have under way.
 
-    Calls for which there is no credit wait at the client, where the server does not see it.
+    Calls without a credit wait at the client, where the server cannot see them.
     """
     took_ns = sum(one.latency.sum_ns for one in lately)
     waited_ns = sum(one.inside.memory_waits.sum_ns for one in lately if one.inside is not None)
@@ -30,16 +32,15 @@ def waiting_share(lately: Sequence[Connection], wanted: int) -> float:
 
 
 class Refusal:
-    """A switch with hysteresis, in time and in how bad it has to be."""
+    """Switches with hysteresis, both in the share and in how long it has to last."""
 
     def __init__(self) -> None:
         self.is_on = False
-        self._since_s: float | None = None  # that it should be otherwise
+        self._since_s: float | None = None  # when the share first called for a change
 
     def see(self, at_s: float, share: float | None) -> bool:
-        """share: the largest of those connections that can have no more memory; None: all can.
-
-        Whether it has changed.
+        """Returns whether the switch has changed. `share` is the largest waiting share among the
+        connections that cannot get more memory; None: all can.
         """
         threshold = _END_SHARE if self.is_on else _BEGIN_SHARE
         should_be_on = share is not None and share >= threshold

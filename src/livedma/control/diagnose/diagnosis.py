@@ -1,7 +1,8 @@
-"""What limits each connection, snapshot by snapshot: pure, without a clock or I/O.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds what limits each connection, snapshot by snapshot: pure, without a clock or I/O.
 
-A finding is said when it was made in snapshots in a row, so a single burst is nothing, and a limit
-is taken back only when it has been gone for a while.
+A finding counts when several snapshots in a row have made it, so a single burst changes nothing. A
+limit is taken back only when it has been gone for a while.
 """
 
 from __future__ import annotations
@@ -12,31 +13,34 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from livedma.control.evidence import evidence_of, took
-from livedma.control.figures import Figures, History
-from livedma.control.judgement import Finding, Seen, Stages, judge
-from livedma.control.limits import Diagnosis, Limit, Objectives
+from livedma.control.diagnose.evidence import evidence_of, took
+from livedma.control.diagnose.figures import Figures, History
+from livedma.control.diagnose.judgement import Finding, Seen, Stages, judge
+from livedma.control.diagnose.limits import Diagnosis, Limit, Objectives
+from livedma.control.diagnose.usual import UsualLatency
 from livedma.monitor.snapshot import Connection, Session, Snapshot
 
 __all__ = ["Diagnostician"]
 
 T = TypeVar("T")
 
-_ABSURD_S = 10.0  # an interval so long says nothing of now
-_SURE_S = 0.15  # of findings in a row; and two of them
+_ABSURD_S = 10.0  # a longer interval says nothing of the present
+_SURE_S = 0.15  # of equal findings in a row, at least two
 _GONE_S = 0.35
-_RARE_S = 3.0  # for losses, which come one by one
+_RARE_S = 3.0  # instead of _GONE_S for losses, which come one by one
 
 
 class Diagnostician:
-    """Give it each snapshot, in their order."""
+    """Diagnoses the connections of a server. `see` takes each snapshot, in order."""
 
     def __init__(self, objectives: Objectives | None = None) -> None:
         self.objectives = objectives or Objectives()
         self._cases: dict[int, _Case] = {}
 
     def see(self, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
-        """What is the matter with each of its connections. An absurd interval changes nothing."""
+        """Returns a diagnosis of each connection in the snapshot. A snapshot with an absurd
+        interval changes nothing.
+        """
         if not 0 < snapshot.interval_s < _ABSURD_S:
             known = (self._cases.get(one.number) for one in snapshot.connections)
             return tuple(case.diagnosis for case in known if case and case.diagnosis)
@@ -58,14 +62,14 @@ def _by_connection(snapshot: Snapshot) -> Mapping[int, list[Session]]:
 
 
 class _Held(Generic[T]):
-    """A value that changes when another one was found often enough in a row."""
+    """Holds a value until another one has been found often enough in a row."""
 
     def __init__(self, value: T) -> None:
         self.value = self._other = value
         self._times, self._for_s = 0, 0.0
 
     def find(self, value: T, interval_s: float, sure_s: float) -> bool:
-        """Whether it is this one now."""
+        """Takes note of a value that was found. Returns whether it is the held value now."""
         if value != self._other:
             self._other, self._times, self._for_s = value, 0, 0.0
         if value == self.value:
@@ -78,7 +82,7 @@ class _Held(Generic[T]):
 
 
 class _Case:
-    """One connection's."""
+    """Diagnoses one connection."""
 
     def __init__(self) -> None:
         self._history = History()
@@ -88,6 +92,7 @@ class _Case:
         self._said = self._last_slow = Finding(Limit.NOTHING, False, "it was seen only once")
         self._least_latency_s = math.inf
         self._best_bytes_per_s = 0.0
+        self._usual = UsualLatency()
         self.diagnosis: Diagnosis | None = None
 
     def see(
@@ -105,13 +110,16 @@ class _Case:
         found = judge(Seen(figures, lately, self._stages))
         if found is not None:
             self._find(_against(objectives, found, figures), snapshot.interval_s)
+        if figures.operations_per_s:
+            is_slow = self._slows.value or (found is not None and found.slows)
+            self._usual.see(figures.p99_s, snapshot.interval_s, is_slow=is_slow)
         self.diagnosis = Diagnosis(
             connection.number,
             snapshot.at_s,
             self._slows.value,
             self._said.limit,
             self._sentence(),
-            self._evidence(figures),
+            self._evidence(figures, objectives),
         )
         return self.diagnosis
 
@@ -126,13 +134,20 @@ class _Case:
             self._last_slow = found
 
     def _sentence(self) -> str:
-        """One limit after the other may have slowed it, none for long enough to be named."""
+        """Returns the diagnosis in words. Limits may have slowed the connection in turn, none for
+        long enough to be named.
+        """
         if not self._slows.value or self._said.slows or self._said.limit is not Limit.NOTHING:
             return self._said.sentence
         return f"it is slow, and what limits it changes: {self._last_slow.sentence}"
 
-    def _evidence(self, figures: Figures) -> dict[str, float]:
+    def _evidence(self, figures: Figures, objectives: Objectives) -> dict[str, float]:
         evidence = evidence_of(figures)
+        if self._usual.p99_s is not None:
+            # If the store is slower now than usual, that is not the connection's doing.
+            evidence["usual_p99_ms"] = max(self._usual.p99_s, figures.store.time_s) * 1e3
+        if objectives.p99_ns is not None:
+            evidence["wanted_p99_ms"] = objectives.p99_ns / 1e6
         if figures.operations_per_s:
             evidence["least_latency_ms"] = self._least_latency_s * 1e3
             evidence["best_bytes_per_s"] = self._best_bytes_per_s
@@ -140,13 +155,15 @@ class _Case:
 
 
 def _against(objectives: Objectives, found: Finding, figures: Figures) -> Finding:
-    """The same, by what users want: what is fast enough for them is not slow, and the other way."""
+    """Weighs a finding against what users want. What is fast enough for them is not slow, and what
+    is not fast enough is slow.
+    """
     wanted_ns = objectives.p99_ns
     if wanted_ns is None or not figures.operations_per_s:
         return found
     is_met = figures.p99_s * 1e9 <= wanted_ns
     if is_met:
-        # Calls that wait at the client for a credit or a slot are slower than can be seen here.
+        # Calls that wait at the client for a credit or a slot are slower than the server can see.
         hidden = found.limit in (Limit.CREDITS, Limit.SLOTS) or figures.has_all_credits_used
         return replace(found, slows=found.slows and hidden)
     missed = f"99 % of the calls take up to {took(figures.p99_s)}, not {took(wanted_ns / 1e9)}"

@@ -1,7 +1,8 @@
-"""What the last snapshots say of one connection, in the figures that a diagnosis is made of.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes the figures that a diagnosis needs, from the last snapshots of one connection.
 
 Times become numbers by Little's law: calls that together spent 2 s waiting in an interval of 0.1 s
-were 20 at a time. So waits of all kinds can be compared with each other and with what there is of
+were 20 at a time. So waits of all kinds can be compared with each other and with the number of
 buffers, credits and slots.
 """
 
@@ -12,27 +13,27 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from livedma.monitor.snapshot import Connection, Inside, Session, Snapshot
+from livedma.monitor.snapshot import Connection, Inside, InsideTcp, Session, Snapshot
 
 __all__ = ["Figures", "History", "Memory", "Store", "is_short_of_slots"]
 
-_ENOUGH = 32  # operations: with fewer, older snapshots are looked at as well
-_LONGEST_S = 2.0  # but none older than this
+_ENOUGH = 32  # operations; with fewer, older snapshots are used as well
+_LONGEST_S = 2.0  # the longest span that snapshots are used from
 _LATELY_S = 1.8
 _KEPT = 64
-_OFTEN = 0.2  # of the accesses found no buffer at first
+_OFTEN = 0.2  # of the accesses, which found no free buffer at first
 _ALL, _MANY = 0.9, 0.6  # of the credits
 _SHORT_OF_SLOTS = 0.6  # of its slots in use all the time
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The store, as one connection uses it."""
+    """Describes the store as one connection uses it."""
 
     accesses_per_s: float
     inside: float  #: accesses in it, on average
     time_s: float  #: of an access, its time in the queue included
-    queued: float  #: of those that are in it: not begun
+    queued: float  #: of those, the accesses that have not begun
 
     @property
     def served(self) -> float:
@@ -45,18 +46,20 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The data buffers of a connection."""
+    """Describes the data buffers of a connection."""
 
     waiting: float  #: calls that wait for one, on average
-    wanted: float  #: the same, by who waited when it was looked at
-    wait_s: float  #: of those who waited
+    wanted: float  #: the same, from the calls that waited at the ends of intervals
+    wait_s: float  #: of a call that waited, on average
     taken: float
     is_starved: bool  #: often all are taken, and some are wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Averages over `span_s`. Without a time in their names, numbers are of calls at a time."""
+    """Holds averages over `span_s`. Numbers without a unit of time in their names are calls at a
+    time.
+    """
 
     connection: Connection
     span_s: float
@@ -66,8 +69,8 @@ class Figures:
     p99_s: float
     in_progress: float
     credits_used: float  #: of those granted: 0 to 1
-    slots_used: int  #: of all sessions, by the most that each has used at a time
-    sent_again: float  #: how often something was, or was refused, for each call
+    slots_used: int  #: of all sessions, the sum of the most that each has used at a time
+    sent_again: float  #: retransmissions and NAKs, for each call
     stalled: float  #: part of the time that nothing was done, with calls or data under way
     cpu_busy: float | None
     slots_short: float  #: part of the calls in progress that are of sessions short of slots
@@ -76,15 +79,17 @@ class Figures:
     store: Store
     memory: Memory
     send_stalled: float  #: part of the time that the send queue had no room
+    thread_waiting: float = 0.0  #: over TCP: calls that wait for a thread
 
     @property
     def knows_inside(self) -> bool:
-        return self.connection.inside is not None
+        return self.connection.inside is not None or self.connection.tcp is not None
 
     @property
     def has_all_credits_used(self) -> bool:
-        """Credits of calls and replies on their way are in use, too, but the server cannot see it;
-        sessions that together use more than there are at a time must wait for each other.
+        """Returns whether the credits are used up. Calls and replies on their way use credits, too,
+        but the server cannot see them, so most of the credits count as all. Where the sessions use
+        more slots than there are credits, they must wait for each other, and fewer count as all.
         """
         is_exceeded = self.slots_used > self.connection.credits_granted
         return self.credits_used >= (_MANY if is_exceeded else _ALL)
@@ -100,21 +105,23 @@ class Figures:
 
     @property
     def moving(self) -> float:
-        """Buffers that are taken and not in the store: their data is on its way."""
+        """Returns the buffers that are taken and not in the store: their data is on its way."""
         stored = self.store.inside
         if self.store.accesses_per_s * self.span_s < self.memory.taken:
-            # Accesses last longer than was looked at; these calls have buffers, and no reply yet.
+            # Accesses last longer than the span. Calls that do not wait have buffers, and no reply.
             stored = max(stored, self.in_progress - self.memory.wanted)
         return max(0.0, self.memory.taken - stored)
 
     @property
     def is_moving_most(self) -> bool:
-        """Of its buffers."""
+        """Returns whether at least half of the taken buffers are moving."""
         return 2 * self.moving >= self.memory.taken > 0
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """Loads of one kind can be compared: of about one size, and most are reads, or most not."""
+        """Returns the kind of load. Loads of one kind can be compared: their operations have about
+        the same size, and for both reads are at least half of the bytes, or for neither.
+        """
         size = self.bytes_per_s / self.operations_per_s if self.operations_per_s else 0.0
         return round(math.log2(size + 1)), self.connection.read_bytes >= (
             self.connection.written_bytes
@@ -123,7 +130,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A connection in one interval."""
+    """Holds a connection in one interval."""
 
     interval_s: float
     connection: Connection
@@ -134,7 +141,7 @@ class _Sample:
 
 
 class History:
-    """The last snapshots of one connection."""
+    """Keeps the last snapshots of one connection."""
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque(maxlen=_KEPT)
@@ -142,14 +149,16 @@ class History:
     def add(
         self, connection: Connection, sessions: Iterable[Session], snapshot: Snapshot
     ) -> tuple[Figures, Figures]:
-        """Of now, and of the last two seconds, which a host's bad moments do not change much."""
+        """Returns the figures of now and of the last two seconds. Short disturbances of the host
+        hardly change the latter.
+        """
         if self._samples and _levers(self._samples[-1].connection) != _levers(connection):
-            self._samples.clear()  # what was seen with less, or more, says nothing of now
+            self._samples.clear()  # figures with other credits or buffers say nothing of now
         self._samples.append(_sample(connection, sessions, snapshot))
         return _figures(self._newest(0.0)), _figures(self._newest(_LATELY_S))
 
     def _newest(self, least_s: float) -> list[_Sample]:
-        """As many of the last ones as make an average, the newest last."""
+        """Returns as many of the last samples as an average needs, the newest last."""
         found: list[_Sample] = []
         operations, span_s = 0, 0.0
         for sample in reversed(self._samples):
@@ -180,7 +189,7 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
     return _Sample(
         snapshot.interval_s,
         connection,
-        snapshot.host.cpu_busy,
+        snapshot.host.tcp_busy if connection.is_tcp else snapshot.host.cpu_busy,
         short / calls if calls else 0.0,
         count,
         used,
@@ -188,7 +197,7 @@ def _sample(connection: Connection, sessions: Iterable[Session], snapshot: Snaps
 
 
 def is_short_of_slots(session: Session, interval_s: float) -> bool:
-    """All its slots are in use, most of the time, and it wants more than these."""
+    """Returns whether a session uses all its slots most of the time, and wants more of them."""
     inside = session.inside
     if inside is None or inside.slots_used_most < inside.slots:
         return False
@@ -206,11 +215,12 @@ def _figures(samples: list[_Sample]) -> Figures:
     latency_s = sum(one.latency.sum_ns for one in seen) / 1e9
     in_progress = _mean([one.in_flight for one in seen])
     if latency_s * len(samples) <= operations * span_s:
-        # Calls are shorter than an interval, at whose end those in flight may be few. Of longer
-        # ones, part was before what is looked at: how long they took says nothing of now.
+        # Calls are shorter than an interval, and few of them may be in flight at its end. A part of
+        # longer calls was before the span: how long they took says nothing of now.
         in_progress = max(in_progress, latency_s / span_s)
     busy = [sample.cpu_busy for sample in samples if sample.cpu_busy is not None]
     inside = [one.inside for one in seen if one.inside is not None]
+    tcp = [one.tcp for one in seen if one.tcp is not None]
     return Figures(
         connection=last,
         span_s=span_s,
@@ -219,16 +229,17 @@ def _figures(samples: list[_Sample]) -> Figures:
         latency_s=latency_s / operations if operations else 0.0,
         p99_s=max(one.latency.p99_ns for one in seen) / 1e9,
         in_progress=in_progress,
-        credits_used=min(1.0, in_progress / max(1, last.credits_granted)),
+        credits_used=0.0 if last.is_tcp else min(1.0, in_progress / max(1, last.credits_granted)),
         slots_used=max(sample.slots_used for sample in samples),
         sent_again=sum(one.retransmissions + one.naks for one in seen) / max(1, operations),
         stalled=sum(one.interval_s for one in samples if _is_stalled(one.connection)) / span_s,
         cpu_busy=_mean(busy) if busy else None,
         slots_short=_mean([sample.slots_short for sample in samples]),
         sessions_short=samples[-1].sessions_short,
-        store=_store(inside, span_s),
+        store=_tcp_store(tcp, span_s) if last.is_tcp else _store(inside, span_s),
         memory=_memory(inside, span_s),
         send_stalled=sum(one.send_waits.sum_ns for one in inside) / 1e9 / span_s,
+        thread_waiting=sum(one.thread_waits.sum_ns for one in tcp) / 1e9 / span_s,
     )
 
 
@@ -246,6 +257,15 @@ def _store(seen: list[Inside], span_s: float) -> Store:
         time_s=time_s / accesses if accesses else 0.0,
         queued=sum(one.storage_queue.sum_ns for one in seen) / 1e9 / span_s,
     )
+
+
+def _tcp_store(seen: list[InsideTcp], span_s: float) -> Store:
+    """Adds up the store's figures over TCP. The server's threads go into the store themselves, so
+    calls queue for a thread and not in the store.
+    """
+    accesses = sum(one.storage.count for one in seen)
+    time_s = sum(one.storage.sum_ns for one in seen) / 1e9
+    return Store(accesses / span_s, time_s / span_s, time_s / accesses if accesses else 0.0, 0.0)
 
 
 def _memory(seen: list[Inside], span_s: float) -> Memory:

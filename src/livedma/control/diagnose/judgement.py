@@ -1,8 +1,11 @@
-"""Which limit the figures of a connection show: a chain of checks, the first that finds one is it.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds the limit that figures of a connection show, by a chain of checks; the first finding
+counts.
 
 The order is that of cause and effect. A thread, a store or a wire that is full makes calls pile up
-in front of it, and those hold buffers, credits and slots: so what is downstream is asked first, and
-that something has run out counts only where nothing behind it explains why.
+in front of it, and those calls hold buffers, credits and slots. So the checks of what is downstream
+come first. Buffers, credits or slots that have run out count only where nothing downstream explains
+why.
 """
 
 from __future__ import annotations
@@ -10,21 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from livedma.control.evidence import rest, took
-from livedma.control.figures import Figures
-from livedma.control.limits import Limit
-from livedma.control.saturation import Saturation
+from livedma.control.diagnose.evidence import rest, took, used
+from livedma.control.diagnose.figures import Figures
+from livedma.control.diagnose.limits import Limit
+from livedma.control.diagnose.saturation import Saturation
 
 __all__ = ["Finding", "Seen", "Stages", "judge"]
 
 _CPU_FULL = 0.9
+_PYTHON_BUSY = 0.5
 _QUEUED = 0.3  # part of the accesses in a store that is full
 _QUEUED_LEAST = 0.5
-_SERVED_LEAST = 0.5  # by a store that is full, however narrow it is
+_SERVED_LEAST = 0.5  # at a time, by the slowest store that is full
 _SENT_AGAIN = 0.05  # for each call
 _STILL = 0.2  # part of the time
 _STALLED = 0.4
-_WAITING_PART = 0.02  # of the buffers there are, wanted by others
+_WAITING_PART = 0.02  # of the number of buffers, wanted by more calls
 _WAITING_SLOWS = 0.1  # part of a call's time
 _SLOTS_SHORT = 0.5
 _COMPARED_LEAST = 4.0  # at a time
@@ -33,7 +37,9 @@ _OBSERVED_LEAST = 20.0  # operations
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """slows: requests take longer than they have to, or wait where the server cannot see them."""
+    """Names a limit that the figures show. With `slows`, requests take longer than they have to, or
+    wait where the server cannot see them.
+    """
 
     limit: Limit
     slows: bool
@@ -41,7 +47,7 @@ class Finding:
 
 
 class Stages:
-    """What is remembered of what calls are in: the store, the way to the client, the server."""
+    """Remembers how much each stage of a call did: the store, the way to the client, the whole."""
 
     def __init__(self) -> None:
         self.store = Saturation()
@@ -58,7 +64,9 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that a finding is made of: a snapshot or a few, the last two seconds, what was before."""
+    """Holds all that a finding is made of: the figures of the newest snapshots, those of the last
+    two seconds, and what was remembered from before.
+    """
 
     now: Figures
     lately: Figures
@@ -66,7 +74,9 @@ class Seen:
 
 
 def judge(seen: Seen) -> Finding | None:
-    """None: this cannot be told from the last snapshots, and what was found before holds."""
+    """Returns the limit that the figures show. None: the last snapshots cannot tell, and the
+    finding before stays.
+    """
     now = seen.now
     if not now.is_idle:
         for check in _DOWNSTREAM:
@@ -81,8 +91,9 @@ def judge(seen: Seen) -> Finding | None:
 
 
 def _has_bad_moment(seen: Seen) -> bool:
-    """Buffers are held up now, and were not lately: by a store that has just filled up, or by
-    threads, here or at the client, that got no CPU for a while. Soon it will be seen which.
+    """Returns whether buffers are held up that were not held up lately: by a store that has just
+    filled up, or by threads, here or at the client, that got no CPU for a while. Later snapshots
+    show which.
     """
     now = seen.now
     return now.store.queued_part >= _QUEUED or (
@@ -94,16 +105,21 @@ def _cpu(seen: Seen) -> Finding | None:
     busy = seen.now.cpu_busy
     if busy is None or busy < _CPU_FULL or not seen.now.operations_per_s:
         return None
+    who = "the thread that serves the device is busy"
+    if seen.now.connection.is_tcp:
+        who = "the threads that serve TCP, of which Python runs one at a time, are busy"
     return Finding(
         Limit.CPU,
         True,
-        f"the thread that serves the device is busy {busy:.0%} of the time "
+        f"{who} {min(busy, 1.0):.0%} of the time "
         f"with {seen.now.operations_per_s:,.0f} operations/s",
     )
 
 
 def _store_queue(seen: Seen) -> Finding | None:
-    """Its queue tells that it is full; but not if there is a queue, and next to nothing is done."""
+    """Finds a full store by its queue. If there is a queue and the store does almost nothing, its
+    threads get no CPU instead.
+    """
     store = seen.lately.store
     if seen.now.store.queued < _QUEUED_LEAST or store.queued_part < _QUEUED:
         return None
@@ -122,9 +138,36 @@ def _store_queue(seen: Seen) -> Finding | None:
     )
 
 
+def _threads(seen: Seen) -> Finding | None:
+    """Finds calls over TCP that wait for a thread. Calls that the store holds up keep their
+    threads, and others wait for one.
+    """
+    now, lately = seen.now, seen.lately
+    part = lately.thread_waiting / lately.in_progress if lately.in_progress else 0.0
+    if now.thread_waiting < _QUEUED_LEAST or part < _QUEUED:
+        return None
+    waits = f"calls wait {part:.0%} of their {took(lately.latency_s)} for a thread that serves TCP"
+    begun = max(lately.in_progress - lately.thread_waiting, 0.0)
+    if _is_in_store(lately) and 2 * lately.store.inside >= begun:
+        return Finding(
+            Limit.STORAGE,
+            True,
+            f"{waits}: threads are in the store, {took(lately.store.time_s)} for an access",
+        )
+    return Finding(Limit.CPU, True, f"CPUs are busy: {waits}, of which Python runs one at a time")
+
+
+def _is_in_store(now: Figures) -> bool:
+    """Returns whether time in the store is the store's own. A thread that serves TCP and comes back
+    from the store waits for Python's interpreter, which counts as time in the store. Where Python
+    is busy, that may be most of it.
+    """
+    return not now.connection.is_tcp or now.cpu_busy is None or now.cpu_busy < _PYTHON_BUSY
+
+
 def _store_flat(seen: Seen) -> Finding | None:
     store = seen.now.store
-    if store.inside < _COMPARED_LEAST:
+    if store.inside < _COMPARED_LEAST or not _is_in_store(seen.lately):
         return None
     enough = seen.stages.store.did_as_much_with(seen.now.kind, store.inside)
     if enough is None:
@@ -138,8 +181,8 @@ def _store_flat(seen: Seen) -> Finding | None:
 
 
 def _network(seen: Seen) -> Finding | None:
-    """Little is sent again for much that is lost: after the last packets of a train, the sender
-    waits for its timer, and nothing moves meanwhile.
+    """Finds losses. Few packets may be sent again although much is lost: when the last packets of a
+    train are lost, the sender waits for its timer, and nothing moves meanwhile.
     """
     lately = seen.lately
     is_still = lately.sent_again > 0 and lately.stalled >= _STILL
@@ -207,16 +250,17 @@ def _slots(seen: Seen) -> Finding | None:
     if seen.lately.slots_short < _SLOTS_SHORT:
         return None
     sessions = now.sessions_short
+    rest_ = f", while {now.in_progress:.0f} of {now.connection.credits_granted} credits are in use"
     return Finding(
         Limit.SLOTS,
         True,
-        f"{sessions} session{'s use' if sessions != 1 else ' uses'} all slots all the time, while "
-        f"{now.in_progress:.0f} of {now.connection.credits_granted} credits are in use",
+        f"{sessions} session{'s use' if sessions != 1 else ' uses'} all slots all the time"
+        f"{'' if now.connection.is_tcp else rest_}",
     )
 
 
 def _unseen(seen: Seen) -> Finding | None:
-    """From outside: more calls at a time, and no more done."""
+    """Finds, from the wire alone, that more calls at a time get no more done."""
     now = seen.now
     if now.knows_inside or now.in_progress < _COMPARED_LEAST:
         return None
@@ -232,7 +276,14 @@ def _unseen(seen: Seen) -> Finding | None:
 
 
 Check = Callable[[Seen], Finding | None]
-_DOWNSTREAM: tuple[Check, ...] = (_cpu, _store_queue, _network, _store_flat, _send_queue)
+_DOWNSTREAM: tuple[Check, ...] = (
+    _cpu,
+    _store_queue,
+    _threads,
+    _network,
+    _store_flat,
+    _send_queue,
+)
 _RUN_OUT: tuple[Check, ...] = (_memory, _credits, _slots, _unseen)
 
 
@@ -241,5 +292,16 @@ def _nothing(now: Figures) -> str:
         return "nothing is asked of it"
     return (
         f"it does all that is asked of it: {now.operations_per_s:,.0f} operations/s "
-        f"in {took(now.latency_s)} ({rest(now)})"
+        f"in {took(now.latency_s)} each{_accesses(now)} ({used(now)})"
     )
+
+
+def _accesses(now: Figures) -> str:
+    """Returns the accesses to the store in words, with their own number and mean. Calls have other
+    means: many make no access, which makes the mean of all calls shorter, and others make several
+    at once.
+    """
+    if not now.store.accesses_per_s:
+        return ""
+    per_s, time_s = now.store.accesses_per_s, now.store.time_s
+    return f", {per_s:,.0f} accesses/s to the store in {took(time_s)} each"

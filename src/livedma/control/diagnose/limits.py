@@ -1,4 +1,5 @@
-"""What may limit a connection, and a diagnosis that says which of it does."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Defines the limits that a connection may have, and the diagnosis that names one of them."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Diagnosis", "Limit", "Objectives"]
+__all__ = ["NOT_MANAGED", "Diagnosis", "Limit", "Objectives"]
+
+NOT_MANAGED = "memory of TCP connections is not managed"
 
 
 class Limit(Enum):
-    """What more of would make a connection faster; the values are words for people."""
+    """Names what limits a connection. The values are words for people."""
 
     NOTHING = "nothing"  # it does all that is asked of it
     MEMORY = "DMA memory"
@@ -25,17 +28,17 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What users want. p99_ns: of latency; None: only that it is not made worse by waiting."""
+    """Says what users want. `p99_ns` bounds the latency; None: waiting must not make it worse."""
 
     p99_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is the matter with a connection, as of one snapshot.
+    """Says what limits a connection, as of one snapshot.
 
-    is_degraded: its limit makes requests slower than they have to be. evidence: the figures behind
-    it, by names that end in their unit. sentence: the same for people.
+    With `is_degraded`, the limit makes requests slower than they have to be. `evidence` holds the
+    figures behind it, by names that end in their unit; `sentence` says the same for people.
     """
 
     connection: int
@@ -47,7 +50,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """In a few words: "fine", "slow, limited by DMA memory"."""
+        """Returns the diagnosis in a few words: "fine", "slow, limited by DMA memory"."""
         if self.limit is Limit.NOTHING:
             return "slow" if self.is_degraded else "fine"
         return f"{'slow' if self.is_degraded else 'fast enough'}, limited by {self.limit.value}"

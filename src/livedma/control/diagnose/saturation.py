@@ -1,4 +1,5 @@
-"""Whether something that is given more to do at a time does more, or only takes longer for each."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tells whether a stage with more to do at a time does more, or only takes longer for each."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from dataclasses import dataclass
 
 __all__ = ["Saturation"]
 
-_STEPS = 2  # of numbers at a time, to a power of two
-_MIXED = 0.2  # of the newest observation
+_STEPS = 2  # per power of two of the number at a time
+_MIXED = 0.2  # weight of the newest observation
 _SEEN_OFTEN = 3
 _SEEN_WELL = 4
 _FEWER = 1.6  # times as many now as then
@@ -23,11 +24,11 @@ class _Seen:
 
 
 class Saturation:
-    """Remembers how much was done with how many at a time; like is compared with like (`kind`).
+    """Remembers how much a stage did with how many at a time, and compares loads of one `kind`.
 
-    What takes a constant time does twice as much with twice as many at a time. What has done the
-    same with fewer is saturated: all more does is wait in it. Observations are averaged for each
-    number at a time, since a host has bad moments.
+    A stage that takes a constant time does twice as much with twice as many at a time. A stage that
+    has done the same with fewer is saturated: more only wait in it. Observations are averaged for
+    each number at a time, since a host is noisy.
     """
 
     _KINDS_MOST = 32
@@ -51,8 +52,8 @@ class Saturation:
         seen.times += 1
 
     def did_as_much_with(self, kind: object, at_a_time: float) -> float | None:
-        """The least number at a time that was enough for what is done with so many; None: all are
-        needed, or so many were not seen yet.
+        """Returns the least number at a time that got as much done as `at_a_time` does. None: all
+        are needed, or too little was seen to tell.
         """
         table = self._seen.get(kind, {})
         now = table.get(_step(at_a_time))
@@ -62,7 +63,7 @@ class Saturation:
         return min(one.at_a_time for one in enough) if _is_often(enough) else None
 
     def has_grown(self, kind: object, at_a_time: float) -> bool:
-        """Whether it is known well that fewer at a time did less, in proportion."""
+        """Returns whether enough observations show that fewer at a time did less."""
         table = self._seen.get(kind, {})
         now = table.get(_step(at_a_time))
         fewer = [] if now is None else _fewer(table, now)

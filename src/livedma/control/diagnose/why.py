@@ -1,4 +1,5 @@
-"""Why is this session slow? The answer in words and figures, from a snapshot and its diagnoses."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Answers why a session is slow, in words and figures, from a snapshot and its diagnoses."""
 
 from __future__ import annotations
 
@@ -7,22 +8,23 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from livedma.control.figures import is_short_of_slots
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.diagnose.figures import is_short_of_slots
+from livedma.control.diagnose.limits import NOT_MANAGED, Diagnosis, Limit
 from livedma.control.words import duration, rate
 from livedma.errors import LivedmaError
-from livedma.monitor.snapshot import Session, Snapshot
+from livedma.monitor.snapshot import Connection, Session, Snapshot
 
 __all__ = ["Why", "why"]
 
-_PART = 0.3  # of a call's time: worth a word
+_PART = 0.3  # of a call's time that is worth a line
 _SLOWER = 1.5  # times as slow as others
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """session: its whole id, or None where the connections were asked for. is_slow: slower than it
-    has to be. lines: the answer, for people; the first is the shortest. limit: a word of `Limit`.
+    """Answers the question. `session` is the session's whole id, or None where the question was
+    about the connections. `is_slow`: it is slower than it has to be. `lines` is the answer for
+    people, of which the first is the shortest. `limit` is a value of `Limit`.
     """
 
     session: str | None
@@ -36,7 +38,9 @@ class Why:
 
 
 def why(snapshot: Snapshot, diagnoses: Sequence[Diagnosis], session: str | None = None) -> Why:
-    """session: the beginning of its id is enough. Raises LivedmaError if there is none, or more."""
+    """Answers for a session, or for all connections. The beginning of the session's id is enough.
+    Raises LivedmaError if no session has it, or several have.
+    """
     if session is None:
         return _of_connections(snapshot, diagnoses)
     return _of_session(snapshot, diagnoses, _found(snapshot, session))
@@ -49,21 +53,27 @@ def _found(snapshot: Snapshot, beginning: str) -> Session:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise LivedmaError(f"there is no session {beginning} over RDMA")
+        raise LivedmaError(f"there is no session {beginning}")
     raise LivedmaError(f"{len(found)} sessions begin with {beginning}: write more of it")
 
 
 def _of_connections(snapshot: Snapshot, diagnoses: Sequence[Diagnosis]) -> Why:
     slow = [one for one in diagnoses if one.is_degraded]
     if not diagnoses:
-        return Why(None, False, Limit.NOTHING.value, ("there is no connection over RDMA",))
+        return Why(None, False, Limit.NOTHING.value, ("no client is connected",))
     lines = []
     for one in diagnoses:
         connection = snapshot.connection(one.connection)
-        client = "" if connection is None else f" of {connection.client}"
+        client = "" if connection is None else f" of {_client(connection)}"
         lines.append(f"connection {one.connection}{client}: {one.verdict}: {one.sentence}")
+    if any(one.is_tcp for one in snapshot.connections):
+        lines.append(f"{NOT_MANAGED}: policies leave them as they are")
     worst = slow[0] if slow else diagnoses[0]
     return Why(None, bool(slow), worst.limit.value, tuple(lines), dict(worst.evidence))
+
+
+def _client(connection: Connection) -> str:
+    return f"{connection.client_words}{' over TCP' if connection.is_tcp else ''}"
 
 
 def _of_session(snapshot: Snapshot, diagnoses: Sequence[Diagnosis], session: Session) -> Why:
@@ -101,23 +111,29 @@ def _doing(session: Session, interval_s: float) -> str:
 
 
 def _parts(session: Session) -> list[str]:
-    """Where its calls spend their time."""
-    inside, whole_ns = session.inside, session.latency.sum_ns
-    if inside is None or not whole_ns or not session.operations:
+    """Returns in words where the session's calls spend their time."""
+    inside = session.inside
+    if inside is None:
         return []
-    found = []
+    calls = session.operations if inside.calls is None else inside.calls
+    whole_ns = session.latency.sum_ns if inside.calls_ns is None else inside.calls_ns
+    if not whole_ns or not calls:
+        return []
+    whole, found = f"a call takes {duration(whole_ns / calls)}", []
     for name, spent_ns in (
         ("for DMA memory", inside.memory_waited_ns),
         ("in the store", inside.storage_ns),
     ):
-        if spent_ns >= _PART * whole_ns:
-            each = duration(spent_ns / session.operations)
-            found.append(f"a call takes {duration(session.latency.mean_ns)}, {each} of it {name}")
+        each = duration(spent_ns / calls)
+        if spent_ns > whole_ns:  # several pieces of a long call wait or are stored at once
+            found.append(f"{whole}, and its pieces, several at once, {each} together {name}")
+        elif spent_ns >= _PART * whole_ns:
+            found.append(f"{whole}, {each} of it {name}")
     return found
 
 
 def _compared(snapshot: Snapshot, session: Session) -> list[str]:
-    """With the others of its connections."""
+    """Compares a session with the other sessions on its connections, in words."""
     others = [
         one.latency.mean_ns
         for one in snapshot.sessions
@@ -140,11 +156,10 @@ def _evidence(session: Session, interval_s: float) -> dict[str, float]:
         "in_progress_calls": session.in_flight,
     }
     if session.inside is not None:
-        calls = max(1, session.operations)
         found |= {
             "slots": session.inside.slots,
             "used_slots": session.inside.slots_used_most,
-            "memory_wait_ms": session.inside.memory_waited_ns / calls / 1e6,
-            "storage_ms": session.inside.storage_ns / calls / 1e6,
+            "memory_wait_ms": (session.memory_wait_ns or 0.0) / 1e6,
+            "storage_ms": (session.storage_ns or 0.0) / 1e6,
         }
     return found

@@ -1,4 +1,5 @@
-"""Snapshots by the server itself: what it did, and what its requests waited for."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes snapshots in the server itself: what it did, and what its requests waited for."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 
 from livedma._native.nfs import SessionLook
 from livedma._native.storage import EndpointLook
+from livedma.control.observe.client_names import Names
+from livedma.control.observe.inside_tcp import TcpLook
 from livedma.monitor.snapshot import (
     Connection,
     Host,
@@ -19,43 +22,47 @@ from livedma.monitor.snapshot import (
     Snapshot,
     Times,
 )
-from livedma.nfs.service import NfsService
-from livedma.nfs.sessions import Session as NfsSession
+from livedma.nfs.server.service import NfsService
+from livedma.nfs.server.state.sessions import Session as NfsSession
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection as RpcConnection
 
 __all__ = ["InsideSource", "went_wrong"]
 
 _NO_TIMES = Times()
-# The device's counters of both directions: what went wrong here, and what the peer said of it.
+# The device's counters for both directions: errors found here, and errors that the peer reported.
 _RNR_NAKS = ("send_rnr_err", "rcvd_rnr_err")
 _NAKS = ("out_of_seq_request", "packet_seq_err", "remote_access_err", "remote_invalid_req_err")
 _RETRANSMISSIONS = ("duplicate_request", "completer_retry_err")
 
 
 class InsideSource:
-    """Looks at a service. Each source has intervals of its own, whoever else looks; one thread uses
-    it at a time.
-
-    Sessions and connections over TCP are not in its snapshots.
+    """Makes snapshots of a service. Each source has intervals of its own, independent of other
+    sources. Only one thread may use it at a time.
     """
 
     def __init__(self, service: NfsService) -> None:
-        """The first interval begins now."""
+        """Begins the first interval now."""
         self._service = service
         self._connections: dict[int, _ConnectionLook] = {}
         self._sessions: dict[bytes, _SessionLook] = {}
+        self._tcp: dict[int, TcpLook] = {}
         self._busy_ns: dict[RdmaServer, int] = {}
+        self._tcp_busy_ns = 0
         self._at_s = time.monotonic()
         self.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """What has happened since the last one."""
+        """Returns what has happened since the last snapshot."""
         at_s = time.monotonic()
         interval_s, self._at_s = at_s - self._at_s, at_s
-        sessions = tuple(self._look_at_sessions())
+        names = Names()
+        sessions = tuple(self._look_at_sessions(names))
         used = Counter(number for one in sessions for number in one.connections)
-        connections = tuple(self._look_at_connections(used))
+        connections = (
+            *self._look_at_connections(used, names),
+            *self._look_at_tcp(used, names),
+        )
         return Snapshot(
             at_s=at_s,
             wall_s=time.time(),
@@ -68,30 +75,42 @@ class InsideSource:
                 mapped_bytes=sum(one.inside.mapped_bytes for one in connections if one.inside),
                 budget_bytes=None,
                 refuses_sessions=self._service.server.sessions.refuse(),
+                tcp_busy=self._tcp_busy(interval_s),
             ),
         )
 
-    def _look_at_sessions(self) -> Iterator[Session]:
+    def _look_at_sessions(self, names: Names) -> Iterator[Session]:
         looks, self._sessions = self._sessions, {}
         for session in self._service.server.sessions.all():
+            names.add(session)
             look = self._sessions[session.id] = looks.get(session.id) or _SessionLook()
             seen = look.again(session)
             if seen is not None:
                 yield seen
 
-    def _look_at_connections(self, used: Counter[int]) -> Iterator[Connection]:
+    def _look_at_connections(self, used: Counter[int], names: Names) -> Iterator[Connection]:
         looks, self._connections = self._connections, {}
         for server in self._service.rdma:
             for connection in server.connections:
                 number = connection.number
                 look = self._connections[number] = looks.get(number) or _ConnectionLook()
-                with contextlib.suppress(ValueError):  # it ends just now, and its pools are closed
-                    seen = look.again(connection, used[number])
+                with contextlib.suppress(ValueError):  # the connection ends; its pools are closed
+                    seen = look.again(connection, used[number], names.of(number))
                     if seen is not None:
                         yield seen
 
+    def _look_at_tcp(self, used: Counter[int], names: Names) -> Iterator[Connection]:
+        looks, self._tcp = self._tcp, {}
+        for server in self._service.tcp:
+            for connection in server.open_connections():
+                number = connection.number
+                look = self._tcp[number] = looks.get(number) or TcpLook()
+                yield look.again(connection, used[number], names.of(number))
+
     def _cpu_busy(self, interval_s: float) -> float | None:
-        """Of the busiest device: handling calls, and packets, but not looking for some in vain."""
+        """Returns the busy part of the busiest device's thread, 0 to 1. Time that it looks for
+        packets in vain does not count.
+        """
         before, self._busy_ns = self._busy_ns, {}
         for server in self._service.rdma:
             with contextlib.suppress(ValueError):  # the device is closed
@@ -100,6 +119,16 @@ class InsideSource:
         if not parts or interval_s <= 0:
             return None
         return min(max(parts) / 1e9 / interval_s, 1.0)
+
+    def _tcp_busy(self, interval_s: float) -> float | None:
+        """Returns the busy time of the threads that serve TCP, in CPUs. None: none serve it."""
+        if not self._service.tcp:
+            return None
+        before_ns = self._tcp_busy_ns
+        self._tcp_busy_ns = sum(server.busy_ns for server in self._service.tcp)
+        if interval_s <= 0:
+            return None
+        return max(self._tcp_busy_ns - before_ns, 0) / 1e9 / interval_s
 
 
 class _SessionLook:
@@ -110,9 +139,9 @@ class _SessionLook:
         self._seen: Session | None = None
 
     def again(self, session: NfsSession) -> Session | None:
-        """None: it is not over RDMA."""
+        """Returns the session as seen now. None: no connection is bound to it."""
         figures = (*self._look.again(session.slots), tuple(session.connections.values()))
-        # There may be thousands, most of which do nothing: those look as they did before.
+        # Most of thousands of sessions may do nothing: their last figures are used again.
         if figures != self._figures:
             self._figures = figures
             self._seen = self._show(session, *figures)
@@ -128,8 +157,8 @@ class _SessionLook:
     ) -> Session | None:
         slots, slots_target, executing = now
         most, operations, read_bytes, written_bytes, waited_ns, storage_ns = counted
-        numbers = tuple(one.number for one in bound if one.kind == "rdma")
-        # Those that it has lost meanwhile served it still.
+        numbers = tuple(one.number for one in bound)
+        # Connections that the session has lost since then served it in this interval.
         shown = numbers or (self._numbers if operations else ())
         self._numbers = numbers
         if not shown:
@@ -149,6 +178,8 @@ class _SessionLook:
                 memory_waited_ns=waited_ns,
                 storage_ns=storage_ns,
                 slots_asked=session.slots_asked,
+                calls=operations,
+                calls_ns=0 if times is None else times[1],
             ),
         )
 
@@ -158,8 +189,10 @@ class _ConnectionLook:
         self._look = EndpointLook()
         self._wrong: tuple[int, ...] = (0, 0, 0)
 
-    def again(self, connection: RdmaConnection, sessions: int) -> Connection | None:
-        """None: it is not there yet, or no more. ValueError: it goes at this moment."""
+    def again(self, connection: RdmaConnection, sessions: int, name: str) -> Connection | None:
+        """Returns the connection as seen now. None: it has no endpoint, before it begins or after
+        it has ended. Raises ValueError while it ends.
+        """
         endpoint = connection.endpoint
         if endpoint is None:
             return None
@@ -188,6 +221,8 @@ class _ConnectionLook:
             retransmissions=retransmissions,
             unanswered=seen["dropped_calls"],
             inside=_inside(connection, seen),
+            client_port=connection.port or None,
+            client_name=name,
         )
 
 
@@ -216,6 +251,6 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
 
 
 def went_wrong(counters: dict[str, int]) -> tuple[int, ...]:
-    """Of a queue pair: RNR NAKs, NAKs and retransmissions so far."""
+    """Returns a queue pair's RNR NAKs, NAKs and retransmissions so far."""
     groups = (_RNR_NAKS, _NAKS, _RETRANSMISSIONS)
     return tuple(sum(counters[name] for name in names) for names in groups)

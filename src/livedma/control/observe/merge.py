@@ -1,4 +1,5 @@
-"""What the wire and the server know of the same connections, as one snapshot."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Merges what the wire and the server know of the same connections into one snapshot."""
 
 from __future__ import annotations
 
@@ -12,23 +13,33 @@ __all__ = ["key_of", "merged"]
 
 
 def merged(inside: Snapshot, outside: Snapshot) -> Snapshot:
-    """Operations, bytes, latencies and what went wrong on the way: from the wire, where it has
-    seen the connection (its ends tell which) or the session. All else, also what is in flight: the
-    server's.
+    """Takes operations, bytes, latencies and errors on the way from the wire, where the wire has
+    seen the connection (identified by its ends) or the session. All else, including what is in
+    flight, comes from the server, and so does everything about connections over TCP and sessions
+    that use one: the wire's source sees nothing of them, or not all.
     """
     wire = {key_of(one): one for one in outside.connections}
     wire_sessions = {one.id: one for one in outside.sessions}
+    tcp = {one.number for one in inside.connections if one.is_tcp}
     return replace(
         inside,
         source="bpf+server",
-        connections=tuple(_connection(one, wire.get(key_of(one))) for one in inside.connections),
-        sessions=tuple(_session(one, wire_sessions.get(one.id)) for one in inside.sessions),
+        connections=tuple(
+            one if one.is_tcp else _connection(one, wire.get(key_of(one)))
+            for one in inside.connections
+        ),
+        sessions=tuple(
+            one
+            if tcp and not tcp.isdisjoint(one.connections)
+            else _session(one, wire_sessions.get(one.id))
+            for one in inside.sessions
+        ),
         losses=outside.losses,
     )
 
 
 def key_of(connection: Connection) -> tuple[str, int, str, int]:
-    """Its ends, which both know."""
+    """Returns the connection's two ends, which both sources know."""
     return (
         _address(connection.server),
         connection.server_qpn,
@@ -39,26 +50,28 @@ def key_of(connection: Connection) -> tuple[str, int, str, int]:
 
 @lru_cache(256)
 def _address(text: str) -> str:
-    """As everybody writes it."""
+    """Writes an address in its canonical form, without a zone."""
     return str(ipaddress.ip_address(text.partition("%")[0]))
 
 
 def _connection(own: Connection, seen: Connection | None) -> Connection:
     if seen is None or (own.operations and not seen.operations):
-        return own  # it does not know it yet, or not enough of it
+        return own  # the wire has not seen the connection yet, or not enough of it
     return replace(
         seen,
         number=own.number,
         sessions=own.sessions,
         in_flight=own.in_flight,
         inside=own.inside,
+        client_port=own.client_port,
+        client_name=own.client_name,
     )
 
 
 def _session(own: Session, seen: Session | None) -> Session:
     if seen is None or (own.operations and not seen.operations):
         return own
-    return Session(  # there may be thousands, and `replace` takes its time
+    return Session(  # there may be thousands, and `replace` is slow
         own.id,
         own.connections,
         seen.operations,

@@ -1,7 +1,8 @@
-"""One snapshot from two sources: the wire, watched by BPF, and the server itself.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes one snapshot from two sources: the wire, watched by BPF, and the server itself.
 
-The server is always there. BPF may not be allowed, or be taken away by somebody: then the server's
-own figures have to do, which is said, and BPF is tried again later.
+The server is always there. BPF may not be allowed, or another process may detach it. Then the
+observer uses the server's own figures alone, tells so, and tries BPF again later.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Protocol
 
 from livedma.control.events import Events
 from livedma.control.faults import described
-from livedma.control.merge import key_of, merged
+from livedma.control.observe.merge import key_of, merged
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["Inside", "Observer", "Outside"]
 
-_LONGEST_S = 2.0  # of an interval: beyond that this process was stopped, and rates mean nothing
-_LOOK_S = 1.0  # between two looks whether BPF is still attached
+_LONGEST_S = 2.0  # of an interval; in a longer one this process was stopped, and rates mean nothing
+_LOOK_S = 1.0  # between two checks that BPF is still attached
 _AGAIN_S, _AGAIN_MOST_S = 5.0, 300.0
-_CLOCK_S = 1.0  # by so much the clock on the wall has to jump to be noticed
+_CLOCK_S = 1.0  # the smallest jump of the wall clock that is told
 
 
 class Inside(Protocol):
@@ -30,7 +31,7 @@ class Inside(Protocol):
 
 
 class Outside(Protocol):
-    """`livedma.monitor.Monitor`."""
+    """Declares the part of `livedma.monitor.Monitor` that the observer uses."""
 
     @property
     def is_attached(self) -> bool: ...
@@ -43,10 +44,11 @@ class Outside(Protocol):
 
 
 class Observer:
-    """open_outside: makes the monitor and attaches it; None: the server alone is asked.
+    """Observes a server. `open_outside` makes the monitor and attaches it; None: the server is the
+    only source.
 
-    budget_bytes: of all connections, for those who read snapshots; it may change. opener:
-    opens the monitor; a thread of its own.
+    `budget_bytes` is the budget of all connections; it is copied into snapshots and may change.
+    `opener` runs `open_outside`, by default in a thread of its own.
     """
 
     def __init__(
@@ -110,13 +112,15 @@ class Observer:
                     return None
             seen = self._outside.snapshot()
             self._teach(inside, seen)
-        except Exception as error:  # whatever it is: the server's own figures are there
+        except Exception as error:  # after any failure the server's own figures remain
             self._lose(described(error))
             return None
         return seen
 
     def _open(self) -> bool:
-        """In a thread: to load BPF programs takes a while, and decisions should not wait."""
+        """Opens the monitor in a thread: loading BPF programs is slow, and decisions must not wait
+        for it. Returns whether the monitor is open now.
+        """
         if self._opening is not None:
             return self._take_opened()
         if self._open_outside is not None and self._clock() >= self._again_s:
@@ -145,18 +149,18 @@ class Observer:
             lost.close()
 
     def _teach(self, inside: Snapshot, seen: Snapshot) -> None:
-        """Connections that were made before the monitor came."""
+        """Tells the monitor of connections that were made before it was attached."""
         assert self._outside is not None
         known = {key_of(one) for one in seen.connections}
         for one in inside.connections:
-            if one.client_qpn and key_of(one) not in known:
+            if not one.is_tcp and one.client_qpn and key_of(one) not in known:
                 self._outside.learn(one.server, one.server_qpn, one.client, one.client_qpn)
 
     def _tell_source(self, snapshot: Snapshot) -> None:
         if self._open_outside is None:
-            return  # it is as it was asked for
+            return  # only the server was asked for
         if self._opening is not None and self._told is None:
-            return  # what it begins with is known soon
+            return  # the first source is known once the monitor is open or has failed
         why_not = self._why_not if snapshot.source == "server" else ""
         if self._told == (snapshot.source, why_not):
             return

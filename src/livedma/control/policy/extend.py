@@ -1,17 +1,19 @@
-"""Maps the next part of the same window: no new connection, nothing moves.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The policy `extend` maps the next part of the same window: no new connection, nothing moves.
 
-More memory helps only if calls may come for it, so credits, with their Receives, and slots grow
+More memory helps only if more calls may use it, so credits, with their Receives, and slots grow
 with it.
 """
 
 from __future__ import annotations
 
-from livedma.control.limits import Diagnosis
-from livedma.control.plan import Demand, Extend, NoRoom, Plan, Room
-from livedma.control.remedies import no_room, remedy
-from livedma.control.sizing import credits_for, relaxed, short_of_slots, slots_of, step_bytes
+from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.policy.plan import Demand, Extend, NoRoom, Plan, Room
+from livedma.control.policy.remedies import no_room, remedy
+from livedma.control.policy.sizing import credits_for, relaxed, short_of_slots, slots_of, step_bytes
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
+from livedma.wire.words import amount
 
 __all__ = ["ExtendPolicy"]
 
@@ -40,5 +42,5 @@ def _more_memory(
     if wanted > inside.credits:
         reason += f", credits {inside.credits} -> {wanted}"
     if slots:
-        reason += f", more slots for {len(slots)} sessions"
+        reason += f", more slots for {amount(len(slots), 'session')}"
     return Plan((Extend(number, length, wanted, slots),), reason)

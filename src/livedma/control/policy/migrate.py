@@ -1,17 +1,18 @@
-"""Asks a connection's client to open one with more memory, and to move its sessions there."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The policy `migrate` asks a client to open a connection with more memory and move to it."""
 
 from __future__ import annotations
 
-from livedma.control.limits import Diagnosis
-from livedma.control.plan import Demand, Migrate, NoRoom, Plan, Room
-from livedma.control.remedies import remedy
-from livedma.control.sizing import bytes_per_credit, credits_for, relaxed, useful_buffers
+from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.policy.plan import Demand, Migrate, NoRoom, Plan, Room
+from livedma.control.policy.remedies import remedy
+from livedma.control.policy.sizing import bytes_per_credit, credits_for, relaxed, useful_buffers
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 
 __all__ = ["MigratePolicy"]
 
-_TIMES = 4  # what is mapped now: moving costs, so it should last
+_TIMES = 4  # what is mapped now; moving is expensive, so one move should last
 
 
 class MigratePolicy:
@@ -26,7 +27,9 @@ class MigratePolicy:
 
 
 def _more_memory(connection: Connection, inside: Inside, _: Snapshot, room: Room) -> Plan | NoRoom:
-    """Both connections are there for a while: the new one has to fit beside the old one."""
+    """Plans a move. Both connections exist for a while, so the new one has to fit beside the old
+    one.
+    """
     each = inside.buffer_bytes + bytes_per_credit(inside)
     wanted = _TIMES * inside.mapped_bytes
     useful = useful_buffers(connection, inside)

@@ -1,4 +1,5 @@
-"""What can be done to a live server, as data: policies return it, the controller carries it out."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Plans are data: policies return them, and the controller carries them out on a live server."""
 
 from __future__ import annotations
 
@@ -6,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from livedma.control.limits import Diagnosis
+from livedma.control.diagnose.limits import Diagnosis
 from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = [
     "Action",
+    "Cut",
     "Demand",
     "Extend",
     "Migrate",
     "NoRoom",
     "Plan",
     "Policy",
+    "RefuseSessions",
     "Room",
     "SetCredits",
     "SetSlots",
@@ -58,26 +61,46 @@ class SetSlots:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """New sessions of this connection's client go to a new one; those that it has stay."""
+    """Asks the connection's client to open another connection for its new sessions. The sessions
+    that it has stay.
+    """
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """The client opens a connection with so much memory mapped and moves all sessions over."""
+    """Asks the client to open a connection with `bytes` of memory mapped, and to move all sessions
+    to it.
+    """
 
     connection: int
     bytes: int
     credits: int
 
 
-Action = Extend | Shrink | SetCredits | SetSlots | Spread | Migrate
+@dataclass(frozen=True, slots=True)
+class RefuseSessions:
+    """New sessions get NFS4ERR_NOSPC from now on, or are admitted again."""
+
+    is_refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The connection ends; its sessions may go on by another one."""
+
+    connection: int
+
+
+Action = Extend | Shrink | SetCredits | SetSlots | Spread | Migrate | RefuseSessions | Cut
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions, in their order. reason: one line for people, without the name of the policy."""
+    """Holds actions in the order in which they are carried out. `reason` is one line for people,
+    without the policy's name.
+    """
 
     actions: tuple[Action, ...]
     reason: str
@@ -85,21 +108,25 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Memory is what it takes, and there is none left: in the window, or in the budget."""
+    """A connection needs memory, and the window or the budget has none left."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a plan may use. budget_bytes: left of the host's; None: there is no bound."""
+    """Says what a plan may use. `budget_bytes` is what is left of the budget; None: there is no
+    bound.
+    """
 
     budget_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a connection needed at most, over a while; and the credits that it had at first."""
+    """Holds the most that a connection has needed in a period, and the credits that it had at
+    first.
+    """
 
     buffers: int
     calls: int
@@ -107,9 +134,11 @@ class Demand:
 
 
 class Policy(Protocol):
-    """Pure functions: from a diagnosis to a plan, and from what was needed to what is given back.
+    """Makes a plan from a diagnosis, and what to give back from what was needed. Its methods are
+    pure.
 
-    may_refuse: new sessions are refused while there is no memory for those that are there.
+    With `may_refuse`, new sessions are refused while existing ones cannot get the memory that they
+    need.
     """
 
     @property
@@ -119,7 +148,7 @@ class Policy(Protocol):
     def may_refuse(self) -> bool: ...
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
-        """For a connection that is degraded. None: there is nothing that it would do."""
+        """Plans for a degraded connection. None: the policy would do nothing."""
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
-        """For one that is not: what can be taken back. None: nothing."""
+        """Plans what a connection that is not degraded can give back. None: nothing."""

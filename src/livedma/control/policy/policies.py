@@ -1,12 +1,13 @@
-"""The policies, by their names."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds the policies by name."""
 
 from __future__ import annotations
 
-from livedma.control.extend import ExtendPolicy
-from livedma.control.migrate import MigratePolicy
-from livedma.control.plan import Policy
-from livedma.control.spread import SpreadPolicy
-from livedma.control.static import StaticPolicy
+from livedma.control.policy.extend import ExtendPolicy
+from livedma.control.policy.migrate import MigratePolicy
+from livedma.control.policy.plan import Policy
+from livedma.control.policy.spread import SpreadPolicy
+from livedma.control.policy.static import StaticPolicy
 from livedma.errors import LivedmaError
 
 __all__ = ["DEFAULT", "NAMES", "by_name"]

@@ -1,14 +1,16 @@
-"""What helps against which limit: credits and slots in one way, memory in each policy's own."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Plans what helps against each limit. All policies share it, except their ways to more memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from livedma.control.limits import Diagnosis, Limit
-from livedma.control.plan import Action, NoRoom, Plan, Room, SetCredits, SetSlots
-from livedma.control.sizing import credits_in, short_of_slots
+from livedma.control.diagnose.limits import Diagnosis, Limit
+from livedma.control.policy.plan import Action, NoRoom, Plan, Room, SetCredits, SetSlots
+from livedma.control.policy.sizing import credits_in, short_of_slots
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
+from livedma.wire.words import amount
 
 __all__ = ["MoreMemory", "no_room", "remedy"]
 
@@ -18,7 +20,9 @@ MoreMemory = Callable[[Connection, Inside, Snapshot, Room], Plan | NoRoom]
 def remedy(
     diagnosis: Diagnosis, snapshot: Snapshot, room: Room, more_memory: MoreMemory
 ) -> Plan | NoRoom | None:
-    """None: nothing that a server can give would help, or only the wire is seen."""
+    """Plans against the limit of a diagnosis. None: nothing that a server can give would help, or
+    the snapshot comes from the wire alone.
+    """
     connection = snapshot.connection(diagnosis.connection)
     if connection is None or connection.inside is None:
         return None
@@ -36,7 +40,9 @@ def remedy(
 
 
 def _are_most_taken(inside: Inside) -> bool:
-    """Buffers: more credits alone would only let calls wait for those."""
+    """Returns whether three quarters of the buffers are taken. Then more credits alone would only
+    make calls wait for buffers.
+    """
     return 4 * inside.buffers_taken >= 3 * inside.buffers
 
 
@@ -49,7 +55,7 @@ def no_room(inside: Inside, room: Room) -> NoRoom:
 
 
 def _more_credits(connection: Connection, inside: Inside, room: Room) -> Plan | NoRoom | None:
-    """Twice as many, as far as the peer has asked for them and their Receives have room."""
+    """Doubles the credits, as far as the peer has asked for them and their Receives have room."""
     wanted = min(2 * inside.credits, inside.credits_max)
     if connection.credits_asked:
         wanted = min(wanted, connection.credits_asked)
@@ -65,4 +71,4 @@ def _more_credits(connection: Connection, inside: Inside, room: Room) -> Plan | 
 def _more_slots(snapshot: Snapshot, connection: int) -> Plan | None:
     short = short_of_slots(snapshot, connection)
     actions: tuple[Action, ...] = tuple(SetSlots(one, slots) for one, slots in short.items())
-    return Plan(actions, f"twice the slots for {len(short)} sessions") if short else None
+    return Plan(actions, f"twice the slots for {amount(len(short), 'session')}") if short else None

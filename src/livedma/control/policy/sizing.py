@@ -1,10 +1,11 @@
-"""How much memory and how many credits a connection should have: the arithmetic of policies."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Computes for policies how much memory and how many credits a connection should have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from livedma.control.plan import Action, Demand, Plan, Room, SetCredits, Shrink
+from livedma.control.policy.plan import Action, Demand, Plan, Room, SetCredits, Shrink
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, InsideSession, Session, Snapshot
 
@@ -20,26 +21,28 @@ __all__ = [
     "useful_buffers",
 ]
 
-_MARGIN_PART = 8  # one credit in so many is on its way, or for a call that needs no buffer
+_MARGIN_PART = 8  # 1/8 of the credits are on their way, or for calls that need no buffer
 _MARGIN_LEAST = 8
-_NOTICEABLE_PART = 8  # of a step: what is less could not be told from noise afterwards
-_SPARE_PART = 4  # so much more than was needed stays when memory is taken back
+_NOTICEABLE_PART = 8  # 1/8 of a step; the effect of less could not be told from noise
+_SPARE_PART = 4  # 1/4 more than was needed stays when memory is taken back
 
 
 def _balanced_credits(buffers: int) -> int:
-    """So many that buffers run out before credits do, and hardly more."""
+    """Returns the fewest credits with which buffers run out before credits do, plus a margin."""
     return buffers + max(buffers // _MARGIN_PART, _MARGIN_LEAST)
 
 
 def credits_for(buffers: int, connection: Connection, inside: Inside) -> int:
-    """What goes with so many, as far as the peer has asked for it; never fewer than there are."""
+    """Returns the credits for so many buffers, as far as the peer has asked for them, and never
+    fewer than there are.
+    """
     most = min(inside.credits_max, connection.credits_asked or inside.credits_max)
     return max(inside.credits, min(_balanced_credits(buffers), most))
 
 
 def useful_buffers(connection: Connection, inside: Inside) -> int | None:
-    """What the peer can use with all the credits that it has asked for. None: that is not known, or
-    cannot be right, since all there are were taken.
+    """Returns how many buffers the peer can use with all the credits that it has asked for. None:
+    that is not known, or the result is wrong, since it is no more than the buffers that there are.
     """
     if not connection.credits_asked or not connection.operations:
         return None
@@ -49,26 +52,29 @@ def useful_buffers(connection: Connection, inside: Inside) -> int | None:
 
 
 def bytes_per_credit(inside: Inside) -> int:
-    """For the Receive and the reply behind a credit: what is mapped and not for data."""
+    """Returns the memory for the Receive and the reply behind one credit: what is mapped and is not
+    for data, divided by the credits.
+    """
     others = inside.mapped_bytes - inside.buffers * inside.buffer_bytes
     return max(others, 0) // max(inside.credits, 1)
 
 
 def left_bytes(inside: Inside, room: Room) -> int:
-    """Of the window and of the budget."""
+    """Returns what is left of the window or of the budget, whichever is less."""
     if room.budget_bytes is None:
         return inside.room_bytes
     return max(min(inside.room_bytes, room.budget_bytes), 0)
 
 
 def credits_in(inside: Inside, room: Room) -> int:
-    """More credits for whose Receives there is room."""
+    """Returns how many more credits there is room for."""
     return left_bytes(inside, room) // max(bytes_per_credit(inside), 1)
 
 
 def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
-    """For data, in whole buffers: as much as was there at first, or what can be used, or what is
-    left with the credits that it takes. 0: too little is left to be noticed.
+    """Returns how much more to map for data, in whole buffers: what the connection began with, what
+    the peer can use, or what is left beside the credits that go with it, whichever is least.
+    0: what is left would make no noticeable difference.
     """
     per_buffer = inside.buffer_bytes
     step = max(inside.first_bytes // per_buffer, 1)
@@ -87,8 +93,8 @@ def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
 
 
 def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
-    """Twice the slots for those sessions of a connection that used all that they have, as far as
-    their clients have asked for them.
+    """Returns twice the slots for those sessions of a connection that used all their slots, as far
+    as their clients have asked for them.
     """
     return {
         one.id: min(2 * inside.slots_target, inside.slots_asked or 0)
@@ -98,12 +104,14 @@ def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
 
 
 def slots_of(snapshot: Snapshot, connection: int) -> int:
-    """Of all its sessions together."""
+    """Returns the target slots of all sessions of a connection together."""
     return sum(inside.slots_target for _, inside in _sessions(snapshot, connection))
 
 
 def slots_used(snapshot: Snapshot, connection: int) -> int:
-    """The most of each session together: more than there are credits, if these do not suffice."""
+    """Returns the sum of the most slots that each session has used. It exceeds the credits where
+    these are too few.
+    """
     return sum(inside.slots_used_most for _, inside in _sessions(snapshot, connection))
 
 
@@ -114,7 +122,7 @@ def _sessions(snapshot: Snapshot, connection: int) -> Iterator[tuple[Session, In
 
 
 def relaxed(connection: Connection, demand: Demand) -> Plan | None:
-    """Takes back what was not needed, down to what was there at first."""
+    """Plans to take back what was not needed, down to what the connection began with."""
     inside = connection.inside
     if inside is None:
         return None
@@ -135,7 +143,9 @@ def relaxed(connection: Connection, demand: Demand) -> Plan | None:
 
 
 def _spared_buffers(inside: Inside, demand: Demand) -> int:
-    """Worth the trouble only by half of a step, or if all that was added can go."""
+    """Returns the buffers to take back. 0 if they are less than half a step and not all that was
+    added, since that is not worth the trouble.
+    """
     first = inside.first_bytes - demand.first_credits * bytes_per_credit(inside)
     added = inside.buffers - max(first // inside.buffer_bytes, 1)
     needed = demand.buffers + max(demand.buffers // _SPARE_PART, _MARGIN_LEAST)

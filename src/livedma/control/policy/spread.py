@@ -1,10 +1,11 @@
-"""Asks a connection's client to open another one, for its new sessions; those that it has stay."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The policy `spread` asks a client to open another connection, for its new sessions alone."""
 
 from __future__ import annotations
 
-from livedma.control.limits import Diagnosis
-from livedma.control.plan import Demand, NoRoom, Plan, Room, Spread
-from livedma.control.remedies import remedy
+from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.policy.plan import Demand, NoRoom, Plan, Room, Spread
+from livedma.control.policy.remedies import remedy
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 
@@ -19,7 +20,7 @@ class SpreadPolicy:
         return remedy(diagnosis, snapshot, room, _more_memory)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
-        return None  # a connection goes with its sessions
+        return None  # a connection ends with its sessions, and its memory with it
 
 
 def _more_memory(connection: Connection, inside: Inside, _: Snapshot, room: Room) -> Plan | NoRoom:

@@ -1,16 +1,17 @@
-"""Does nothing: what others are measured against."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The policy `static` does nothing. The other policies are measured against it."""
 
 from __future__ import annotations
 
-from livedma.control.limits import Diagnosis
-from livedma.control.plan import Demand, NoRoom, Plan, Room
+from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.policy.plan import Demand, NoRoom, Plan, Room
 from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = ["StaticPolicy"]
 
 
 class StaticPolicy:
-    """A connection keeps what it began with, and nobody is refused."""
+    """Leaves each connection with what it began with, and refuses no session."""
 
     name = "static"
     may_refuse = False

@@ -1,4 +1,5 @@
-"""Frames of a live server, made once for all who look, and only while somebody does."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes frames of a live server, once for all views, and only while a view asks for them."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
-from livedma.control.controller import Controller
+from livedma.control.act.controller import Controller
 from livedma.control.events import Events
-from livedma.control.frame import Frame, WindowMap
-from livedma.control.history import History
+from livedma.control.show.frame import Frame, WindowMap
+from livedma.control.show.history import History
 from livedma.monitor.snapshot import Snapshot
 
 __all__ = ["PERIOD_S", "Feed"]
@@ -20,15 +21,15 @@ __all__ = ["PERIOD_S", "Feed"]
 _log = logging.getLogger(__name__)
 
 PERIOD_S = 0.5
-_IDLE_S = 10.0  # without anybody who asks, it stops looking
+_IDLE_S = 10.0  # without a view that asks, until the feed stops
 _END_S = 10.0
 
 
 class Feed:
-    """`next` waits for a frame; its thread looks twice a second while somebody asks.
+    """Makes frames in a thread, twice a second, while views call `next`.
 
-    make_look: makes a source of snapshots, whose intervals are its own. always: it looks even when
-    nobody asks, so that there is a history for those who come.
+    `make_look` makes a source of snapshots, whose intervals are its own. With `always`, the thread
+    makes frames even while no view asks, so that there is a history for views that open later.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Feed:
         return self._controller.events
 
     def next(self, after: int = 0, wait_s: float = 2 * PERIOD_S) -> Frame | None:
-        """The last frame, if its number is higher; waits so long for one."""
+        """Returns the last frame if its number is higher than `after`. Waits up to `wait_s` for
+        one.
+        """
         self._wake()
         with self._changed:
             self._changed.wait_for(lambda: self._is_after(after) is not None, wait_s)
@@ -84,7 +87,7 @@ class Feed:
         while not self._stopped.wait(PERIOD_S):
             try:
                 self._show(self._make(look()))
-            except Exception:  # those who look wait for the next one, and the server goes on
+            except Exception:  # views wait for the next frame, and the server goes on
                 _log.exception("what people are shown could not be made")
             with self._changed:
                 if not self._always and time.monotonic() - self._asked_s > _IDLE_S:
@@ -104,7 +107,7 @@ class Feed:
         if view is None:
             return None
         self._number += 1
-        seen = view.snapshot  # of the whole host: knows the budget, and what BPF has missed
+        seen = view.snapshot  # the controller's, which has the budget, and what BPF has missed
         host = replace(snapshot.host, budget_bytes=seen.host.budget_bytes)
         return Frame(
             number=self._number,

@@ -1,7 +1,8 @@
-"""What people are shown: a server at one moment, in the one form that all views take.
+# SPDX-License-Identifier: BSD-2-Clause
+"""A frame is what people are shown: a server at one moment, in the form that all views take.
 
-A frame covers an interval that is long enough to be read (`feed.PERIOD_S`); its diagnoses are the
-controller's, which looks more often.
+A frame covers an interval that is long enough to be read (`feed.PERIOD_S`). Its diagnoses are those
+of the controller, whose intervals are shorter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.monitor.snapshot import Snapshot, Source
 
 __all__ = ["Frame", "Part", "WindowMap"]
@@ -18,18 +19,20 @@ __all__ = ["Frame", "Part", "WindowMap"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A shard: what was mapped together. offset: from the window's beginning."""
+    """Describes a shard: what was mapped together. `offset` is from the window's beginning."""
 
     offset: int
     bytes: int
-    use: Literal["calls", "data"]  #: calls: their Receives, and replies
+    use: Literal["calls", "data"]  #: calls: Receives and replies
     buffers: int
     taken: int
 
 
 @dataclass(frozen=True, slots=True)
 class WindowMap:
-    """A connection's window. Whatever is in none of its parts is reserved, and has no memory."""
+    """Describes a connection's window. What lies outside of its parts is reserved and has no
+    memory.
+    """
 
     connection: int
     bytes: int
@@ -38,19 +41,20 @@ class WindowMap:
 
     @property
     def leased_bytes(self) -> int:
-        """In use just now, of what is mapped."""
+        """Returns how much of the mapped memory is in use now."""
         return sum(one.bytes * one.taken // one.buffers for one in self.parts if one.buffers)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """number: counts up from 1, for those who ask what is new. watching: what the controller's
-    snapshots come from. last_event: the number of the last one that was told before.
+    """Shows a server in one interval. `number` counts up from 1, so that a view can ask for what is
+    new. `watching` is the source of the controller's snapshots. `last_event` is the number of the
+    last event before the frame.
     """
 
     number: int
-    server: str  #: what it exports
-    started_s: float  #: by the clock on the wall
+    server: str  #: the directory that it exports
+    started_s: float  #: by the wall clock
     watching: Source
     policy: str
     dry_run: bool

@@ -1,4 +1,5 @@
-"""The last minutes of each connection, coarse enough to be kept: what time lines begin with."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Keeps the last minutes of each connection, coarsely. Time lines begin with them."""
 
 from __future__ import annotations
 
@@ -6,27 +7,27 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 
 __all__ = ["History"]
 
 _KEPT = 1200  # frames: ten minutes
-_CONNECTIONS_MOST = 32  # of which time lines are drawn
+_CONNECTIONS_MOST = 32  # that have time lines
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One connection in one frame."""
+    """Holds the figures of one connection in one frame."""
 
     bytes_per_s: float
     operations_per_s: float
     p99_ns: int
-    mapped_bytes: int
+    mapped_bytes: int | None  #: None: its memory is not managed, or not known
     sessions: int
 
 
 class History:
-    """One thread adds, any may ask."""
+    """Keeps the last frames' figures. One thread adds; any thread may read."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, dict[int, Point]]] = deque(maxlen=_KEPT)
@@ -41,7 +42,7 @@ class History:
                         snapshot.per_s(one.bytes),
                         snapshot.per_s(one.operations),
                         one.latency.p99_ns,
-                        one.inside.mapped_bytes if one.inside else 0,
+                        one.inside.mapped_bytes if one.inside else None,
                         one.sessions,
                     )
                     for one in snapshot.connections
@@ -50,9 +51,10 @@ class History:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Columns: `at`, and those of a point by connection; null: it was not there.
+        """Returns columns: `at`, and for each connection the fields of a point. null: the
+        connection did not exist.
 
-        Of clients that come and go in great numbers, only the last connections have columns.
+        Only the latest 32 connections have columns, since clients may come and go in great numbers.
         """
         kept = list(self._kept)
         last = {number: index for index, (_, points) in enumerate(kept) for number in points}

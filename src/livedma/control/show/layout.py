@@ -1,4 +1,5 @@
-"""Where in its window a connection's memory is, and how much of it is in use."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Shows where in its window a connection's memory is, and how much of it is in use."""
 
 from __future__ import annotations
 
@@ -6,23 +7,23 @@ import contextlib
 from collections.abc import Iterator
 from typing import Literal
 
-from livedma.control.frame import Part, WindowMap
+from livedma.control.show.frame import Part, WindowMap
 from livedma.memory import Pool
-from livedma.nfs.service import NfsService
+from livedma.nfs.server.service import NfsService
 from livedma.rpc.rdma_server import RdmaConnection
 
 __all__ = ["windows"]
 
 
 def windows(service: NfsService) -> tuple[WindowMap, ...]:
-    """Of all connections over RDMA, as they are now."""
+    """Returns the windows of all connections over RDMA, as they are now."""
     return tuple(_windows(service))
 
 
 def _windows(service: NfsService) -> Iterator[WindowMap]:
     for server in service.rdma:
         for connection in server.connections:
-            with contextlib.suppress(ValueError):  # it ends just now, and its pools are closed
+            with contextlib.suppress(ValueError):  # the connection ends; its pools are closed
                 if connection.endpoint is not None:
                     yield _window(connection)
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Carries plans out on a live server, and checks that they helped."""
