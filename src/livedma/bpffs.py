@@ -1,4 +1,5 @@
-"""Where what outlives a command is pinned: the BPF file system."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finds the BPF file system, in which livedma pins what outlives a command."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ _MOUNT_POINT = "/sys/fs/bpf"
 
 
 def find_bpffs() -> tuple[Path, bool]:
-    """The file system's root and whether it had to be mounted.
+    """Returns the file system's root and whether it had to be mounted.
 
-    `ip netns exec` hides /sys/fs/bpf behind a /sys of its own that ends with the command, and what
-    is pinned there ends too. So the outermost view counts: that of the first ancestor whose root
-    directory can be seen.
+    `ip netns exec` hides /sys/fs/bpf behind a /sys of its own. That one ends with the command, and
+    so does what is pinned there. So the outermost view counts: that of the first ancestor whose
+    root directory can be seen.
     """
     mounted = mounted_bpffs()
     if mounted is not None:
@@ -39,7 +40,7 @@ def find_bpffs() -> tuple[Path, bool]:
 
 
 def mounted_bpffs() -> Path | None:
-    """The same for those who change nothing: None if there is none yet."""
+    """Returns the file system's root, and mounts nothing. None: it is not mounted yet."""
     visible = [view for view in _views() if is_bpffs(view + _MOUNT_POINT)]
     return Path(visible[-1] + _MOUNT_POINT) if visible else None
 
@@ -81,7 +82,7 @@ def _mount() -> None:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """One command at a time: whoever changes what is pinned holds the lock of the root."""
+    """Holds the lock of the root, so that one command at a time changes what is pinned."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -91,7 +92,9 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def remove_pins(directory: Path, root: Path) -> None:
-    """Removes the directory with what is pinned in it, and those above it that are left empty."""
+    """Removes the directory with what is pinned in it, and the directories above it that are empty
+    then.
+    """
     with suppress(FileNotFoundError):
         for pin in directory.iterdir():
             pin.unlink()

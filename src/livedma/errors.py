@@ -1,12 +1,13 @@
-"""What goes wrong, as exceptions whose text is one sentence for people."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma raises these exceptions. The text of each is one sentence for people."""
 
 
 class LivedmaError(Exception):
-    """Base of all of them: str() says what went wrong and, where there is a way, what to do."""
+    """Is the base of all of them. str() says what went wrong and, where possible, what to do."""
 
 
 class CaptureFileError(LivedmaError):
-    """A capture file cannot be opened, is none, or breaks off."""
+    """A capture file cannot be opened, is not a capture file, or breaks off."""
 
 
 class CaptureError(LivedmaError):
@@ -14,7 +15,7 @@ class CaptureError(LivedmaError):
 
 
 class PrivilegeError(LivedmaError):
-    """Something needs root: the text says what; commands add the line that runs it again."""
+    """Something needs root. The text says what; commands add the line that runs it again."""
 
 
 class LabError(LivedmaError):
@@ -22,7 +23,7 @@ class LabError(LivedmaError):
 
 
 class PortInUseError(LivedmaError):
-    """Somebody listens there already."""
+    """The port is in use already."""
 
 
 class NoRoomError(LivedmaError):
@@ -30,7 +31,7 @@ class NoRoomError(LivedmaError):
 
 
 class InUseError(LivedmaError, TimeoutError):
-    """Memory was to be given back, and somebody of this process still used it when time was up."""
+    """Memory was to be given back, but this process still used it when time was up."""
 
 
 class BudgetError(LivedmaError):

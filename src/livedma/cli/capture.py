@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma capture: the RoCE packets of an interface or of a livedma device, live."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from livedma.capture.sinks import FORMATS, CaptureTotals, open_sink
+from livedma.cli.filtering import add_filters, filters_of
 from livedma.cli.output import Tally, colors_wanted, open_output
 from livedma.errors import CaptureError, PrivilegeError
 from livedma.wire.words import amount
@@ -93,29 +95,7 @@ def register(commands: Any) -> None:
     add("--format", choices=(*FORMATS, "pcapng"), help="how packets are written (text)")
     add("--json", action="store_true", help="the same as --format json")
     add("--write", metavar="FILE", help="write to a file instead of the terminal")
-    add(
-        "--host",
-        action="append",
-        default=[],
-        metavar="ADDR[/LEN]",
-        help="only from or to this address; more are alternatives",
-    )
-    add("--src", action="append", default=[], metavar="ADDR[/LEN]", help="only from it")
-    add("--dst", action="append", default=[], metavar="ADDR[/LEN]", help="only to it")
-    add(
-        "--qp",
-        action="append",
-        default=[],
-        metavar="N",
-        help="only to this QP, or from it where the packet says so (DETH)",
-    )
-    add(
-        "--op",
-        action="append",
-        default=[],
-        metavar="OP,OP",
-        help="only these: SEND, WRITE, READ, READ_RESPONSE, ACK, ATOMIC, CNP, …",
-    )
+    add_filters(parser)
     add("--sample", type=_ratio, default=1, metavar="1/N", help="only one of every N packets (1/1)")
     add("--snaplen", type=_positive, metavar="BYTES", help="keep so many bytes of a frame (all)")
     add(
@@ -135,7 +115,7 @@ def register(commands: Any) -> None:
 
 
 class _Status:
-    """The line on the terminal that says how it goes; elsewhere, only losses are said."""
+    """Shows the progress in one line of the terminal; without a terminal it reports losses only."""
 
     def __init__(self, every_s: float = 1.0) -> None:
         self._live = sys.stderr.isatty()
@@ -199,20 +179,15 @@ def _ending_on_signals(capture: LiveSource) -> Iterator[None]:
 
 
 def _settings(args: argparse.Namespace, status: _Status) -> dict[str, Any]:
-    """What captures of both kinds are told."""
+    """Returns the parameters that captures of both kinds take."""
     from livedma._native.tap import SNAPLEN_MAX, SNAPLEN_MIN
-    from livedma.capture.filters import Filters
 
     snaplen = args.snaplen or SNAPLEN_MAX
     if not SNAPLEN_MIN <= snaplen <= SNAPLEN_MAX:
         args.wrong_use(f"--snaplen takes {SNAPLEN_MIN} to {SNAPLEN_MAX} bytes")
-    try:
-        filters = Filters.parse(host=args.host, src=args.src, dst=args.dst, qp=args.qp, op=args.op)
-    except ValueError as error:
-        args.wrong_use(str(error))
     return {
         "direction": args.direction,
-        "filters": filters,
+        "filters": filters_of(args),
         "snaplen": snaplen,
         "sample": args.sample,
         "ring_bytes": args.ring,
@@ -224,7 +199,7 @@ def _settings(args: argparse.Namespace, status: _Status) -> dict[str, Any]:
 
 def _start_interface(args: argparse.Namespace, settings: dict[str, Any]) -> LiveSource:
     try:
-        # The only captures that need libbpf: everything else works without it.
+        # Only captures of an interface need libbpf.
         from livedma.capture.live import Capture
     except ImportError as error:
         raise CaptureError(f"capturing needs libbpf: apt install libbpf1 ({error})") from None
@@ -256,9 +231,9 @@ def run(args: argparse.Namespace) -> int:
     tally, status = Tally(), _Status()
     start_s = time.monotonic()
     with (
-        open_output(kind, args.write) as out,
         _start(args, status) as capture,
         _ending_on_signals(capture),
+        open_output(kind, args.write) as out,  # last: a capture that fails keeps the file
     ):
         name = args.iface or args.device
         status.say(f"{name}: {capture.modes}; Ctrl-C ends it")

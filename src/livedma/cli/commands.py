@@ -1,4 +1,5 @@
-"""All commands and their options, as the command line knows them: for manuals of all kinds."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Describes all commands and their options from the parser, for manuals of all kinds."""
 
 from __future__ import annotations
 
@@ -12,16 +13,22 @@ __all__ = ["Argument", "Command", "described"]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """invocation: `-s, --size SIZE`. names: its option strings, or none."""
+    """Describes an option or a positional.
+
+    invocation: `-s, --size SIZE`. names: its option strings; empty for a positional.
+    value: the word that stands for its value (SIZE), or None if it takes none.
+    """
 
     invocation: str
     help: str
     names: tuple[str, ...]
+    value: str | None
+    choices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """name: `livedma guard add`. groups: titles and what belongs to them, arguments first."""
+    """Describes a command. name: `livedma guard add`. groups: titles, each with its arguments."""
 
     name: str
     summary: str
@@ -33,7 +40,7 @@ class Command:
 
 
 def described(parser: argparse.ArgumentParser, summary: str = "") -> Command:
-    """What a parser has, and those of its commands."""
+    """Describes a parser and, below it, the parsers of its commands."""
     usage = parser.format_usage().removeprefix("usage: ")
     return Command(
         name=parser.prog,
@@ -55,6 +62,8 @@ def _groups(parser: argparse.ArgumentParser) -> list[tuple[str, tuple[Argument, 
                 formatter._format_action_invocation(action),
                 formatter._expand_help(action) if action.help else "",
                 tuple(action.option_strings),
+                None if action.nargs == 0 else str(action.metavar or action.dest),
+                tuple(map(str, action.choices or ())),
             )
             for action in group._group_actions
             if action.help != argparse.SUPPRESS and not _is_commands(action)

@@ -1,24 +1,26 @@
-"""livedma completion: what makes a shell complete livedma's command lines."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma completion: prints the script with which a shell completes livedma's command lines."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-_SHELLS = ("bash", "zsh", "tcsh")
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _EXAMPLES = """examples:
   source <(livedma completion bash)                       in this shell
   livedma completion bash > /etc/bash_completion.d/livedma
   livedma completion zsh > "${fpath[1]}/_livedma"
+  livedma completion fish > ~/.config/fish/completions/livedma.fish
 """
-# What an argument is, by the word that stands for it.
+# Words that stand for an argument which is a file or a directory.
 _FILES, _DIRECTORIES = ("FILE", "PATH"), ("DIR",)
 
 
 def register(commands: Any) -> None:
     parser = commands.add_parser(
         "completion",
-        help="complete command lines in bash, zsh or tcsh",
+        help="complete command lines in bash, zsh, fish or tcsh",
         description="Prints what a shell has to read to complete commands, options, choices, "
         "files and directories.",
         epilog=_EXAMPLES,
@@ -29,11 +31,17 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import shtab
-
     from livedma.cli import parser
 
     top = parser()
+    if args.shell == "fish":
+        from livedma.cli.commands import described
+        from livedma.cli.fish import script
+
+        print(script(described(top)), end="")
+        return 0
+    import shtab
+
     _tell_files(top)
     print(shtab.complete(top, shell=args.shell))
     return 0

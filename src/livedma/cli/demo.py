@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma demo: sessions pile up on a connection, and its DMA memory grows under them."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from livedma import extras
 from livedma.cli import units
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ def _seconds(text: str) -> float:
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as Ctrl-C does: on the spot would leave the stage to its keeper."""
+    """Makes SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises an exception: the demo then takes
+    its stage down itself, instead of leaving that to the stage's keeper.
+    """
 
     def end(number: int, _: object) -> None:
         sys.exit(128 + number)
@@ -81,18 +85,21 @@ def run(args: argparse.Namespace) -> int:
     from livedma.lab.ramp import Ramp, perform
     from livedma.lab.stage import Stage
 
+    has_page = all(extras.is_installed(one) for one in ("aiohttp", "prometheus_client"))
     ramp = Ramp.fitting(args.seconds)
     others = [] if args.policy == "static" else ["static"]
     order = [*others, args.policy] if args.keep else [args.policy, *others]
     runs: dict[str, Run] = {}
-    with _orderly_end(), _screen(args.json) as screen, Stage(page=True) as stage:
-        screen.say(*page.heading(stage, ramp), "", *page.invitation(stage, is_kept=args.keep))
+    with _orderly_end(), _screen(args.json) as screen, Stage(page=has_page) as stage:
+        paint = screen.paint
+        screen.say(*page.heading(stage, ramp, paint), "")
+        screen.say(*page.invitation(stage, is_kept=args.keep, paint=paint))
         for policy in order:
             is_kept = args.keep and policy == args.policy
             runs[policy] = perform(stage, ramp, policy, screen.look, endless=is_kept)
         screen.wipe()
         outcomes = [Outcome.of(runs[policy]) for policy in (args.policy, *others)]
-        screen.say("", *page.story(outcomes))
+        screen.say("", *page.story(outcomes, paint))
         if args.json:
             print(json.dumps(_as_json(stage, runs, outcomes)), flush=True)
         if args.keep:
@@ -104,7 +111,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _screen(is_json: bool) -> Iterator[Screen]:
-    """Standard output; for programs that want JSON, standard error if people see it."""
+    """Yields a screen on standard output. With --json it is on standard error if that is a
+    terminal, and else shows nothing.
+    """
     from livedma.cli.demo_screen import Screen
 
     with ExitStack() as stack:

@@ -1,4 +1,5 @@
-"""livedma doctor: what this machine can do."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma doctor: reports what this machine can do for a server and its device."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # It loads what knows all about addresses, for which no other command has to wait.
+    # The doctor loads much for its look at addresses; no other command should wait for that.
     from livedma.cli.doctor_page import page
     from livedma.cli.serve import control_directory
     from livedma.doctor import examine

@@ -1,24 +1,23 @@
-"""What doctor found, for people."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Formats the doctor's findings for people."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 import textwrap
 from collections.abc import Iterator
 
+from livedma.cli.paint import Paint
 from livedma.doctor import GROUPS, Finding, Report
 
 __all__ = ["page", "verdict"]
 
-_INDENT = 26  # state and name
+_INDENT = 26  # columns of state and name
 _WIDEST = 100
 _COLORS = {"fine": "32", "costs": "33", "stops": "31", "unknown": "36", "title": "1"}
 
 
 def page(report: Report, *, costs_only: bool = False) -> str:
-    """Groups, then what to do. Commands are never wrapped: they are there to be copied."""
+    """Returns the findings by group, then what to do. Commands stay unwrapped: people copy them."""
     painter = _Painter()
     lines: list[str] = []
     for group in GROUPS:
@@ -45,15 +44,16 @@ def _finding(finding: Finding, painter: _Painter) -> Iterator[str]:
         yield f"{'':{_INDENT}}fix   {finding.fix}"
     if finding.keep:
         yield f"{'':{_INDENT}}keep  {finding.keep}"
+    if finding.look:
+        yield f"{'':{_INDENT}}look  {finding.look}"
 
 
 class _Painter:
-    """Colours on a terminal, unless NO_COLOR says otherwise. The words say everything."""
+    """Colours text on a terminal unless NO_COLOR is set. Colours only repeat what words say."""
 
     def __init__(self) -> None:
-        is_terminal = sys.stdout.isatty()
-        self._has_colors = is_terminal and not os.environ.get("NO_COLOR")
-        self._width = min(shutil.get_terminal_size().columns, _WIDEST) if is_terminal else 80
+        paint = Paint.on_output()
+        self._has_colors, self._width = paint.has_colors, min(paint.width, _WIDEST)
 
     def paint(self, what: str, text: str) -> str:
         return f"\x1b[{_COLORS[what]}m{text}\x1b[0m" if self._has_colors else text
@@ -70,7 +70,7 @@ class _Painter:
 
 
 def _summary(report: Report) -> Iterator[str]:
-    """What to do next; the last line says whether the server can run."""
+    """Yields the counts and what to do next; the last line says whether the server can run."""
     counts = {
         state: sum(one.state == state for one in report.findings)
         for state in ("fine", "costs", "stops", "unknown")
@@ -87,15 +87,15 @@ def _summary(report: Report) -> Iterator[str]:
 
 def _next(report: Report) -> str:
     if not report.can_run:
-        fixes = dict.fromkeys(one.fix for one in report.findings if one.name == "address")
+        fixes = [one.fix or one.look for one in report.findings if one.name == "address"]
         return f"Next: {next(filter(None, fixes), 'ip address')}, and look again."
     if any(one.fix for one in report.findings):
-        return "Next: each 'fix' is a command to copy; 'keep' makes it last."
+        return "Next: each 'fix' is a command to copy; 'keep' makes it last; 'look' only shows."
     return "Next: livedma serve DIR, or livedma demo."
 
 
 def verdict(report: Report) -> str:
-    """One sentence: whether the main job can run, and how."""
+    """Returns one sentence: whether `livedma serve` can run here, and at which addresses."""
     free = report.free_addresses
     tried = [one for one in report.findings if one.name == "address" and "address" in one.facts]
     if not report.can_run:

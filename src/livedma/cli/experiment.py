@@ -1,4 +1,5 @@
-"""livedma experiment: measurements that can be made again, with the answers they give."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma experiment: makes measurements that can be repeated, and answers a question by them."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livedma.cli import units
+from livedma.cli.paint import Paint
 from livedma.errors import LivedmaError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _EXAMPLES = """examples:
 
 Exit status 1 if a run failed; what this machine cannot do is left out, and said."""
 
-_EVERY_S = 10.0  # a line so often, where there is no terminal
+_EVERY_S = 10.0  # without a terminal: the time between two lines
 
 
 def register(commands: Any) -> None:
@@ -53,17 +55,20 @@ def register(commands: Any) -> None:
 
 
 class _Progress:
-    """Which run is next and how long all take: a line on the terminal, else one now and then."""
+    """Shows which run is next and how long the rest takes, in one line of a terminal; elsewhere it
+    prints a line at most every _EVERY_S.
+    """
 
     def __init__(self, describe: Any) -> None:
         self._describe, self._last_s = describe, time.monotonic()
-        self._is_terminal = sys.stderr.isatty()
+        self._paint = Paint.on_errors()
+        self._is_terminal = self._paint.is_terminal
 
     def __call__(self, done: int, total: int, left_s: float | None, point: Any) -> None:
         left = "" if left_s is None else f", about {max(round(left_s), 1)} s left"
         text = f"{done + 1} of {total}{left}: {self._describe(point)}"
         if self._is_terminal:
-            print(f"\r\x1b[K{text[:118]}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{text[: self._paint.width - 1]}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - self._last_s >= _EVERY_S:
             self._last_s = time.monotonic()
             print(f"livedma: {text}", file=sys.stderr, flush=True)
@@ -132,6 +137,9 @@ def _make(args: argparse.Namespace, experiment: Any) -> int:
         print(f"{experiment.question}\n")
         if table := as_text(experiment, runs):
             print(f"{table}\n")
+        for warning in report.warnings:
+            print(f"WARNING: {warning}")
+        print(report.basis)
         for sentence in (*report.answer, *report.problems):
             print(f"- {sentence}")
         if files:

@@ -1,4 +1,5 @@
-"""livedma guard: which RoCE packets an interface lets in."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma guard: lists and changes the rules by which an interface lets RoCE packets in."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from livedma import wire
 from livedma.wire.words import amount
 
-if TYPE_CHECKING:  # needs libbpf, which the other commands work without
+if TYPE_CHECKING:  # these modules need libbpf; other commands work without it
     from livedma.capture.guard import Counters, Guard, Status
     from livedma.capture.guard_rule import Network
 
@@ -57,7 +58,7 @@ def _action(
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # Given before or behind the action, it counts.
+    # --json may stand before or behind the action.
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print the guard as JSON"
     )
@@ -142,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepare_rule(args: argparse.Namespace) -> None:
-    """Finds wrong use before anything is touched."""
+    """Makes args.rule. It reports wrong use before the command touches the guard."""
     from livedma.capture.guard_rule import Rule
 
     if args.action == "limit" and args.rate is None:

@@ -1,4 +1,5 @@
-"""livedma lab: two guests with a real kernel and its RDMA stack, on a network of their own."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma lab: runs two guests with a real kernel and its RDMA stack, on their own network."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import time
 import tty
 from typing import TYPE_CHECKING, Any
 
+from livedma.cli.lab_page import with_page_here
 from livedma.errors import LabError, PrivilegeError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _EXAMPLES = """examples:
   livedma lab sh a rdma link                       a command in a guest, with its exit status
   livedma lab sh b                                 a shell in a guest; Ctrl-] leaves it
   livedma lab host livedma capture tapb            a command between them, at 10.77.0.254
+  livedma lab host livedma serve DIR --web         a server there, its page on this host
   livedma lab down"""
 
 
@@ -136,7 +139,9 @@ def _host(args: argparse.Namespace) -> int:
 
     if not running(args.name):
         raise LabError("no guests are up: livedma lab up")
-    argv = Lab(args.name).host.command(*args.command)
+    # The variable keeps the page's socket open, so that exec hands it down to the server.
+    command, _page = with_page_here(args.command)
+    argv = Lab(args.name).host.command(*command)
     try:
         os.execvp(argv[0], argv)
     except OSError as error:

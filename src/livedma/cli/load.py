@@ -1,4 +1,5 @@
-"""livedma load: many storage sessions against an NFS server, measured."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma load: runs many storage sessions against an NFS server, and measures them."""
 
 from __future__ import annotations
 
@@ -7,9 +8,16 @@ import asyncio
 import json
 import sys
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from livedma.cli import units
+from livedma.cli.interrupts import Interrupts
+from livedma.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from livedma.nfs.load import Interval, Plan, Result, Runner
+    from livedma.rpc.client import ConnectionLost
 
 _PORTS = {"rdma": 20049, "tcp": 2049}
 _SPIN_S = 200e-6
@@ -127,30 +135,15 @@ def _ramp(text: str) -> float:
     return _number(text.removesuffix("/s"))
 
 
-class _Progress:
-    """A line on the terminal until there is something to show."""
+def _plan(args: argparse.Namespace) -> Plan:
+    from livedma.nfs.load import Plan, PlanError
 
-    def __init__(self) -> None:
-        self._shown = False
-
-    def tell(self, text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            self._shown = True
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self._shown = False
-
-
-def run(args: argparse.Namespace) -> int:
-    from livedma.nfs.load import Interval, Plan, PlanError, Result, Runner
-    from livedma.nfs.load.driven import Driven, orders_from_stdin
-    from livedma.rpc.client import ConnectionLost
-
+    if args.proto == "tcp" and args.source:
+        args.wrong_use("--source is for RDMA: over TCP the route decides")
+    if args.driven and (args.ramp is not None or args.tide is not None or not args.json):
+        args.wrong_use("--driven goes with --json, and without --ramp and --tide")
     try:
-        plan = Plan(
+        return Plan(
             sessions=args.sessions,
             depth=args.depth,
             size=args.size,
@@ -170,24 +163,31 @@ def run(args: argparse.Namespace) -> int:
         )
     except PlanError as error:
         args.wrong_use(str(error))
-    if args.proto == "tcp" and args.source:
-        args.wrong_use("--source is for RDMA: over TCP the route decides")
-    if args.driven and (plan.ramp is not None or plan.tide is not None or not args.json):
-        args.wrong_use("--driven goes with --json, and without --ramp and --tide")
+        raise
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = _plan(args)
 
     from livedma.cli import load_page as page
+    from livedma.cli.load_shades import Shades
+    from livedma.cli.paint import Paint
+    from livedma.nfs.load import Runner
+    from livedma.nfs.load.driven import Driven, orders_from_stdin
+    from livedma.rpc.client import ConnectionLost
     from livedma.tools.endpoint import device_towards, resolve
 
     server = resolve(args.server)
     port = args.port or _PORTS[plan.proto]
-    progress = _Progress()
+    progress, interrupts = Progress(), Interrupts()
+    shades = Shades(Paint.on_output())
     if not args.json:
-        print(page.heading(plan, server))
-        print(page.header(), flush=True)
+        print(shades.heading(page.heading(plan, server)))
+        print(page.header(shades), flush=True)
 
     def show(interval: Interval) -> None:
         progress.clear()
-        line = json.dumps(interval.as_json()) if args.json else page.row(interval)
+        line = json.dumps(interval.as_json()) if args.json else page.row(interval, shades)
         print(line, flush=True)
 
     with ExitStack() as stack:
@@ -196,35 +196,66 @@ def run(args: argparse.Namespace) -> int:
             source = None if args.source is None else resolve(args.source)
             device = stack.enter_context(device_towards(server, _SPIN_S, source, args.via))
 
-        async def measure() -> Result:
-            if not args.driven:
+        async def measure() -> Result | None:
+            runner: Runner
+            if args.driven:
+                orders = await orders_from_stdin()
+                runner = Driven(
+                    plan, server, port, device=device, spin=_SPIN_S, orders=orders, answer=_answer
+                )
+            else:
                 runner = Runner(
                     plan, server, port, device=device, spin=_SPIN_S, show=show, tell=progress.tell
                 )
-                return await runner.run()
-            orders = await orders_from_stdin()
-            return await Driven(
-                plan, server, port, device=device, spin=_SPIN_S, orders=orders, answer=_answer
-            ).run()
+            return await _interruptible(runner, interrupts)
 
         try:
-            result = asyncio.run(measure())
+            with progress.waiting(f"connecting to {server} port {port}"):
+                result = asyncio.run(measure())
         except ConnectionLost as error:
-            raise ConnectionLost(f"{error}: {_advice(plan.proto, server, port)}") from None
-        finally:
-            progress.clear()
+            raise _advised(error, plan.proto, server, port) from None
+    if result is None:
+        print(f"livedma: {interrupts.words} before anything was measured", file=sys.stderr)
+        return interrupts.status
     if args.json:
         about = {"server": server, "port": port, "plan": plan.as_json()}
         print(json.dumps({**about, **result.as_json()}))
     else:
-        print("\n".join(page.totals(result)))
-    return 0 if result.is_clean else 1
+        print("\n".join(shades.totals(page.totals(result))))
+    return interrupts.status or (0 if result.is_clean else 1)
+
+
+async def _interruptible(runner: Runner, interrupts: Interrupts) -> Result | None:
+    """Returns what was measured until the end or a signal; None if the signal came before that."""
+    task = asyncio.create_task(runner.run())
+
+    def stop() -> None:
+        if runner.is_measuring:
+            runner.stop()
+        else:
+            task.cancel()
+
+    with interrupts.calling(stop):
+        try:
+            result = await task
+        except asyncio.CancelledError:
+            if interrupts.caught is None:
+                raise
+            return None
+    words = [one for one in (interrupts.words, result.ended) if one]
+    return replace(result, ended="; ".join(words))
 
 
 def _answer(found: dict[str, Any]) -> None:
     print(json.dumps(found), flush=True)
 
 
-def _advice(proto: str, server: str, port: int) -> str:
+def _advised(error: ConnectionLost, proto: str, server: str, port: int) -> ConnectionLost:
+    """Returns the error with advice added. A subclass says more itself: it is returned as it is."""
+    from livedma.rpc.client import ConnectionLost
+
+    if type(error) is not ConnectionLost:
+        return error
     other = "tcp" if proto == "rdma" else "rdma"
-    return f"see if an NFS server listens at {server} on port {port}, or try --proto {other}"
+    advice = f"see if an NFS server listens at {server} on port {port}, or try --proto {other}"
+    return ConnectionLost(f"{error}: {advice}")

@@ -1,11 +1,14 @@
-"""What livedma load prints for people."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Formats what livedma load prints for people."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
 
+from livedma.cli.load_shades import Shades
 from livedma.cli.output import amount
+from livedma.nfs.load.footprint import file_bytes, host_bytes, size_text
 from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.result import Interval, Result, percentiles_us
 
@@ -14,10 +17,11 @@ __all__ = ["header", "heading", "row", "totals"]
 _COLUMNS = ("time", "sessions", "ops/s", "MB/s", "p50", "p99", "max", "errors", "waited")
 _WIDTHS = (8, 9, 10, 9, 9, 9, 9, 7, 8)
 _ERRORS_SHOWN = 5
+_MUCH = 256 << 20  # bytes of memory
 
 
 def heading(plan: Plan, server: str) -> str:
-    """The first line: what is about to be done."""
+    """Returns the first line, which describes the run."""
     pace = "one after the other" if plan.rate is None else f"{plan.rate:,.0f} ops/s in all"
     ramp = "" if plan.ramp is None else f", {plan.ramp:g} more each second"
     if plan.tide is not None:
@@ -26,31 +30,42 @@ def heading(plan: Plan, server: str) -> str:
         f"{server}: {amount(plan.sessions, 'session')} x {plan.depth} on "
         f"{amount(plan.connections, 'connection')} ({plan.proto}){ramp}; "
         f"{plan.rw} {size(plan.size)} {plan.pattern}, {pace}; files of {size(plan.file_bytes)}"
+        f"{_taken(plan)}"
     )
 
 
-def header() -> str:
-    return _line(_COLUMNS)
+def _taken(plan: Plan) -> str:
+    """Tells what the run takes of the server's disk, and of this host's memory if that is much."""
+    memory = host_bytes(plan)
+    said = f", {size_text(file_bytes(plan))} in all" if plan.sessions > 1 else ""
+    return f"{said}; {size_text(memory)} of memory here" if memory >= _MUCH else said
 
 
-def row(interval: Interval) -> str:
+def header(shades: Shades) -> str:
+    return shades.header(_COLUMNS, _WIDTHS)
+
+
+def row(interval: Interval, shades: Shades) -> str:
     found = percentiles_us(interval.latency)
+    p50, p99, longest = (
+        duration(found[name]) if interval.latency.count else "-" for name in ("p50", "p99", "max")
+    )
     cells = (
         f"{interval.at_s:.1f} s",
         f"{interval.sessions}",
         f"{interval.operations / interval.length_s:,.0f}",
         f"{interval.bytes / interval.length_s / 1e6:,.1f}",
-        duration(found["p50"]),
-        duration(found["p99"]),
-        duration(found["max"]),
+        p50,
+        p99,
+        longest,
         f"{interval.errors:,}",
         f"{interval.waited:,}",
     )
-    return _line(cells)
+    return shades.line(_COLUMNS, cells, _WIDTHS, shades.colors(interval, found))
 
 
 def totals(result: Result) -> Iterator[str]:
-    """The lines behind the table."""
+    """Yields the lines below the table."""
     counters = result.counters
     yield (
         f"operations  {result.operations:,} in {result.seconds:.1f} s: "
@@ -59,7 +74,10 @@ def totals(result: Result) -> Iterator[str]:
         f"({counters.reads:,} reads, {counters.writes:,} writes)"
     )
     found = percentiles_us(result.latency)
-    yield "latency     " + "  ".join(f"{name} {duration(us)}" for name, us in found.items())
+    if result.latency.count:
+        yield "latency     " + "  ".join(f"{name} {duration(us)}" for name, us in found.items())
+    else:
+        yield "latency     nothing was answered"
     slowest, fastest = result.slowest, result.fastest
     if slowest is not None and fastest is not None and len(result.sessions) > 1:
         yield (
@@ -83,7 +101,13 @@ def totals(result: Result) -> Iterator[str]:
             f"at most; {amount(result.connections, 'connection')} in all"
         )
     if counters.delays:
-        yield f"delays      the server asked {counters.delays:,} times to come again later"
+        yield f"delays      the server asked {amount(counters.delays, 'time')} to come again later"
+    if result.gaps_s:
+        longest = f", the longest {max(result.gaps_s):.1f} s" if len(result.gaps_s) > 1 else ""
+        yield (
+            f"gap         {len(result.gaps_s)}, {sum(result.gaps_s):.1f} s without an answer"
+            f"{longest}; connected again {amount(result.reconnects, 'time')}"
+        )
     yield f"client      {result.cpu_us_per_operation:.1f} us of CPU for each operation"
     yield from _errors(result)
 
@@ -98,17 +122,15 @@ def _errors(result: Result) -> Iterator[str]:
     if result.unanswered:
         words.append(f"{amount(result.unanswered, 'call')} without an answer")
     words += [*result.refused, *result.lost]
+    if result.ended:
+        words.insert(0, result.ended)
     yield from (f"            {line}" for line in words[:_ERRORS_SHOWN])
     if len(words) > _ERRORS_SHOWN:
         yield f"            and {len(words) - _ERRORS_SHOWN:,} more"
 
 
-def _line(cells: tuple[str, ...]) -> str:
-    return " ".join(cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
-
-
 def duration(us: float) -> str:
-    """Three digits or so."""
+    """Formats microseconds with about three digits."""
     for unit, factor in (("us", 1.0), ("ms", 1e3)):
         if us < 999.5 * factor:
             value = us / factor
@@ -117,8 +139,8 @@ def duration(us: float) -> str:
 
 
 def size(count: int) -> str:
-    """64 KiB for 65536."""
+    """Formats bytes: 64 KiB for 65536."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor and not count % factor:
             return f"{count // factor} {unit}"
-    return f"{count} bytes"
+    return amount(count, "byte")

@@ -1,4 +1,5 @@
-"""What a server says, for programs: an object a line, or fields for systemd's journal."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Formats a server's log for programs: an object a line, or fields for systemd's journal."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ import orjson
 
 from livedma.control.events import Event
 from livedma.errors import LivedmaError
+from livedma.rpc.connection_log import Told
 
 __all__ = ["JOURNAL", "JournalHandler", "JsonFormatter"]
 
 JOURNAL: Final = Path("/run/systemd/journal/socket")
-_SEND_S = 0.5  # a journal that does not listen must not hold up who decides
-# syslog's, as journalctl -p takes them
+_SEND_S = 0.5  # a journal that does not read must not hold up the controller
+# levels and syslog's priorities, which journalctl -p takes
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
@@ -32,25 +34,31 @@ def _event(record: logging.LogRecord) -> Event | None:
     return found if isinstance(found, Event) else None
 
 
+def _told(record: logging.LogRecord) -> Event | Told | None:
+    """Returns what the record says in parts: an event of the controller, or of a connection."""
+    found = getattr(record, "told", None)
+    return found if isinstance(found, Told) else _event(record)
+
+
 def _encoded(data: Mapping[str, Any]) -> bytes:
-    """JSON; what it has no word for (not a number) becomes null."""
+    """Encodes data as JSON; what JSON has no word for (not a number) becomes null."""
     return orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS)
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line. All have time (RFC 3339), level, kind, connection, text and data."""
+    """Writes an object a line, with time (RFC 3339), level, kind, connection, text and data."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event = _event(record)
+        event, told = _event(record), _told(record)
         created_s = record.created if event is None else event.wall_s
         time = datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds")
         found: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
-            "kind": "log" if event is None else event.kind,
-            "connection": None if event is None else event.connection,
-            "text": record.getMessage() if event is None else event.text,
-            "data": {} if event is None else event.data,
+            "kind": "log" if told is None else told.kind,
+            "connection": None if told is None else told.connection,
+            "text": record.getMessage() if told is None else told.text,
+            "data": {} if told is None else told.data,
         }
         if event is None:
             found["logger"] = record.name
@@ -62,10 +70,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalHandler(logging.Handler):
-    """Fields for journald, by its own protocol (systemd.journal-fields): a datagram for each; what
-    is too long for one is a sealed file, and handed over.
+    """Sends fields to journald by its own protocol (systemd.journal-fields): one datagram a record.
 
-    What the journal does not take goes to standard error.
+    A record that is too long for a datagram goes into a sealed file, whose descriptor is sent. A
+    record that the journal does not take goes to standard error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +91,7 @@ class JournalHandler(logging.Handler):
             print(f"{record.getMessage()} (not in the journal: {error})", file=sys.stderr)
 
     def _fields(self, record: logging.LogRecord) -> Iterator[bytes]:
-        event = _event(record)
+        event, told = _event(record), _told(record)
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + logging.Formatter().formatException(record.exc_info)
@@ -91,14 +99,15 @@ class JournalHandler(logging.Handler):
         priority = next((one for level, one in _PRIORITIES if record.levelno >= level), 7)
         yield _field("PRIORITY", str(priority))
         yield _field("SYSLOG_IDENTIFIER", "livedma")
-        yield _field("LIVEDMA_KIND", "log" if event is None else event.kind)
-        if event is None:
+        yield _field("LIVEDMA_KIND", "log" if told is None else told.kind)
+        if told is None:
             return
-        if event.connection is not None:
-            yield _field("LIVEDMA_CONNECTION", str(event.connection))
-        yield _field("LIVEDMA_NUMBER", str(event.number))
-        yield _field("LIVEDMA_DRY", str(int(event.dry)))
-        yield _field("LIVEDMA_DATA", _encoded(event.data).decode())
+        if told.connection is not None:
+            yield _field("LIVEDMA_CONNECTION", str(told.connection))
+        if event is not None:
+            yield _field("LIVEDMA_NUMBER", str(event.number))
+            yield _field("LIVEDMA_DRY", str(int(event.dry)))
+        yield _field("LIVEDMA_DATA", _encoded(told.data).decode())
 
     def _send(self, datagram: bytes) -> None:
         try:
@@ -124,7 +133,9 @@ class JournalHandler(logging.Handler):
 
 
 def _field(name: str, value: str) -> bytes:
-    """A value with a line break has its length before it: nothing in it is taken for a field."""
+    """Encodes a field. A value with a line break has its length before it, so that the journal
+    takes no line of it for a field.
+    """
     raw = value.encode(errors="surrogateescape")
     if b"\n" not in raw:
         return b"%s=%s\n" % (name.encode(), raw)

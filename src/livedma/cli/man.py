@@ -1,4 +1,5 @@
-"""livedma man: its manual, made of what --help says."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma man: prints the manual, made of what --help says."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ def register(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from livedma.cli import parser
+    from livedma.cli.arguments import did_you_mean
     from livedma.cli.commands import described
     from livedma.cli.roff import page
 
@@ -44,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     wanted = "livedma" if args.command is None else f"livedma-{args.command}"
     if wanted not in pages:
-        raise LivedmaError(f"there is no command {args.command!r}: `livedma --help` lists them")
+        known = (name.removeprefix("livedma-") for name in pages)
+        hint = did_you_mean(args.command, known) or ": `livedma --help` lists them"
+        raise LivedmaError(f"there is no command {args.command!r}{hint}")
     print(page(pages[wanted], top), end="")
     return 0

@@ -1,4 +1,5 @@
-"""livedma mem: who pins what, and what the host has for DMA."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma mem: shows what each process pins, and what the host has for DMA."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    """Until Ctrl-C, or until a process that was asked for ends."""
+    """Looks every `args.watch` seconds, until Ctrl-C or until a process that was asked for ends."""
     is_screen = sys.stdout.isatty() and not args.json
     snapshot, motion = look(pids=args.pids), None
     told: set[tuple[str, tuple[int, ...]]] = set()
@@ -108,7 +109,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _new(found: list[Advice], told: set[tuple[str, tuple[int, ...]]]) -> list[Advice]:
-    """What is wrong now and was not before; `told` is kept up to date."""
+    """Returns what is wrong now and was not before, and updates `told`."""
     wrong = {(advice.name, advice.pids): advice for advice in found if advice.is_wrong}
     new = [advice for key, advice in wrong.items() if key not in told]
     told.clear()

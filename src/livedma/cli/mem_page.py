@@ -1,4 +1,5 @@
-"""How `livedma mem` looks: a page for people, or a line for a log."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Formats what `livedma mem` prints: a page for people, or a line for a log."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def page(
 
 
 def clipped(text: str, size: os.terminal_size) -> str:
-    """What fits on the screen: anything else would scroll away what was drawn first."""
+    """Cuts the text to the screen: a longer one would scroll its beginning away."""
     lines = [each[: size.columns] for each in text.splitlines()]
     if len(lines) > size.lines:
         more = len(lines) - size.lines + 1
@@ -47,7 +48,7 @@ def clipped(text: str, size: os.terminal_size) -> str:
 
 
 def line(snapshot: Snapshot, motion: Motion | None, advice: list[Advice]) -> str:
-    """What changes, then what has gone wrong since the line before."""
+    """Returns a line of the figures that change, then what has gone wrong since the line before."""
     host = snapshot.host
     mapped = sum(one.mapped for one in snapshot.processes)
     parts = [
@@ -162,7 +163,7 @@ def _free_rows(host: Host) -> Iterator[str]:
 
 
 def _per_node(host: Host) -> list[tuple[str, Zone]]:
-    """Empty if there is but one; all have as many orders."""
+    """Returns the sum of each node's zones, all with as many orders; empty if there is one node."""
     nodes = sorted({zone.node for zone in host.zones if zone.node is not None})
     orders = len(together(host.zones).free)
     if len(nodes) < 2:
@@ -254,7 +255,7 @@ def _cgroup(cgroup: CgroupMemory) -> str:
 
 
 def _grouped(entries: list[Entry]) -> list[Entry]:
-    """One for each kind and granule, the largest first."""
+    """Returns the sum of each kind and granule, the largest first."""
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.kind, entry.granule), []).append(entry)

@@ -1,4 +1,5 @@
-"""livedma perf: bandwidth and latency of the device."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma perf: measures bandwidth and latency of the device."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import sys
 from typing import Any
 
 from livedma.cli import units
+from livedma.cli.progress import Progress
 from livedma.errors import LivedmaError
 from livedma.tools.perf_plan import ALL_SIZES, MEMORY_KINDS, Plan, PlanError
 from livedma.wire.words import amount
@@ -17,7 +19,7 @@ _TESTS = tuple(
     f"{operation}-{kind}" for operation in ("send", "write", "read") for kind in ("bw", "lat")
 )
 _ALWAYS_S = 1e6
-_THREAD_S = 200e-6  # of the device's own thread, while nobody measures
+_THREAD_S = 200e-6  # how long the device's own thread spins while no measurement runs
 
 _EXAMPLES = """examples:
   livedma perf write-bw                        the server: prints its address and waits
@@ -121,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
 def _spin(args: argparse.Namespace) -> float:
     if args.spin is not None:
         return float(args.spin)
-    # On one CPU who spins takes the other side's time.
+    # On one CPU a side that spins takes the other side's time.
     return _ALWAYS_S if len(os.sched_getaffinity(0)) > 1 else 0.0
 
 
@@ -150,7 +152,7 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 class _Progress:
-    """A line on the terminal while a size takes long."""
+    """Shows how far a size has come, in one line of the terminal."""
 
     def __init__(self, total: int) -> None:
         self._total, self._shown = total, False
@@ -174,9 +176,10 @@ def _measure(args: argparse.Namespace) -> int:
 
     plan, spin, peer = _plan(args), _spin(args), resolve(args.server)
     source = None if args.source is None else resolve(args.source)
-    progress = _Progress(plan.total)
+    progress, waiting = _Progress(plan.total), Progress()
     with (
         device_towards(peer, min(spin, _THREAD_S), source, args.via, share=_share(args)) as device,
+        waiting.waiting(f"connecting to {peer} port {args.port}"),
         Client(
             device,
             peer,
@@ -188,6 +191,7 @@ def _measure(args: argparse.Namespace) -> int:
             tick=progress.update,
         ) as client,
     ):
+        waiting.clear()
         about = {
             "test": plan.test,
             "client": device.address,

@@ -1,4 +1,5 @@
-"""The reference, of what the code knows: `python -m livedma.cli.reference docs/reference.md`."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes the reference from the code: `python -m livedma.cli.reference docs/reference.md`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livedma.cli import parser
-from livedma.cli.commands import Command, described
+from livedma.cli.commands import Argument, Command, described
 from livedma.cli.serve.reload import LIVE
 from livedma.cli.serve.settings import keys
 
@@ -60,6 +61,7 @@ def render() -> str:
     top = described(parser())
     lines = [_HEAD, "| command | what for |", "|---|---|"]
     lines += [f"| [`{one.name}`](#{_anchor(one)}) | {_cell(one.summary)} |" for one in top.commands]
+    lines += [line for group in top.groups for line in _options(*group)]
     for command in top.commands:
         lines += ["", *_command(command, 2)]
     lines += ["", _KEYS, *_config_keys(), "", _METHODS, *_methods(), "", _HTTP]
@@ -74,14 +76,18 @@ def _command(command: Command, level: int) -> Iterator[str]:
     yield f"{'#' * level} {command.name}"
     yield from ("", command.description, "", "```", command.usage, "```")
     for title, arguments in command.groups:
-        shown = [one for one in arguments if "--help" not in one.names]
-        if shown:
-            yield from ("", f"| {title} | |", "|---|---|")
-            yield from (f"| `{_cell(one.invocation)}` | {_cell(one.help)} |" for one in shown)
+        yield from _options(title, arguments)
     if command.epilog:
         yield from ("", "```", command.epilog.rstrip(), "```")
     for one in command.commands:
         yield from ("", *_command(one, level + 1))
+
+
+def _options(title: str, arguments: tuple[Argument, ...]) -> Iterator[str]:
+    shown = [one for one in arguments if "--help" not in one.names]
+    if shown:
+        yield from ("", f"| {title} | |", "|---|---|")
+        yield from (f"| `{_cell(one.invocation)}` | {_cell(one.help)} |" for one in shown)
 
 
 def _config_keys() -> Iterator[str]:
@@ -92,12 +98,12 @@ def _config_keys() -> Iterator[str]:
 def _methods() -> Iterator[str]:
     from livedma.cli.serve.running import Running
     from livedma.control.methods import Methods
-    from livedma.nfs.levers import Levers
+    from livedma.nfs.server.facts import Facts
 
-    nobody = cast(Any, None)  # they are looked at, not called
+    nobody = cast(Any, None)  # the methods are inspected, not called
     found: Mapping[str, Callable[..., object]] = {
-        **Levers(nobody).methods(),
-        **Methods(nobody, nobody).methods(),
+        **Facts(nobody).methods(),
+        **Methods(nobody, nobody, nobody).methods(),
     }
     documented = [(name, inspect.signature(one), one) for name, one in sorted(found.items())]
     for name, signature, method in documented:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma reload: has a running server read its configuration again."""
 
 from __future__ import annotations

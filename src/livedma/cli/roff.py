@@ -1,4 +1,5 @@
-"""A command's manual page, for man(1)."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Formats a command's manual page, for man(1)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ __all__ = ["page"]
 
 
 def page(command: Command, top: Command) -> str:
-    """top: livedma itself, whose commands are named."""
+    """Returns a command's page. top: livedma itself, whose own page names all commands."""
     return "\n".join(_lines(command, top)) + "\n"
 
 
@@ -63,7 +64,7 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """As it is written here, to the letter: a hyphen is no dash, a dot in front no request."""
+    """Escapes a text, so that roff prints it literally: a hyphen is no dash, a dot no request."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("^", "\\(ha")
     text = (
         text.replace("~", "\\(ti").replace("`", "\\(ga").replace("…", "...").replace("'", "\\(aq")

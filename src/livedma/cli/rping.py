@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma rping: pings over RDMA, as librdmacm's rping does."""
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from typing import Any
 
 from livedma.cli import units
+from livedma.cli.progress import Progress
 from livedma.errors import LivedmaError
 from livedma.tools.rping_plan import LARGEST, SMALLEST, Options
 
@@ -81,12 +83,14 @@ def run(args: argparse.Namespace) -> int:
     return _ping(args)
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace, progress: Progress | None = None) -> Options:
     def show(line: str) -> None:
         if args.is_verbose:
             print(line, flush=True)
 
     def debug(line: str) -> None:
+        if progress is not None and line == "rdma_connect successful":
+            progress.clear()
         if line.endswith("DISCONNECT EVENT..."):  # which rping always prints
             print(line, file=sys.stderr, flush=True)
         elif args.is_debugging:
@@ -103,9 +107,13 @@ def _ping(args: argparse.Namespace) -> int:
     source = None if args.source is None else resolve(args.source)
     if args.json:
         args.is_verbose = False
-    with device_towards(peer, _SPIN_S, source) as device:
+    progress = Progress()
+    with (
+        device_towards(peer, _SPIN_S, source) as device,
+        progress.waiting(f"connecting to {peer} port {args.port}"),
+    ):
         start_s = time.monotonic()
-        count = ping(device, peer, args.port, _options(args))
+        count = ping(device, peer, args.port, _options(args, progress))
         elapsed_s = time.monotonic() - start_s
         if args.json:
             summary = {

@@ -1,4 +1,5 @@
-"""livedma top: a server on the terminal, live."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma top: shows a server on the terminal, live."""
 
 from __future__ import annotations
 
@@ -11,16 +12,20 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from livedma import extras
 from livedma.cli import units
+from livedma.cli.progress import Progress
 from livedma.errors import LivedmaError
 
 if TYPE_CHECKING:
     from livedma.ui.feeds import Item
     from livedma.ui.top.app import Top
     from livedma.ui.top.glyphs import Glyphs
+    from livedma.ui.top.lever import Act
     from livedma.ui.top.model import Model
 
 _EXAMPLES = """examples:
@@ -29,11 +34,12 @@ _EXAMPLES = """examples:
   livedma top --once | less                all of it as text, once
   livedma top --once --json | jq '.snapshot.sessions | length'
 
-Keys: ? shows them all; Enter says why a session is slow, / filters, space pauses, q leaves.
+Keys: ? shows them all; Enter says why a session is slow, / filters, + and - extend and shrink a
+connection, q leaves.
 NO_COLOR=1 takes the colours away; LC_ALL=C, or --ascii, all that is not ASCII."""
 
 _FIRST_S = 15.0
-_WIDTH = 120  # of text that goes nowhere that has one
+_WIDTH = 120  # columns of text for an output that has no width
 
 
 def register(commands: Any) -> None:
@@ -74,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
         args.wrong_use("--interval is 0.1s to 60s")
     if not args.once:
         _check_terminal()
+        extras.require("textual")
     return asyncio.run(_once(args) if args.once else _live(args))
 
 
@@ -97,6 +104,16 @@ def _feed(args: argparse.Namespace) -> AsyncGenerator[Item, None]:
     return local(args.control or the_server)
 
 
+def _act(args: argparse.Namespace) -> Act | None:
+    """Returns the function that pulls levers at the control socket. None with ADDR: a page wants a
+    token, which top does not ask for.
+    """
+    from livedma.cli.why import the_server
+    from livedma.ui.feeds import act
+
+    return None if args.address is not None else partial(act, args.control or the_server)
+
+
 def _glyphs(args: argparse.Namespace) -> Glyphs:
     from livedma.ui.top.glyphs import ASCII, fitting
 
@@ -104,18 +121,21 @@ def _glyphs(args: argparse.Namespace) -> Glyphs:
 
 
 async def _first(items: AsyncIterator[Item], model: Model) -> None:
-    """Up to the first frame. A server that is not there is an error; later it is waited for."""
-    from livedma.control.frame import Frame
+    """Reads items up to the first frame. Raises LivedmaError if the server is not there; after the
+    first frame top waits for it instead.
+    """
+    from livedma.control.show.frame import Frame
     from livedma.ui.feeds import Lost
 
     try:
-        async with asyncio.timeout(_FIRST_S):
-            async for item in items:
-                if isinstance(item, Lost):
-                    raise LivedmaError(item.reason)
-                model.take(item)
-                if isinstance(item, Frame):
-                    return
+        with Progress().waiting("waiting for the server"):
+            async with asyncio.timeout(_FIRST_S):
+                async for item in items:
+                    if isinstance(item, Lost):
+                        raise LivedmaError(item.reason)
+                    model.take(item)
+                    if isinstance(item, Frame):
+                        return
     except TimeoutError:
         raise LivedmaError("the server answers, but has nothing to show yet") from None
 
@@ -145,7 +165,7 @@ async def _live(args: argparse.Namespace) -> int:
         first = asyncio.create_task(_first(items, model))
         top = await asyncio.to_thread(_load)  # while the server makes a frame
         await first
-        app = top(model, items, _glyphs(args), args.interval)
+        app = top(model, items, _glyphs(args), args.interval, _act(args))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, app.exit)
@@ -154,7 +174,7 @@ async def _live(args: argparse.Namespace) -> int:
 
 
 def _load() -> type[Top]:
-    """textual takes a while."""
+    """Imports the application. To import textual takes a while."""
     from livedma.ui.top.app import Top
 
     return Top

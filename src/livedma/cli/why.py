@@ -1,4 +1,5 @@
-"""livedma why: what limits a server's connections, or makes a session slow."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma why: tells what limits a server's connections, or makes a session slow."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import argparse
 import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from livedma.cli.progress import Progress
 from livedma.errors import LivedmaError
 
 _EXAMPLES = """examples:
@@ -24,7 +27,7 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "why",
         help="what limits a server's connections, or makes a session slow",
-        description="Asks a running server what limits its connections over RDMA, or why one "
+        description="Asks a running server what limits its connections, or why one "
         "session is slow: its own slots, its connection's memory, credits or send queue, the "
         "store, the CPU, the network, or nothing.",
         epilog=_EXAMPLES,
@@ -38,33 +41,50 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from livedma.cli.paint import Paint
     from livedma.nfs.control import Control
 
-    with Control(args.control or the_server()) as control:
+    with (
+        Progress().waiting("waiting for the server"),
+        Control(args.control or the_server()) as control,
+    ):
         answer = control.ask("why", session=args.session)
-    print(json.dumps(answer) if args.json else "\n".join(answer["lines"]))
+    lines = Paint.on_output().folded(answer["lines"])
+    print(json.dumps(answer) if args.json else "\n".join(lines))
     return 0
 
 
 def the_server() -> Path:
-    """The control socket of the one server that runs, of those in the default place."""
-    from livedma.cli.serve.places import SERVICES, control_directory
-    from livedma.nfs.control import is_answered
+    """Returns the control socket of the one server that runs in a default place.
 
-    directory = control_directory()
-    places = {directory, SERVICES} if os.geteuid() == 0 else {directory}
-    found = [path for place in places for path in _sockets(place) if is_answered(path)]
+    If no server is root's own, root finds the servers of other users, too.
+    """
+    from livedma.cli.serve.places import control_directories, of_other_users
+
+    directories = control_directories()
+    found = _answered(directories)
+    if not found and os.geteuid() == 0:
+        found = _answered(of_other_users())
     if len(found) == 1:
         return found[0]
     if not found:
-        raise LivedmaError(f"no server has its control socket in {directory}: use --control PATH")
+        places = " or ".join(map(str, directories))
+        raise LivedmaError(f"no server has its control socket in {places}: use --control PATH")
     names = " ".join(map(str, found))
     raise LivedmaError(f"{len(found)} servers run here: use --control with one of {names}")
 
 
+def _answered(directories: Iterable[Path]) -> list[Path]:
+    """Returns the control sockets in these directories at which a server listens."""
+    from livedma.nfs.control import is_answered
+
+    found = dict.fromkeys(path for place in directories for path in _sockets(place))
+    return [path for path in found if is_answered(path)]
+
+
 def _sockets(directory: Path) -> list[Path]:
-    """This user's: in a directory for everybody, others may have put anything. What a service has
-    there is its owner's, and root may ask it.
+    """Returns this user's sockets only: in a shared directory other users may have put anything.
+    Root may also ask a service, whose socket belongs to the directory's owner.
     """
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)

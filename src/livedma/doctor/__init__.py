@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What this machine can do for a server and its device, what the rest costs, how to change it."""
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from livedma.errors import LivedmaError
 
 __all__ = ["GROUPS", "VERSION", "Finding", "Report", "examine"]
 
-VERSION = 1  #: of the report's form: fields are added to it, none is renamed
+VERSION = 1  #: of the report's form: later versions add fields and rename none
 GROUPS = ("kernel", "processor", "privileges", "limits", "memory", "bpf", "network", "server")
-_LONGEST_S = 10.0  # of a look: none takes a tenth of it, unless something hangs
+_LONGEST_S = 10.0  # for one look: none takes a tenth of it, unless something hangs
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Report:
 
     @property
     def free_addresses(self) -> list[str]:
-        """At which a server could be started now."""
+        """Returns the addresses at which a server could be started now."""
         return [
             finding.facts["address"]
             for finding in self.findings
@@ -44,7 +45,7 @@ class Report:
 
     @property
     def can_run(self) -> bool:
-        """The main job: whether a server can be started, at one address at least."""
+        """Returns whether a server can be started, at one address at least: the main question."""
         stops = any(finding.state == "stops" for finding in self.findings)
         return not stops and bool(self.free_addresses)
 
@@ -52,7 +53,7 @@ class Report:
 def examine(control: Path, only: str = "") -> Report:
     """Tries and reads; changes nothing. only: one interface's name, or one address.
 
-    control: where the server would have its control socket. LivedmaError: there is no such
+    control: where the server would have its control socket. Raises LivedmaError if there is no such
     interface or address.
     """
     links, places, trouble = _network(only)
@@ -75,12 +76,12 @@ def examine(control: Path, only: str = "") -> Report:
 
 
 def _network(only: str) -> tuple[list[Link], list[At], list[Finding]]:
-    """What is there, or why that cannot be known."""
+    """Returns links and addresses, or a finding that says why they are unknown."""
     try:
         return *look_up(only), []
     except LivedmaError:
         raise
-    except Exception as error:  # a sandbox without netlink, by which the device looks, too
+    except Exception as error:  # a sandbox without netlink, which the device needs as well
         text = f"the kernel does not tell which addresses there are: {error}"
         return [], [], [Finding("address", "stops", text)]
 

@@ -1,21 +1,23 @@
-"""What a device at each of this host's addresses would have."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a device would have at each of this host's addresses."""
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from livedma.doctor.commands import as_root
+from livedma.doctor.commands import as_root, livedma
 from livedma.doctor.finding import Finding
 from livedma.doctor.links import At
-from livedma.doctor.port_owner import ROCE_PORT, owner_of
+from livedma.doctor.port_owner import ROCE_PORT, Owner, owner_of
 from livedma.doctor.trial import Trial, ports, sharing
 
 __all__ = ["addresses"]
 
 _LONGEST_S = 1.0
-_TRIED_LEAST = 16  # however long it takes
+_TRIED_LEAST = 16  # tried however long that takes
 
 
 def addresses(places: Sequence[At]) -> Sequence[Finding]:
@@ -50,16 +52,38 @@ def _address(trial: Trial, at: At) -> Finding:
     alone = "no device here meanwhile; livedma serve without --listen ends with it"
     if trial.is_in_use:
         owner = owner_of(trial.address, ROCE_PORT, "udp")
-        facts |= {"owner": owner.text, "owner_pid": owner.pid}
+        facts |= _owner_facts(owner)
         text = f"{where}: UDP port {ROCE_PORT} is in use by {owner.text}"
-        return Finding("address", "costs", text, alone, owner.fix, facts)
+        cost = f"{alone}{_shares(owner)}"
+        fix = _beside(trial.address) if owner.command else ""
+        return Finding("address", "costs", text, cost, fix, facts, look=owner.look)
     if trial.error:
         text = f"{where}: no device can be opened"
         return Finding("address", "costs", text, f"{alone} ({trial.error})", facts=facts)
     if trial.rdma_port_error:
         owner = owner_of(trial.address, ROCE_PORT, "udp")
-        facts |= {"owner": owner.text, "owner_pid": owner.pid}
+        facts |= _owner_facts(owner)
         text = f"{where}: RDMA port {trial.rdma_port} is that of {owner.text}"
-        cost = f"a second server has to take another: livedma serve --rdma {trial.rdma_port + 1}"
-        return Finding("address", "costs", text, cost, owner.fix, facts)
+        cost = "both can run at this address: a second server takes another RDMA port"
+        fix = livedma(f"serve DIR --listen {trial.address} --rdma {trial.rdma_port + 1}")
+        return Finding("address", "costs", text, cost, fix, facts, look=owner.look)
     return Finding("address", "fine", f"{where}: a device can be opened", facts=facts)
+
+
+def _owner_facts(owner: Owner) -> dict[str, Any]:
+    return {"owner": owner.text, "owner_pid": owner.pid, "is_own": bool(owner.command)}
+
+
+def _beside(address: str) -> str:
+    """Returns a command for a second server: each IPv4 loopback address has its own ports."""
+    where = ipaddress.ip_address(address)
+    if where.version == 6 or not where.is_loopback:
+        return ""
+    return livedma(f"serve DIR --listen {where + 1}")
+
+
+def _shares(owner: Owner) -> str:
+    """Says how a second process can use this address, if livedma has it."""
+    if not owner.command:
+        return ""
+    return "; processes with CAP_BPF and CAP_NET_ADMIN share one address, others need one each"

@@ -1,4 +1,5 @@
-"""One look at a time, none of which lasts for ever or hides the others."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""One look at a time; none of them lasts for ever or hides the others."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ class _TooLong(Exception):
 
 
 def look(name: str, at: Callable[[], Sequence[Finding]], most_s: float) -> Sequence[Finding]:
-    """What it finds. What it raises, and that it takes longer than `most_s`, is a finding, too.
+    """Returns what a look finds. An error, or taking longer than `most_s`, is a finding, too.
 
-    Only the main thread can be interrupted; another one waits.
+    Only the main thread can be interrupted; another thread waits.
     """
     try:
         with _limited(most_s):
             return at()
     except _TooLong:
         text = f"it did not answer within {most_s:g} s"
-    except Exception as error:  # whatever an odd system makes of a look at it
+    except Exception as error:  # an odd system may raise anything here
         text = f"it could not be looked at: {type(error).__name__}: {error}"
     return [Finding(name, "unknown", text)]
 

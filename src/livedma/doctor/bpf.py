@@ -1,4 +1,5 @@
-"""Whether BPF works here, found out with the programs that would run."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whether BPF works here: it tries the programs that would run."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def bpf() -> Sequence[Finding]:
 
 
 def _monitor() -> Finding:
-    """Loads and attaches it to the loopback interface for a moment."""
+    """Loads the monitor and attaches it to the loopback interface for a moment."""
     from livedma.monitor.monitor import Monitor, MonitorError
 
     try:

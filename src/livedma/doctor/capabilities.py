@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What this process may do, and what each part of livedma would need."""
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 from livedma.doctor.commands import as_root, grant, livedma
 from livedma.doctor.finding import Finding
 from livedma.memory.host.process import maps_all_users
-from livedma.nfs.config import Config
-from livedma.nfs.store.credentials import Actor
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.store.credentials import Actor
 from livedma.privilege import capability_set
 
 __all__ = ["SERVER", "capabilities", "obtain"]
@@ -27,17 +28,17 @@ _NAMES = (
     *("wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore"),
 )
 _IMPLIED_BY_SYS_ADMIN = ("bpf", "perfmon")
-#: all that a server can use: those of its systemd unit
+#: all that a server can use: the capabilities of its systemd unit
 SERVER = ("setuid", "setgid", "dac_read_search", "net_raw", "net_admin", "bpf", "perfmon")
 
 
 @dataclass(frozen=True)
 class _Purpose:
-    """What somebody may want to do, with what it takes and what goes without it."""
+    """A thing to do with livedma: the capabilities it takes, and what is missed without them."""
 
     name: str
     needs: tuple[str, ...]
-    missed: dict[str, tuple[str, ...]]  #: by capability, what goes without it
+    missed: dict[str, tuple[str, ...]]  #: what is missed without each capability
     arguments: str  #: of livedma
     as_root: bool = False
 
@@ -98,11 +99,11 @@ def capabilities() -> Sequence[Finding]:
 
 
 def obtain(needed: Sequence[str], arguments: str) -> str:
-    """The command that runs livedma with capabilities that it lacks now."""
+    """Returns the command that runs livedma with capabilities that it lacks now."""
     could = _names(capability_set("CapBnd"))
     barred = [name for name in needed if not _has(could, name)]
     if barred:
-        # Nothing within can give what the container was started without.
+        # A process within the container cannot get what that was started without.
         return " ".join(["docker run", *(f"--cap-add={name.upper()}" for name in barred), "IMAGE"])
     return grant(needed, arguments)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Commands that change what was found: whole lines, to be copied."""
 
 from __future__ import annotations
@@ -7,6 +8,8 @@ import pwd
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
+
+from livedma.privilege import as_root
 
 __all__ = [
     "as_root",
@@ -22,16 +25,11 @@ _SYSCTL_FILE = "/etc/sysctl.d/90-livedma.conf"
 _UNIT_DIRECTORY = "/etc/systemd/system/livedma.service.d"
 
 
-def as_root(command: str) -> str:
-    """Root may have no sudo, as in most containers."""
-    return command if os.geteuid() == 0 else f"sudo {command}"
-
-
 def livedma(arguments: str) -> str:
-    """This livedma, for a shell (such as sudo's) that has another PATH."""
+    """Returns a command line of this livedma for a shell with another PATH, such as sudo's."""
     if os.path.basename(sys.argv[0]) == "livedma":
         return f"{shlex.quote(os.path.abspath(sys.argv[0]))} {arguments}"
-    return f"{shlex.quote(sys.executable)} -m livedma.cli {arguments}"
+    return f"{shlex.quote(sys.executable)} -m livedma {arguments}"
 
 
 def sysctl(settings: Mapping[str, int]) -> str:
@@ -39,7 +37,7 @@ def sysctl(settings: Mapping[str, int]) -> str:
 
 
 def sysctl_kept(settings: Mapping[str, int]) -> str:
-    """For the next boot."""
+    """Returns the command that keeps the settings for the next boot."""
     tee = as_root(f"tee -a {_SYSCTL_FILE}")
     return rf"printf '%s\n' {_assignments(settings)} | {tee}"
 
@@ -49,12 +47,12 @@ def _assignments(settings: Mapping[str, int]) -> str:
 
 
 def limit(name: str, value: int) -> str:
-    """Of the shell that it is copied into, and of what that starts."""
+    """Returns a command that sets a limit of the shell it is copied into, and of its children."""
     return as_root(f"prlimit --pid $$ --{name}={value}")
 
 
 def unit_setting(setting: str, value: int) -> str:
-    """For a server that systemd runs."""
+    """Returns the command for a server that systemd runs."""
     path = f"{_UNIT_DIRECTORY}/{setting.lower()}.conf"
     return (
         f"{as_root(f'mkdir -p {_UNIT_DIRECTORY}')} && "
@@ -64,7 +62,7 @@ def unit_setting(setting: str, value: int) -> str:
 
 
 def grant(capabilities: Iterable[str], arguments: str) -> str:
-    """Runs livedma as this user with capabilities that it lacks now."""
+    """Returns a command that runs livedma as this user with capabilities that it lacks now."""
     added = ",".join(f"+{name}" for name in capabilities)
     uid, gid = os.getuid(), os.getgid()
     groups = "--init-groups" if _is_known(uid) else "--clear-groups"

@@ -1,4 +1,5 @@
-"""What this kernel has."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The features of this kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["kernel"]
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _CLOCK = "sys/devices/system/clocksource/clocksource0"
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
-#: what came with which version, and what goes without it
+#: the kernel version that brought each feature, and what is missed without it
 _SINCE = (
     ((5, 0), "UDP GSO and GRO: a tenth of the bandwidth is left"),
     ((5, 11), "userfaultfd for everybody, and BPF maps that RLIMIT_MEMLOCK does not count"),
@@ -123,22 +124,19 @@ def _unprivileged_bpf(files: Files) -> Finding:
 
 
 def _io_uring(files: Files) -> Finding:
-    """By it memory is pinned."""
+    """The server pins memory with it."""
     value = files.number("proc/sys/kernel/io_uring_disabled")
     facts = {"io_uring_disabled": value}
     if not value:
         return Finding("io-uring", "fine", "may be used to pin memory", facts=facts)
     who = "nobody" if value == 2 else "CAP_SYS_ADMIN and kernel.io_uring_group alone"
-    settings = {"kernel.io_uring_disabled": 0}
     return Finding(
         "io-uring",
         "costs",
-        f"for {who} (kernel.io_uring_disabled={value})",
+        f"for {who} (kernel.io_uring_disabled={value}), which an administrator chose for safety",
         "memory is locked, not pinned; the kernel may move it, which only a device in hardware "
         "would mind",
-        sysctl(settings),
-        facts,
-        sysctl_kept(settings),
+        facts=facts,
     )
 
 
@@ -164,7 +162,10 @@ def _clock(files: Files) -> Finding:
         "clock",
         "costs",
         f"{source}: each look at it is a system call and a slow register",
-        "about a microsecond for each of several looks an operation",
-        f"echo {better} | {as_root(f'tee /{_CLOCK}/current_clocksource')}" if better else "",
-        facts,
+        "about a microsecond for each of several looks an operation; the kernel's log says why it "
+        f"does not use {better}"
+        if better
+        else "about a microsecond for each of several looks an operation",
+        facts=facts,
+        look=f"{as_root('dmesg')} | grep -i -e clocksource -e tsc" if better else "",
     )

@@ -1,4 +1,5 @@
-"""Limits on what a server may have open, buffer and use."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Limits on a server's open files, buffers and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ __all__ = ["limits"]
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _AMPLE_FILES = 65536
 _FEW_FILES = 4096
-_WINDOW = 64 << 20  # what a connection may grow to unless the server is told otherwise
+_WINDOW = 64 << 20  # the size that a connection may grow to by default
 _LITTLE_MEMORY = 4 * _WINDOW
 
 
@@ -56,19 +57,19 @@ def _socket_buffers() -> Finding:
 
 
 def _buffer(probe: socket.socket, option: int, force: int) -> tuple[int, bool]:
-    """What it gets, and whether it took privilege."""
+    """Returns the size that the kernel gives, and whether that took privilege."""
     try:
         probe.setsockopt(socket.SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
         is_forced = True
     except PermissionError:
         probe.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
         is_forced = False
-    # the kernel doubles what it is told, for its own needs
+    # The kernel doubles the size it is given, for its own needs.
     return probe.getsockopt(socket.SOL_SOCKET, option) // 2, is_forced
 
 
 def _open_files() -> Finding:
-    """The server raises its own limit as far as the hard one."""
+    """Checks the hard limit: the server raises its own limit up to that."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     facts = {"hard": hard}
     if hard >= _FEW_FILES:

@@ -1,36 +1,31 @@
-"""Interfaces that are up: how they are made, what they can, which programs are on them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Interfaces that are up: their kinds, their features, and the programs on them."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pyroute2 import Ethtool, IPRoute
-
+from livedma.doctor.features import Feature, features
+from livedma.doctor.netlink import Entry, entries
 from livedma.doctor.programs import Program, of_link
 from livedma.errors import LivedmaError
 from livedma.memory.host.text import printable
 from livedma.rdma.interface import Interface
+from livedma.rdma.rtnetlink import addresses
 
 __all__ = ["At", "Feature", "Link", "look_up"]
-
-
-@dataclass(frozen=True)
-class Feature:
-    is_on: bool
-    can_change: bool
 
 
 @dataclass(frozen=True)
 class Link:
     interface: Interface
     kind: str
-    features: dict[str, Feature]  #: as ethtool names them; empty: unknown
+    features: dict[str, Feature]  #: by ethtool's names; empty: unknown
     programs: Sequence[Program]
     sees_all_programs: bool
-    peer: str  #: the other end of a veth pair, empty if that is in another namespace
+    peer: str  #: the other end of a veth pair; empty if that is in another namespace
 
     @property
     def name(self) -> str:
@@ -39,37 +34,31 @@ class Link:
 
 @dataclass(frozen=True)
 class At:
-    """An address and where it is."""
+    """An address and its interface."""
 
     address: str
     link: Link
 
 
 def look_up(only: str = "") -> tuple[list[Link], list[At]]:
-    """Interfaces that are up and addresses there at which a server listens without a wish, that is,
-    not the link-local ones; or those of one interface, by its name, or one address.
+    """Returns interfaces that are up, and their addresses at which a server listens by default,
+    that is, not the link-local ones; or those of one interface, by its name, or one address.
     """
-    with IPRoute() as route:
-        entries = list(route.get_links())
-        names = {entry["index"]: entry.get_attr("IFLA_IFNAME") for entry in entries}
-        places = [
-            (entry["index"], entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS"))
-            for entry in route.get_addr()
-        ]
-        places = [place for place in places if only == place[1] or not _is_link_local(place[1])]
-        if only:
-            places = [place for place in places if only in (place[1], names.get(place[0]))]
-            if not places:
-                raise LivedmaError(
-                    f"{printable(only)} is neither an address of this host nor an interface that "
-                    "has one: see `ip address`"
-                )
-        used = {index for index, _ in places}
-        links = {
-            entry["index"]: _link(entry, names, route)
-            for entry in entries
-            if entry["state"] == "up" and entry["index"] in used
-        }
+    told = entries()
+    names = {entry.index: entry.name for entry in told}
+    places = [(one.index, str(one.own.ip)) for one in addresses()]
+    places = [place for place in places if only == place[1] or not _is_link_local(place[1])]
+    if only:
+        places = [place for place in places if only in (place[1], names.get(place[0]))]
+        if not places:
+            raise LivedmaError(
+                f"{printable(only)} is neither an address of this host nor an interface that "
+                "has one: see `ip address`"
+            )
+    used = {index for index, _ in places}
+    links = {
+        entry.index: _link(entry, names) for entry in told if entry.is_up and entry.index in used
+    }
     found = [At(address, links[index]) for index, address in places if index in links]
     return list(links.values()), found
 
@@ -78,31 +67,19 @@ def _is_link_local(address: str) -> bool:
     return ipaddress.ip_address(address).is_link_local
 
 
-def _link(entry: Any, names: dict[int, str], route: IPRoute) -> Link:
-    name, info = entry.get_attr("IFLA_IFNAME"), entry.get_attr("IFLA_LINKINFO")
-    programs, sees_all = of_link(entry, route)
+def _link(entry: Entry, names: dict[int, str]) -> Link:
+    programs, sees_all = of_link(entry)
     return Link(
-        Interface(entry["index"], name, entry.get_attr("IFLA_MTU")),
-        (info and info.get_attr("IFLA_INFO_KIND")) or "",
-        _features(name),
+        Interface(entry.index, entry.name, entry.mtu),
+        entry.kind,
+        features(entry.name),
         programs,
         sees_all,
         _peer(entry, names),
     )
 
 
-def _peer(entry: Any, names: dict[int, str]) -> str:
-    index = entry.get_attr("IFLA_LINK")
-    return names.get(index, "") if entry.get_attr("IFLA_LINK_NETNSID") is None else ""
-
-
-def _features(name: str) -> dict[str, Feature]:
-    try:
-        with Ethtool() as ethtool:
-            found = ethtool.get_features(name).features
-            return {
-                each.name: Feature(bool(each.enable), bool(each.available))
-                for each in found.values()
-            }
-    except Exception:  # whatever pyroute2 raises where the kernel has no such interface
-        return {}
+def _peer(entry: Entry, names: dict[int, str]) -> str:
+    if entry.below is None or entry.is_below_elsewhere:
+        return ""
+    return names.get(entry.below, "")

@@ -1,4 +1,5 @@
-"""What memory a device may have: pinned, on demand, in huge pages."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The memory that a device may have: pinned, on demand, in huge pages."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from livedma.privilege import CAP_IPC_LOCK, holds
 
 __all__ = ["memory"]
 
-_AMPLE = 1 << 30  # what a limit should allow before it is worth no word
+_AMPLE = 1 << 30  # a limit that allows this is not worth a word
 _HUGE_PAGE = 2 << 20
 _USUAL_HUGE = 512  # pages: 1 GiB
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -69,7 +70,7 @@ def _on_demand() -> Finding:
 
 
 def huge(files: Files) -> Finding:
-    """The server's windows have pages of 4 KiB; those of programs may have large ones."""
+    """Checks huge pages, for programs' windows: those of the server have pages of 4 KiB."""
     pool = next((one for one in pools(files) if one.size == _HUGE_PAGE and one.node is None), None)
     thp = transparent(files)
     facts = {

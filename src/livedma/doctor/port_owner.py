@@ -1,19 +1,20 @@
-"""Who has a port."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The process or kernel service that has a port."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import os
-import pwd
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from livedma.doctor.commands import as_root
-from livedma.memory.host.text import printable
+from livedma.doctor.commands import livedma
+from livedma.doctor.holder import Holder, holder_of, user_name
+from livedma.privilege import as_root
 
 __all__ = ["ROCE_PORT", "Owner", "listeners", "owner_of"]
 
@@ -26,8 +27,9 @@ _LISTENS = "0A"  # a TCP socket's state
 @dataclass(frozen=True)
 class Owner:
     text: str
-    fix: str = ""
+    look: str = ""  #: the command that shows more about it
     pid: int | None = None
+    command: str = ""  #: livedma's command, if it is livedma's own
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class _Socket:
 
 
 def owner_of(address: str, port: int, protocol: Protocol) -> Owner:
-    """Of the socket that keeps others from the address."""
+    """Returns the owner of the socket that keeps others off the address."""
     wanted = ipaddress.ip_address(address)
     for one in _sockets(port, protocol):
         if one.address == wanted or one.address.is_unspecified or wanted.is_unspecified:
@@ -47,7 +49,7 @@ def owner_of(address: str, port: int, protocol: Protocol) -> Owner:
 
 
 def listeners(port: int) -> list[tuple[str, Owner]]:
-    """Addresses at which somebody listens on a TCP port, and who."""
+    """Returns the addresses at which a TCP port is listened on, and the owners."""
     return [(str(one.address), _describe(one, port, "tcp")) for one in _sockets(port, "tcp")]
 
 
@@ -65,42 +67,36 @@ def _sockets(port: int, protocol: Protocol) -> Iterator[_Socket]:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The kernel prints an address as words of four bytes, each in the machine's order."""
+    """Parses an address: the kernel prints words of four bytes, each in the machine's order."""
     words = (int(text[i : i + 8], 16) for i in range(0, len(text), 8))
     return ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
 
 
 def _describe(one: _Socket, port: int, protocol: Protocol) -> Owner:
     for pid in _holders(one.inode):
-        with contextlib.suppress(OSError):
-            name = printable(Path(f"/proc/{pid}/comm").read_text().strip())
-            return Owner(f"{name} (process {pid})", _end(pid), pid)
+        if holder := holder_of(pid):
+            return Owner(str(holder), _look(holder), pid, holder.command)
     if one.uid == 0 and (known := _of_the_kernel(protocol, port)):
         return known
-    try:
-        user = pwd.getpwuid(one.uid).pw_name
-    except KeyError:
-        user = str(one.uid)
     flag = "u" if protocol == "udp" else "t"
-    fix = as_root(f"ss -{flag}lpn 'sport = :{port}'")
-    return Owner(f"a process of {user} that cannot be seen", fix)
+    look = as_root(f"ss -{flag}lpn 'sport = :{port}'")
+    return Owner(f"a process of {user_name(one.uid)} that cannot be seen", look)
 
 
-def _end(pid: int) -> str:
-    try:
-        is_own = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-    except OSError:
-        is_own = False
-    return f"kill {pid}" if is_own else as_root(f"kill {pid}")
+def _look(holder: Holder) -> str:
+    """Returns a command that shows more of a process; whether to end it is its user's decision."""
+    if holder.command == "serve" and holder.control:
+        return livedma(f"why --control {holder.control}")
+    return f"ps -fp {holder.pid}"
 
 
 def _of_the_kernel(protocol: Protocol, port: int) -> Owner | None:
-    """Sockets of the kernel's own belong to root, and to no process."""
+    """Returns the owner of a socket of the kernel's own: it belongs to root, and to no process."""
     rxe = sorted(path.name for path in Path("/sys/class/infiniband").glob("rxe*"))
     if (protocol, port) == ("udp", ROCE_PORT) and rxe:
-        return Owner(f"the kernel's {rxe[0]}", as_root(f"rdma link delete {rxe[0]}"))
+        return Owner(f"the kernel's {rxe[0]}", "rdma resource show")
     if (protocol, port) == ("tcp", 2049) and os.path.exists("/proc/fs/nfsd"):
-        return Owner("the kernel's NFS server", as_root("systemctl stop nfs-server"))
+        return Owner("the kernel's NFS server", as_root("exportfs -v"))
     return None
 
 

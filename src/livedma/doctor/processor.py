@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The processors that this process may use."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from livedma.memory.host.text import number
 __all__ = ["processor"]
 
 _MUCH_STOLEN = 0.05
-_FEW_CPUS = 2  # one for the device and one for who uses it
+_FEW_CPUS = 2  # one for the device and one for the program that uses it
 
 
 def processor(files: Files | None = None) -> Sequence[Finding]:
@@ -48,7 +49,7 @@ def _count(files: Files) -> Finding:
 
 
 def _quota(files: Files) -> float | None:
-    """What the tightest cgroup allows, in CPUs; None: all, or it cannot be seen."""
+    """Returns the CPUs that the tightest cgroup allows; None: all, or it cannot be seen."""
     group = next(
         (line[3:] for line in files.text("proc/self/cgroup").splitlines() if line[:3] == "0::"), ""
     )
@@ -64,7 +65,7 @@ def _steal(files: Files) -> Finding:
     line = files.text("proc/stat").partition("\n")[0].split()
     if len(line) < 9 or line[0] != "cpu":
         return Finding("steal", "unknown", "/proc/stat does not tell")
-    times = [int(each) for each in line[1:9]]  # guest time is part of user time
+    times = [int(each) for each in line[1:9]]  # user time includes guest time
     share = times[7] / max(1, sum(times))
     facts = {"share": round(share, 4)}
     text = f"{share:.1%} of the time since boot went to other guests of this host"

@@ -1,4 +1,5 @@
-"""BPF programs on an interface: asked for by bpf(2), as Debian 12's libbpf does not know tcx."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""BPF programs on an interface, from bpf(2) itself: Debian 12's libbpf does not know tcx."""
 
 from __future__ import annotations
 
@@ -6,12 +7,10 @@ import contextlib
 import ctypes
 import os
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from pyroute2 import IPRoute, NetlinkError
+from livedma.doctor.netlink import Entry, bpf_filters
 
 __all__ = ["Program", "of_link", "program_name"]
 
@@ -23,7 +22,6 @@ _LINKS_MOST = 4096
 _TCX = {"ingress": 46, "egress": 47}
 _CLSACT = {"ingress": 0xFFFFFFF2, "egress": 0xFFFFFFF3}
 _PROGRAMS_MOST = 64
-_TCA_BPF_ID = 11
 _OWN = ("monitor", "capture_xdp", "capture_tc_ingr", "capture_tc_egre", "guard_xdp")
 
 
@@ -31,7 +29,7 @@ _OWN = ("monitor", "capture_xdp", "capture_tc_ingr", "capture_tc_egre", "guard_x
 class Program:
     hook: str  #: "native XDP", "generic XDP", "tcx ingress", "tc egress", …
     id: int | None  #: None: the kernel does not say
-    name: str  #: empty: who looks may not know
+    name: str  #: empty: this process may not know it
     remove: str  #: the command that takes it off, without sudo
 
     @property
@@ -43,10 +41,10 @@ class Program:
         return f"{self.hook} {'?' if self.id is None else self.id} ({name})"
 
 
-def of_link(entry: Any, route: IPRoute) -> tuple[list[Program], bool]:
-    """Those on an interface as netlink describes it, and whether that may be all of them."""
-    index, name = entry["index"], entry.get_attr("IFLA_IFNAME")
-    found = [*_xdp(entry, index, name), *_clsact(route, index, name)]
+def of_link(entry: Entry) -> tuple[list[Program], bool]:
+    """Returns the programs on an interface of netlink's, and whether those may be all."""
+    index, name = entry.index, entry.name
+    found = [*_xdp(entry), *_clsact(index, name)]
     try:
         return [*found, *_tcx(index, name)], True
     except PermissionError:
@@ -55,24 +53,19 @@ def of_link(entry: Any, route: IPRoute) -> tuple[list[Program], bool]:
         return found, True
 
 
-def _xdp(entry: Any, index: int, name: str) -> Iterator[Program]:
-    xdp = entry.get_attr("IFLA_XDP")
-    if not xdp:
-        return
-    modes = {"native": "DRV", "generic": "SKB", "offloaded": "HW"}
-    # The kernel names the program of each mode; before 4.20 only the one there is.
-    ids = {mode: xdp.get_attr(f"IFLA_XDP_{short}_PROG_ID") for mode, short in modes.items()}
-    if not any(ids.values()) and (only := xdp.get_attr("IFLA_XDP_PROG_ID")):
-        ids["native"] = only
+def _xdp(entry: Entry) -> Iterator[Program]:
+    # The kernel names the program of each mode; before 4.20 only the one that there is.
+    ids = {mode: number for mode, number in entry.xdp.items() if mode != "any"}
+    if not ids and "any" in entry.xdp:
+        ids = {"native": entry.xdp["any"]}
     for mode, number in ids.items():
-        if number:
-            by_link = _xdp_link(index, number)
-            remove = (
-                f"bpftool link detach id {by_link}"
-                if by_link
-                else f"ip link set dev {name} {'xdp' if mode == 'native' else 'xdp' + mode} off"
-            )
-            yield Program(f"{mode} XDP", number, program_name(number), remove)
+        by_link = _xdp_link(entry.index, number)
+        remove = (
+            f"bpftool link detach id {by_link}"
+            if by_link
+            else f"ip link set dev {entry.name} {'xdp' if mode == 'native' else 'xdp' + mode} off"
+        )
+        yield Program(f"{mode} XDP", number, program_name(number), remove)
 
 
 def _tcx(index: int, name: str) -> Iterator[Program]:
@@ -86,40 +79,27 @@ def _tcx(index: int, name: str) -> Iterator[Program]:
             yield Program(f"tcx {hook}", number, program_name(number), remove)
 
 
-def _clsact(route: IPRoute, index: int, name: str) -> Iterator[Program]:
+def _clsact(index: int, name: str) -> Iterator[Program]:
     for hook, parent in _CLSACT.items():
-        with contextlib.suppress(NetlinkError):  # no such queue discipline
-            for entry in route.get_filters(index=index, parent=parent):
-                options = entry.get_attr("TCA_OPTIONS")
-                if entry.get_attr("TCA_KIND") != "bpf" or options is None or not entry["handle"]:
-                    continue
-                number = _filter_program(options)
-                text = program_name(number) if number else ""
-                yield Program(
-                    f"tc {hook}",
-                    number,
-                    text or str(options.get_attr("TCA_BPF_NAME") or ""),
-                    f"tc filter del dev {name} {hook} pref {entry['info'] >> 16}",
-                )
-
-
-def _filter_program(options: Any) -> int | None:
-    """pyroute2 has no name for this attribute, and leaves it as it came."""
-    for name, value in options["attrs"]:
-        if name == "UNKNOWN" and value["header"]["type"] == _TCA_BPF_ID:
-            return int.from_bytes(value.data[value.offset + 4 :][:4], sys.byteorder)
-    return None
+        for one in bpf_filters(index, parent):
+            text = program_name(one.program) if one.program else ""
+            yield Program(
+                f"tc {hook}",
+                one.program,
+                text or one.name,
+                f"tc filter del dev {name} {hook} pref {one.priority}",
+            )
 
 
 def program_name(number: int) -> str:
-    """Empty if this process may not know."""
+    """Returns a program's name; empty if this process may not know it."""
     with contextlib.suppress(OSError), _descriptor(_PROG_GET_FD_BY_ID, number) as fd:
         return _info(fd, 128)[64:80].partition(b"\0")[0].decode(errors="replace")
     return ""
 
 
 def _xdp_link(index: int, program: int) -> int | None:
-    """The link that holds it, if one does."""
+    """Returns the link that holds the program, if one does."""
     number: int = 0
     with contextlib.suppress(OSError):
         for _ in range(_LINKS_MOST):
@@ -135,7 +115,7 @@ def _xdp_link(index: int, program: int) -> int | None:
 
 
 def _query(index: int, attach_type: int) -> list[tuple[int, int]]:
-    """Ids of programs and of the links that hold them, 0 for none."""
+    """Returns ids of programs and of the links that hold them, 0 for none."""
     programs, links = ((ctypes.c_uint32 * _PROGRAMS_MOST)() for _ in range(2))
     # struct { target_ifindex, attach_type, query_flags, attach_flags; prog_ids; count, :32;
     #          prog_attach_flags; link_ids; link_attach_flags; revision }

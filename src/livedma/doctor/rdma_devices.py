@@ -1,4 +1,5 @@
-"""RDMA devices that the kernel knows: none is needed, and one may be in the way."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's RDMA devices: none is needed, and one may be in the way."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _DEVICES = "sys/class/infiniband"
 class _Device:
     name: str
     interfaces: list[str]
-    addresses: list[str]  #: at which it takes RoCEv2
+    addresses: list[str]  #: the addresses at which it takes RoCEv2
     is_roce: bool
 
 
@@ -39,7 +40,7 @@ def _device(files: Files, name: str) -> _Device:
         is_roce |= not is_iwarp and files.text(f"{path}/link_layer").strip() != "InfiniBand"
         for index in files.names(f"{path}/gid_attrs/ndevs"):
             interface = files.text(f"{path}/gid_attrs/ndevs/{index}").strip()
-            if not interface:  # an entry of the table that is not in use
+            if not interface:  # the table's entry is not in use
                 continue
             interfaces.add(interface)
             if files.text(f"{path}/gid_attrs/types/{index}").strip() == "RoCE v2":
@@ -67,9 +68,13 @@ def _finding(device: _Device) -> Finding:
     if not device.is_roce:
         return Finding("kernel-rdma", "fine", f"{text}: not RoCE, so not in the way", facts=facts)
     if device.name.startswith("rxe"):
-        cost = "rxe keeps UDP port 4791 of every address to itself"
-        fix = as_root(f"rdma link delete {device.name}")
-        return Finding("kernel-rdma", "costs", text, cost, fix, facts)
+        remove = as_root(f"rdma link delete {device.name}")
+        cost = (
+            "rxe keeps UDP port 4791 of every address to itself; if nothing uses it any more, "
+            f"`{remove}` ends that"
+        )
+        look = "rdma resource show"
+        return Finding("kernel-rdma", "costs", text, cost, facts=facts, look=look)
     cost = (
         f"a NIC with RoCE takes the packets to {', '.join(device.addresses) or 'its addresses'} "
         "before the kernel sees them: use other addresses for livedma"

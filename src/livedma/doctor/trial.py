@@ -1,4 +1,5 @@
-"""What a device at an address would be, found out by opening one for a moment."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a device at an address would be: it opens one for a moment."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ RDMA_PORT = 20049
 class Trial:
     address: str
     error: str = ""  #: why there can be no device now; the rest is empty then
-    is_in_use: bool = False  #: that is why
+    is_in_use: bool = False  #: the error is that the port is in use
     kind: str = ""
-    reason: str = ""  #: why this kind of port
+    reason: str = ""  #: why it is this kind of port
     share_reason: str = ""  #: why the address cannot be shared
     rdma_port: int = RDMA_PORT
     rdma_port_error: str = ""  #: why a server cannot have its RDMA port
@@ -51,10 +52,10 @@ class Trial:
 
 
 def _may_join() -> bool:
-    """A device that shares its address mounts the BPF file system if need be. A look must not."""
+    """Returns whether to share: that may mount the BPF file system, which a look must not."""
     try:
         from livedma.bpffs import mounted_bpffs
-    except ImportError:  # no libbpf: the device will say so
+    except ImportError:  # without libbpf: the device will say so
         return True
     return not may_share() or mounted_bpffs() is not None
 
@@ -81,7 +82,7 @@ def _is_in_use(address: str, index: int) -> bool:
 
 
 def ports(trials: list[Trial]) -> list[Finding]:
-    """One finding for each kind of port and the reason for it."""
+    """Returns a finding for each kind of port and its reason."""
     groups: dict[tuple[str, str, bool], list[str]] = {}
     for trial in trials:
         if not trial.error:
@@ -100,7 +101,7 @@ def ports(trials: list[Trial]) -> list[Finding]:
 
 
 def sharing(trials: list[Trial]) -> list[Finding]:
-    """Whether several processes may have devices at one address."""
+    """Returns whether several processes may have devices at one address."""
     reasons = list(dict.fromkeys(trial.share_reason for trial in trials if not trial.error))
     found = []
     for reason in reasons:

@@ -1,7 +1,8 @@
-"""Commands in a guest, through the virtio-serial ports that its agent serves (guest/agent.py).
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs commands in a guest, through the virtio-serial ports that its agent serves (guest/agent.py).
 
-Each port carries one command at a time. Several processes may use a guest at once: a lock file per
-port says which ones are taken.
+Each port carries one command at a time. Several processes may use a guest at once: a lock file for
+each port says whether it is taken.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def port_path(directory: Path, guest: str, number: int) -> Path:
 
 
 def _last_words(directory: Path, guest: str) -> str:
-    """What a guest's kernel that has died said of it, as the end of a sentence, or nothing."""
+    """Returns what a guest's dying kernel said, as the end of a sentence, or nothing."""
     try:
         console = (directory / f"{guest}.console").read_text(errors="replace")
     except OSError:
@@ -44,7 +45,7 @@ def _last_words(directory: Path, guest: str) -> str:
 
 
 def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
-    """A connection to a port that nobody uses, and the lock that keeps it so."""
+    """Returns a connection to a port that is not in use, and the lock that keeps others off it."""
     end_s = time.monotonic() + _FREE_PORT_LIMIT_S
     while time.monotonic() < end_s:
         for number in range(PORTS):
@@ -74,7 +75,7 @@ def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
 class Command:
     """A command that runs in a guest; closing it ends it there, too.
 
-    terminal: rows and columns if it is to have one. takes_input: write() is its input, until
+    terminal: rows and columns if it is to have a terminal. takes_input: write() is its input, until
     end_input(); a command with neither has an empty input.
     """
 
@@ -91,7 +92,7 @@ class Command:
         self.guest, self.command = guest, command
         self._directory = directory
         self.status: int | None = None
-        self.output, self.errors = b"", b""  #: what it wrote so far
+        self.output, self.errors = b"", b""  #: what it has written so far
         self._pending = b""
         self._id = secrets.token_hex(6)
         self._socket, self._lock = _free_port(directory, guest)
@@ -104,17 +105,22 @@ class Command:
         self.close()
 
     def close(self) -> None:
+        is_open = self._socket.fileno() >= 0
+        if is_open and self.status is None:
+            with contextlib.suppress(LabError):  # the agent may take a while to see the end
+                self.kill(signal.SIGKILL)
         self._socket.close()
         self._lock.close()
 
     def fileno(self) -> int:
-        """Readable when there may be output: for select."""
+        """Returns a descriptor for select: readable when there may be output."""
         return self._socket.fileno()
 
     def _send(self, **message: Any) -> None:
         self._socket.settimeout(10)
         try:
-            self._socket.sendall(json.dumps({"id": self._id, **message}).encode() + b"\n")
+            # The first newline ends a line that a killed host may have left unfinished.
+            self._socket.sendall(b"\n" + json.dumps({"id": self._id, **message}).encode() + b"\n")
         except OSError as error:
             said = _last_words(self._directory, self.guest)
             raise LabError(f"guest {self.guest} does not listen: {error}{said}") from None
@@ -125,7 +131,7 @@ class Command:
             self._send(**{"in": base64.b64encode(piece).decode()})
 
     def end_input(self) -> None:
-        """The command reads the end of its input behind what was written so far."""
+        """Ends the command's input behind what was written so far."""
         self._send(end=True)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -135,14 +141,15 @@ class Command:
         self._send(kill=int(number))
 
     def read(self, timeout_s: float) -> tuple[bytes, bytes]:
-        """The next piece of output and of errors; none came in time, or `status` is set: empty."""
+        """Returns all new output and errors; empty if none came in time, or it has ended.
+
+        Nothing stays in this buffer, where a select() on this command would not see it.
+        """
         end_s = time.monotonic() + timeout_s
         while self.status is None:
-            while b"\n" in self._pending:
-                line, self._pending = self._pending.split(b"\n", 1)
-                pieces = self._take(line)
-                if any(pieces) or self.status is not None:
-                    return pieces
+            output, errors = self._take_all()
+            if output or errors or self.status is not None:
+                return output, errors
             left_s = end_s - time.monotonic()
             if left_s <= 0:
                 break
@@ -159,6 +166,15 @@ class Command:
             self._pending += data
         return b"", b""
 
+    def _take_all(self) -> tuple[bytes, bytes]:
+        output, errors = b"", b""
+        while b"\n" in self._pending:
+            line, self._pending = self._pending.split(b"\n", 1)
+            more, more_errors = self._take(line)
+            output += more
+            errors += more_errors
+        return output, errors
+
     def _take(self, line: bytes) -> tuple[bytes, bytes]:
         # An answer to a command before this one may still be on its way: it has another id.
         with contextlib.suppress(ValueError):
@@ -173,7 +189,7 @@ class Command:
         return b"", b""
 
     def wait(self, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Waits for the end; LabError if it does not come in time, and the command is killed."""
+        """Waits for the end; kills the command and raises LabError if it does not come in time."""
         end_s = time.monotonic() + timeout_s
         while self.status is None:
             self.read(end_s - time.monotonic())
@@ -187,7 +203,7 @@ class Command:
         return subprocess.CompletedProcess(self.command, self.status, output, errors)
 
     def wait_for(self, text: str, timeout_s: float = 30.0) -> None:
-        """Waits until the output, or the errors, have the text in them."""
+        """Waits until the output or the errors contain the text."""
         end_s = time.monotonic() + timeout_s
         while text not in self.text:
             self.read(end_s - time.monotonic())
@@ -199,5 +215,5 @@ class Command:
 
     @property
     def text(self) -> str:
-        """All that it wrote so far: output, then errors."""
+        """Returns all that it has written so far: output, then errors."""
         return (self.output + self.errors).decode(errors="replace")

@@ -1,4 +1,5 @@
-"""A load that is driven: `livedma load --driven`, orders to it, and what came of each."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A load that is driven: `livedma load --driven`, orders to it, and the result of each."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _END_S = 60.0
 
 
 class Driver(Process):
-    """Is there as soon as the load is connected. Raises LabError when it fails."""
+    """A connected load. Raises LabError when it fails."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command, "the load", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -39,12 +40,12 @@ class Driver(Process):
         self._lines.put(None)
 
     def ask(self, order: str, timeout_s: float = 60.0) -> dict[str, Any]:
-        """What came of an order."""
+        """Gives an order and returns its result."""
         self.order(order)
         return self.answer(timeout_s)
 
     def order(self, order: str) -> None:
-        """Without waiting; `answer` is the next."""
+        """Gives an order without waiting; `answer` returns its result."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{order}\n")
@@ -69,7 +70,7 @@ class Driver(Process):
         return found
 
     def finish(self) -> dict[str, Any]:
-        """Ends the orders, and with them the load: its total."""
+        """Ends the orders, and with them the load; returns its total."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         total = self._next(_END_S)

@@ -1,11 +1,12 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Guests with a real kernel in QEMU, and a lab of two of them with a host between. Needs root.
 
     with Lab() as lab:
         lab.a.run("rdma link").stdout
 
-Everything about a lab is in its directory below /run/livedma: whoever has that can use the guests
-and take the lab down. A lab goes away with the process that made it, however that ends, unless it
-is kept.
+Everything about a lab is in its directory below /run/livedma: a process with access to that can use
+the guests and take the lab down. A lab goes away with the process that made it, however that ends,
+unless it is kept.
 """
 
 from __future__ import annotations
@@ -61,21 +62,21 @@ class Guest:
 
     @property
     def console(self) -> Path:
-        """What the kernel and init said."""
+        """Returns the file with what the kernel and init said."""
         return self.directory / f"{self.name}.console"
 
     def pid(self) -> int | None:
-        """QEMU's process, if it runs."""
+        """Returns QEMU's process, if it runs."""
         try:
             pid = int((self.directory / f"{self.name}.pid").read_text())
-            # Process ids come back: only the command line proves whose it is.
+            # Process ids are used again: only the command line proves that this one is QEMU's.
             command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except (OSError, ValueError):
             return None
         return pid if f"{self.directory / self.name}.qmp".encode() in command_line else None
 
     def arguments(self, image: images.Image) -> list[str]:
-        """QEMU's command line."""
+        """Returns QEMU's command line."""
         base = self.directory / self.name
         settings = f"lab.name={self.name} lab.id={self.number} lab.mtu={self._mtu}"
         argv = ["-name", f"livedma-{self.name}", "-M", "q35", "-accel", "tcg,thread=multi"]
@@ -97,11 +98,11 @@ class Guest:
         return [*argv, "-pidfile", f"{base}.pid"]
 
     def start(self, image: images.Image, host: Host, snapshot: Path | None = None) -> None:
-        """Starts QEMU in the host's namespace; from a snapshot, it runs when this returns."""
+        """Starts QEMU in the host's namespace; a guest from a snapshot runs when this returns."""
         argv = [images.tool("qemu-system-x86_64"), *self.arguments(image), "-daemonize"]
         if snapshot is not None:
             argv += ["-incoming", "defer"]
-            # QEMU waits for the rest of a snapshot that breaks off: better to know before.
+            # QEMU would wait for the rest of a damaged snapshot, so it is checked first.
             check = [images.tool("zstd"), "-q", "-t", str(snapshot)]
             if subprocess.run(check, capture_output=True, timeout=60).returncode:
                 raise LabError(f"guest {self.name}: {snapshot} is damaged")
@@ -124,11 +125,11 @@ class Guest:
             self._set_clock()
 
     def _set_clock(self) -> None:
-        """A guest from a snapshot still has the time at which that was made."""
+        """Sets the clock; in a guest from a snapshot it still shows the time of that."""
         self.run(f"date -s @{time.time():.3f}", check=True)
 
     def wait_ready(self, timeout_s: float = _BOOT_LIMIT_S) -> None:
-        """Waits until it has booted and its RDMA device is up."""
+        """Waits until the guest has booted and its RDMA device is up."""
         end_s = time.monotonic() + timeout_s
         question = "cat /run/lab/problems 2>/dev/null; rdma link show rxe0/1"
         with Command(self.directory, self.name, question) as command:
@@ -153,9 +154,9 @@ class Guest:
     def run(
         self, command: str, timeout_s: float = 60.0, *, check: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a bash command. LabError if it takes too long: then it is killed.
+        """Runs a bash command. Kills it and raises LabError if it takes too long.
 
-        check: LabError, too, if its status is not 0.
+        check: raises LabError also if its status is not 0.
         """
         with self.command(command) as running:
             done = running.wait(timeout_s)
@@ -169,7 +170,7 @@ class Guest:
     def command(self, command: str, *, takes_input: bool = False) -> Command:
         """Starts a bash command and returns at once; it ends with the `with` block, if not before.
 
-        Its output is read by what waits for it: some 200 kB fit before the command waits, too.
+        Its output is read while the caller waits for it: some 200 kB fit before it waits, too.
         """
         return Command(self.directory, self.name, command, takes_input=takes_input)
 
@@ -184,7 +185,7 @@ class Guest:
 
     @property
     def mtu(self) -> int:
-        """Of its interface, now; rxe's own MTU is the largest of 256..4096 that fits."""
+        """Returns the MTU of its interface now; rxe uses the largest of 256..4096 that fits."""
         return int(self.run("cat /sys/class/net/eth0/mtu", check=True).stdout)
 
     @mtu.setter
@@ -196,7 +197,7 @@ class Guest:
         self.run(f"until {condition}; do sleep 0.1; done", timeout_s)
 
     def save(self, path: Path) -> None:
-        """Writes the guest's memory to a file; it is stopped meanwhile, and goes on afterwards."""
+        """Writes the guest's memory to a file; the guest is stopped meanwhile, and then goes on."""
         with Monitor(self.directory / f"{self.name}.qmp") as monitor:
             monitor.ask("stop")
             try:
@@ -205,7 +206,7 @@ class Guest:
                 monitor.ask("cont")
 
     def stop(self) -> None:
-        """Ends it at once: nothing in a guest outlives it."""
+        """Ends the guest at once: nothing in it outlives it."""
         end_s = time.monotonic() + _END_LIMIT_S
         while (pid := self.pid()) is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -216,11 +217,11 @@ class Guest:
 
 
 class Lab:
-    """Guests a and b on a bridge, in a namespace that is a host (`host`) by itself.
+    """Guests a and b on a bridge, in a namespace that is itself a host (`host`).
 
-    name: what it is called below /run/livedma; labs of different names do not touch. keep: it
-    outlives this process, until remove(). snapshots: guests start from a cached snapshot where
-    there is one, and make it where there is none; otherwise they boot.
+    name: its name below /run/livedma; labs of different names do not touch. keep: it outlives this
+    process, until remove(). snapshots: guests start from a cached snapshot, and make one if there
+    is none; otherwise they boot.
     """
 
     def __init__(
@@ -252,7 +253,7 @@ class Lab:
         self.stop()
 
     def start(self) -> None:
-        """Returns when both guests are ready; what was begun is taken back if that fails."""
+        """Returns when both guests are ready; if that fails, it takes back what was begun."""
         if os.geteuid():
             raise PrivilegeError("guests and their network need root")
         for name in ("qemu-system-x86_64", "zstd", "nsenter"):
@@ -273,7 +274,7 @@ class Lab:
             raise
 
     def stop(self) -> None:
-        """Takes everything away; does nothing if it is away."""
+        """Takes everything away; calling it a second time has no effect."""
         remove(self.directory)
         if self._keeper is not None:
             self._keeper.communicate(timeout=30)
@@ -287,7 +288,7 @@ class Lab:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # Ctrl-C must not reach it
         )
 
     def _start_guests(self, image: images.Image) -> None:
@@ -315,7 +316,7 @@ class Lab:
             guest.stop()
 
     def _snapshot_key(self, image: images.Image) -> str:
-        """A snapshot fits one version of QEMU and one set of arguments."""
+        """Returns a key: a snapshot fits one version of QEMU and one set of arguments."""
         version = subprocess.run(
             [images.tool("qemu-system-x86_64"), "--version"], capture_output=True, timeout=30
         ).stdout
@@ -325,7 +326,7 @@ class Lab:
 
     @contextlib.contextmanager
     def mtu(self, mtu: int) -> Iterator[None]:
-        """Another MTU of guests and host for a while: 4096 bytes of RDMA need 4176 at least."""
+        """Changes the MTU of guests and host for a while: 4096 bytes of RDMA need 4176 at least."""
         try:
             self._set_mtu(mtu)
             yield
@@ -346,13 +347,13 @@ class Lab:
         try:
             with ThreadPoolExecutor(len(self.guests)) as pool:
                 list(pool.map(lambda guest: guest.save(work / f"{guest.name}.zst"), self.guests))
-            with contextlib.suppress(OSError):  # somebody else was faster
+            with contextlib.suppress(OSError):  # another process was faster
                 work.rename(directory)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
     def restore(self, directory: Path) -> None:
-        """Puts both guests back to where they were; what runs in them is lost."""
+        """Puts both guests back to their saved state; what runs in them is lost."""
         image = self._image
         if image is None:
             raise LabError("a lab is restored by whoever started it")
@@ -366,11 +367,11 @@ class Lab:
             list(pool.map(start, self.guests))
 
 
-_START_TIME = 19  # of /proc/PID/stat, counted behind the name
+_START_TIME = 19  # in /proc/PID/stat, counted behind the name
 
 
 def running(name: str) -> list[Guest]:
-    """The guests of a lab that run, whoever started them."""
+    """Returns the guests of a lab that run, also if another process has started them."""
     guests = [Guest(LABS / name, guest) for guest in GUESTS]
     return [guest for guest in guests if guest.pid() is not None]
 
@@ -380,7 +381,7 @@ def _namespace(directory: Path) -> str:
 
 
 def remove(directory: Path) -> None:
-    """Takes the lab of a directory down, whoever made it; does nothing if there is none."""
+    """Takes down the lab of a directory, whichever process made it, if there is one."""
     for name in GUESTS:
         Guest(directory, name).stop()
     with contextlib.suppress(FileNotFoundError):
@@ -389,14 +390,14 @@ def remove(directory: Path) -> None:
 
 
 def _sweep() -> None:
-    """Takes down the labs whose process and keeper were killed."""
+    """Takes down labs whose process and keeper were both killed."""
     for file in LABS.glob("*/owner"):
         try:
             pid, start = json.loads(file.read_text())
             now = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             is_alive = now[_START_TIME] == start
         except ValueError:
-            continue  # it is being written
+            continue  # another process is writing it
         except OSError:
             is_alive = False
         if not is_alive:

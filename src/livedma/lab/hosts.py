@@ -1,4 +1,8 @@
-"""Hosts on this machine: network namespaces joined by veth pairs. Needs root."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hosts on this machine: network namespaces joined by veth pairs. Needs root.
+
+pyroute2 makes them. It is imported only where they are made: a demo on loopback needs none.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-
-from pyroute2 import IPRoute, netns
 
 T = TypeVar("T")
 
@@ -44,7 +46,7 @@ class Task(Generic[T]):
         try:
             with self._host.inside():
                 self._value = self._function()
-        except BaseException as error:  # handed over to whoever asks for the result
+        except BaseException as error:  # result() raises it
             self._error = error
 
     @property
@@ -62,7 +64,7 @@ class Task(Generic[T]):
 
 @dataclass(frozen=True)
 class Host:
-    """One namespace with one interface in it; empty addresses: the interface has none."""
+    """One namespace with one interface in it; an empty address: the interface has none."""
 
     name: str
     iface: str
@@ -72,6 +74,8 @@ class Host:
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         """Moves the calling thread into the namespace; sockets made there stay there."""
+        from pyroute2 import netns
+
         with open("/proc/thread-self/ns/net") as home:
             netns.setns(self.name)
             try:
@@ -84,7 +88,7 @@ class Host:
         return Task(self, function)
 
     def command(self, *argv: str) -> list[str]:
-        """The command line that runs argv inside."""
+        """Returns the command line that runs argv inside."""
         return ["nsenter", f"--net=/run/netns/{self.name}", *argv]
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -92,6 +96,8 @@ class Host:
 
     @contextlib.contextmanager
     def netlink(self) -> Iterator[Any]:
+        from pyroute2 import IPRoute
+
         with self.inside(), IPRoute() as ip:
             yield ip
 
@@ -117,12 +123,12 @@ class Host:
                     _ethtool(sock, self.iface, _SWITCHES[name], int(on))
 
     def set_link(self, **attributes: Any) -> None:
-        """As `ip link set`: state="down", mtu=9000, …"""
+        """Sets attributes as `ip link set` does: state="down", mtu=9000, …"""
         with self.netlink() as ip:
             ip.link("set", index=ip.link_lookup(ifname=self.iface)[0], **attributes)
 
     def remove_link(self) -> None:
-        """Removes the interface, and with it the other end."""
+        """Removes the interface, and with it its other end."""
         with self.netlink() as ip:
             ip.link("del", index=ip.link_lookup(ifname=self.iface)[0])
 
@@ -135,7 +141,9 @@ def _ethtool(sock: socket.socket, iface: str, command: int, value: int) -> int:
 
 
 def connect(left: Host, right: Host, mtu: int = 1500) -> None:
-    """Joins two hosts by a veth pair, with their addresses, up."""
+    """Joins two hosts by a veth pair with their addresses, and sets it up."""
+    from pyroute2 import IPRoute
+
     number = next(_numbers)
     ends = [f"ld{os.getpid()}.{number}{end}" for end in "ab"]
     with IPRoute() as ip:
@@ -165,7 +173,9 @@ def connect(left: Host, right: Host, mtu: int = 1500) -> None:
 def two_hosts(
     mtu: int = 1500, *, iface: str = "eth0", ipv4: str = "10.80.0", ipv6: str = "fd80:"
 ) -> Iterator[tuple[Host, Host]]:
-    """Two hosts joined by a veth pair, at .1 and .2; everything is removed at the end."""
+    """Yields two hosts joined by a veth pair, at .1 and .2; removes everything at the end."""
+    from pyroute2 import netns
+
     number = next(_numbers)
     hosts = [
         Host(f"ldma-{os.getpid()}-{number}{end}", iface, f"{ipv4}.{i}", f"{ipv6}:{i}")

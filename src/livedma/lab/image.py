@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The guests' kernel and root file system: built once from Debian's packages, then cached.
 
 The cache is $LIVEDMA_CACHE or ~/.cache/livedma. An image lies in guest-<hash>, where the hash is

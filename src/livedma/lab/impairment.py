@@ -1,11 +1,12 @@
-"""What a bad wire does to RoCE packets: frames and the time go in, frames come out. No I/O.
+# SPDX-License-Identifier: BSD-2-Clause
+"""A bad wire for RoCE packets: frames and the time go in, frames come out. No I/O.
 
     Rule("drop", 0.01)                                   every hundredth, as chance will have it
     Rule("drop", opcode="RC_SEND_LAST", skip=2, times=1)   the third of these, once
     Rule("corrupt", 0.01, to="far", part="header")       one direction only
 
-A packet meets the rules in their order, and the first that takes it decides. Frames that are not
-RoCEv2 (ARP, neighbour discovery, TCP) pass. The same seed and the same packets give the same fate.
+A packet meets the rules in order, and the first that takes it decides. Frames that are not RoCEv2
+(ARP, neighbour discovery, TCP) pass. The same seed and the same packets give the same result.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _PARTS = ("payload", "header", "icrc")
 _ETHERNET, _UDP, _BTH, _ICRC = 14, 8, 12, 4
 _ROCE_PORT = (4791).to_bytes(2, "big")
 _UDP_PROTOCOL = 17
-_MOST_HELD = 1024  # packets; more than that is a wrong rule, and they pass
-_HOLD_NS = 20_000_000  # a packet that nobody overtakes goes on after this time
+_MOST_HELD = 1024  # packets; more come from a wrong rule, and pass
+_HOLD_NS = 20_000_000  # a packet that none overtakes goes on after this time
 _HEADERS = {
     code: _BTH + sum(HEADER_BYTES[name] for name in opcode.headers)
     for code, opcode in OPCODES.items()
@@ -37,12 +38,13 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to which packets.
+    """A rule: what happens to which packets.
 
     action: "drop"; "duplicate" (the copy follows at once); "reorder" (`by` later packets of this
-    direction go first); "corrupt" (one bit of `part` is turned over); "delay" (by delay_s).
-    to: the end that they go to, or both directions. opcode: only these. skip: so many that it would
-    have taken pass first. times: it takes no more than so many. Each direction counts by itself.
+    direction go first); "corrupt" (one bit of `part` is turned over); "delay" (by delay_s). to: the
+    end that they go to; None: both directions. opcode: only packets with this one. skip: so many
+    packets that it would take pass first. times: the most packets that it takes. Each direction
+    counts by itself.
     """
 
     action: str
@@ -65,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Frame:
-    """A RoCEv2 frame and where its parts are."""
+    """A RoCEv2 frame and the places of its parts."""
 
     data: bytes
     bth: int
@@ -75,7 +77,7 @@ class Frame:
         return self.data[self.bth]
 
     def part(self, name: str) -> range:
-        """The bytes of a part, but for the one whose bits the ICRC leaves out."""
+        """Returns the places of the bytes of a part."""
         end = len(self.data) - _ICRC
         headers = min(self.bth + _HEADERS.get(self.opcode, _BTH), end)
         return {
@@ -86,7 +88,7 @@ class Frame:
 
 
 def parse(data: bytes) -> Frame | None:
-    """The frame if it is RoCEv2 in Ethernet, without VLAN tags, IP options or extensions."""
+    """Returns the frame if it is RoCEv2 in Ethernet without VLAN tags, IP options or extensions."""
     if data[12:14] == b"\x08\x00" and data[14:15] == b"\x45":
         udp, protocol = _ETHERNET + 20, data[23:24]
     elif data[12:14] == b"\x86\xdd":
@@ -96,7 +98,7 @@ def parse(data: bytes) -> Frame | None:
     bth = udp + _UDP
     if protocol != bytes([_UDP_PROTOCOL]) or data[udp + 2 : udp + 4] != _ROCE_PORT:
         return None
-    # Ethernet pads short frames: the packet ends where UDP says.
+    # Ethernet pads short frames: the packet ends where UDP says so.
     end = udp + int.from_bytes(data[udp + 4 : udp + 6], "big")
     if not bth + _BTH + _ICRC <= end <= len(data):
         return None
@@ -105,7 +107,7 @@ def parse(data: bytes) -> Frame | None:
 
 @dataclass
 class _Applied:
-    """A rule, and how often it came to something in one direction."""
+    """A rule, and how often it has skipped and taken packets of one direction."""
 
     rule: Rule
     skipped: int = 0
@@ -122,7 +124,7 @@ class _Held:
 
 
 class Impairment:
-    """One direction of a wire. `counts` says what was done; "seen" are all RoCE packets."""
+    """One direction of a wire. `counts` says what was done; "seen" counts all RoCE packets."""
 
     def __init__(self, to: str, rules: Sequence[Rule] = (), seed: int = 0) -> None:
         self.to = to
@@ -134,11 +136,11 @@ class Impairment:
         self.set_rules(rules)
 
     def set_rules(self, rules: Sequence[Rule]) -> None:
-        """Replaces the rules; what is held back still comes."""
+        """Replaces the rules; packets that are held back still come."""
         self._rules = [_Applied(rule) for rule in rules if rule.to in (None, self.to)]
 
     def take(self, data: bytes, now_ns: int) -> list[bytes]:
-        """What goes on at once when a frame comes."""
+        """Takes a frame; returns the frames that go on at once."""
         frame = parse(data)
         if frame is None:
             return [data]
@@ -185,7 +187,7 @@ class Impairment:
         return Frame(bytes(data), frame.bth)
 
     def _overtaken(self) -> Iterator[bytes]:
-        """Held packets that enough others have gone past now."""
+        """Yields held packets that enough others have overtaken now."""
         ready = []
         for held in self._held:
             if held.to_overtake:
@@ -204,7 +206,7 @@ class Impairment:
         return self._held[0].due_ns if self._held else None
 
     def due(self, now_ns: int) -> list[bytes]:
-        """Held packets whose time has come. Counted as what it was: overtaken, or only late."""
+        """Returns held packets that are due. It counts them as overtaken, or only as late."""
         ready = []
         while self._held and self._held[0].due_ns <= now_ns:
             held = heapq.heappop(self._held)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Takes a lab down when the process that made it is gone: it waits for the end of its input."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The guests' network: a namespace with a bridge and one TAP a guest, joined to nothing else."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The guests' network: a namespace with a bridge and a TAP for each guest, and no way out."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from livedma.lab.hosts import Host
 
 __all__ = ["make_network"]
 
-MTU = 9000  # of the bridge's ports: what the guests and the host choose fits
-_QUEUE_PACKETS = 10_000  # emulated guests are slow to read: a burst has to wait, not to be dropped
-_MAC = "52:54:00:77:00:fe"  # the same each time: guests from a snapshot remember it
+MTU = 9000  # of the bridge's ports: large enough for all that guests and host choose
+_QUEUE_PACKETS = 10_000  # emulated guests are slow readers: a burst has to wait and not be dropped
+_MAC = "52:54:00:77:00:fe"  # always the same: guests from a snapshot remember it
 _NO_DAD = 0x02
 _TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
@@ -29,14 +30,14 @@ def _make_tap(host: Host, name: str) -> None:
 
 
 def make_network(host: Host, taps: list[str], mtu: int) -> None:
-    """Makes the host's namespace, its interface as a bridge with the host's addresses, the TAPs.
+    """Makes the host's namespace, its interface (a bridge with its addresses), and the TAPs.
 
-    mtu: of the host itself. It is that of the guests, too: peers on one network have to agree.
+    mtu: of the host and of the guests: peers on one network have to agree.
     """
     try:
         netns.create(host.name)
         with host.inside():
-            # No router, no duplicate address detection: the addresses can be used at once.
+            # Without router and duplicate address detection, the addresses can be used at once.
             for kind in ("all", "default"):
                 for setting in ("accept_dad", "accept_ra"):
                     Path(f"/proc/sys/net/ipv6/conf/{kind}/{setting}").write_text("0")

@@ -1,4 +1,5 @@
-"""What came of a ramp: when it got worse and why, what was done about it, and what that gave."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The outcome of a ramp: when it got worse and why, what was done about it, and what that gave."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from livedma.lab.ramp import Run
 
 __all__ = ["Outcome", "Trouble"]
 
-_FULL_LOAD_S = 4.0  # before the end: what is compared
+_FULL_LOAD_S = 4.0  # at the end, over which figures are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """When it got worse. relief_s: from when the reason was known until a plan was carried out."""
+    """A time when it got worse. relief_s: from the known reason until a plan was carried out."""
 
     at_s: float
     sessions: int
@@ -27,8 +28,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Bandwidth, latency (the median of the seconds) and sessions are those of the last seconds,
-    as the load had them. done: how often each action of a plan was carried out, by its name.
+    """Bandwidth, latency (the median of the seconds) and sessions are the load's figures of the
+    last seconds. done: how often each action of a plan was carried out, by its name.
     """
 
     policy: str
@@ -81,7 +82,7 @@ class Outcome:
 
 
 def _trouble(run: Run) -> Trouble | None:
-    """When it got worse before something was done about it; the first time if nothing was."""
+    """Returns the last trouble before something was done about it; the first if nothing was."""
     relief = next((one for one in run.events if one["kind"] == "done"), None)
     before = run.events if relief is None else run.events[: run.events.index(relief)]
     degraded = [one for one in before if one["kind"] == "degraded"]
@@ -102,7 +103,7 @@ def _trouble(run: Run) -> Trouble | None:
 
 
 def _done(run: Run) -> dict[str, int]:
-    """Actions of plans that a `done` follows."""
+    """Counts the actions of plans that a `done` follows."""
     found: Counter[str] = Counter()
     planned: dict[int | None, list[str]] = {}
     for event in run.events:

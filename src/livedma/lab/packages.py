@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the lab takes of Debian: kernels are fetched and unpacked, not installed."""
 
 from __future__ import annotations

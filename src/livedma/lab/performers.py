@@ -1,4 +1,5 @@
-"""The processes on a stage: a server that is controlled, and load that reports as it goes."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The processes on a stage: a controlled server, and a load that reports as it runs."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ __all__ = ["Load", "Process", "Server"]
 _START_S = 60.0
 _LOOK_S = 0.02
 _END_S = 20.0
-_READY = "control socket"  # the last that a server says before it serves
+_READY = "control socket"  # in the last line of a server before it serves
 
 
 class Process:
-    """Ends, killed if need be, when it is closed. Ctrl-C on the terminal does not reach it."""
+    """A process that ends, killed if need be, when it is closed. Ctrl-C does not reach it."""
 
     def __init__(self, command: Sequence[str], name: str, **streams: Any) -> None:
         self.name = name
@@ -62,12 +63,12 @@ class Process:
 
 
 class Server(Process):
-    """`livedma serve`, once it is there. Raises LabError with its own words if it does not come."""
+    """`livedma serve`, once it serves. Raises LabError with its last words if it does not start."""
 
     def __init__(
         self, command: Sequence[str], *, control: Path, log: Path, handed_down: Sequence[int] = ()
     ) -> None:
-        """handed_down: descriptors that it has, too, by the same numbers."""
+        """handed_down: descriptors that it inherits, with the same numbers."""
         self.control_path, self._log = control, log
         with log.open("w") as stderr:
             super().__init__(
@@ -87,7 +88,7 @@ class Server(Process):
         end_s = time.monotonic() + _START_S
         while time.monotonic() < end_s:
             is_running = self.is_running
-            # The socket is there before all that it offers is.
+            # The socket exists before all its methods do.
             if _READY in self.log:
                 return Control(self.control_path)
             if not is_running:
@@ -96,7 +97,7 @@ class Server(Process):
         raise LabError(f"the server did not answer in {_START_S:g} s")
 
     def ask(self, do: str, **parameters: object) -> Any:
-        """Through its control socket; LabError with its last words if it has ended."""
+        """Asks through its control socket; LabError with its last words if it has ended."""
         try:
             return self.control.ask(do, **parameters)
         except ControlError:
@@ -106,7 +107,7 @@ class Server(Process):
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """Returns what it has said so far."""
         return self._log.read_text(errors="replace")
 
     def close(self) -> None:
@@ -115,7 +116,7 @@ class Server(Process):
 
 
 class Load(Process):
-    """`livedma load --json`. Each interval is a dict as that prints it."""
+    """`livedma load --json`. Each interval is a dict as the program prints it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command, "the load", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -157,22 +158,22 @@ class Load(Process):
 
     @property
     def began_s(self) -> float | None:
-        """When it began to measure, by the monotonic clock; None before its first interval."""
+        """Returns when it began to measure (monotonic clock); None before its first interval."""
         return self._began_s
 
     @property
     def is_over(self) -> bool:
-        """It has said all that it will ever say."""
+        """It has ended, and all its output was read."""
         return self._open == 0
 
     @property
     def intervals(self) -> list[dict[str, Any]]:
-        """Those that have been."""
+        """Returns the intervals so far."""
         with self._news:
             return list(self._intervals)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Each interval as it comes, from the first on, until it is over."""
+        """Yields each interval as it comes, from the first on, until the load is over."""
         for seen in itertools.count():
             with self._news:
                 while len(self._intervals) == seen:
@@ -183,7 +184,7 @@ class Load(Process):
             yield interval
 
     def result(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """What it prints at the end. Raises LabError if it found nothing to measure."""
+        """Returns what it prints at the end. Raises LabError if it has measured nothing."""
         with self._news:
             if not self._news.wait_for(lambda: not self._open, timeout_s):
                 raise LabError(f"the load did not end in {timeout_s:g} s")

@@ -1,4 +1,5 @@
-"""QEMU's monitor: stop, save, load and run a guest."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""QEMU's monitor: it stops, saves, loads and runs a guest."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Monitor:
         message = {"execute": command, "arguments": arguments}
         self._socket.sendall(json.dumps(message).encode() + b"\n")
         while True:
-            answer = self._read()  # or an event, which nobody waits for
+            answer = self._read()  # or an event, which is skipped
             if "error" in answer:
                 reason = answer["error"]["desc"]
                 raise LabError(f"guest {self._name}: {command}: {reason}")
@@ -67,7 +68,7 @@ class Monitor:
         self._wait_migrated(timeout_s)
 
     def load(self, path: Path, timeout_s: float = 120.0) -> None:
-        """Fills a guest that waits for it; it stays stopped."""
+        """Fills the memory of a guest that waits for it; it stays stopped."""
         self.ask("migrate-incoming", uri=f"exec:zstd -q -d -c {shlex.quote(str(path))}")
         self._wait_migrated(timeout_s)
 

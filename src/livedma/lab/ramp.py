@@ -1,7 +1,8 @@
-"""Sessions that pile up on one connection of a server under a policy, and all that was seen of it.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sessions that pile up on one connection under a policy, and all that is seen of it.
 
 The store is slow, so that each read holds its DMA buffer for a while: the first quarter of the
-window is soon not enough.
+window is soon too little.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["Moment", "Ramp", "Run", "perform"]
 _LOOK_S = 0.2
 _PINNED_MOST = 64 << 20  # by the server or the load, with several connections
 _SOURCE_S = 10.0
-_END_S = 60.0  # for the last replies, and for files and sessions to be removed
+_END_S = 60.0  # for the last replies, and for removing files and sessions
 _FOREVER_S = 1e8
 _BLOCKS = 16  # of a file: written before its session is measured
 _TURNS = ("degraded", "recovered")
@@ -33,7 +34,7 @@ _TURNS = ("degraded", "recovered")
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """seconds: how long it takes, half of it to bring the sessions in."""
+    """seconds: the whole length; sessions come in during the first half."""
 
     seconds: float = 18.0
     sessions: int = 64
@@ -45,7 +46,7 @@ class Ramp:
 
     @classmethod
     def fitting(cls, seconds: float) -> Ramp:
-        """With smaller buffers where the user may not pin the memory of the usual ones."""
+        """Returns a ramp with smaller buffers if the user may not pin the usual ones."""
         allowed = memlock.limit()
         if allowed is None or allowed >= _PINNED_MOST or holds(CAP_IPC_LOCK):
             return cls(seconds)
@@ -80,7 +81,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the server has, at a time of the run. degraded: connections that are."""
+    """The server's state at a time of the run. degraded: the connections that are."""
 
     at_s: float
     source: str
@@ -104,17 +105,17 @@ class Moment:
 
 @dataclass(slots=True)
 class Run:
-    """A ramp under a policy. Times are seconds after the load began, in events, too (`at_s`)."""
+    """A ramp under a policy. Times are seconds after the load began, also in events (`at_s`)."""
 
     ramp: Ramp
     policy: str
     control: Path  #: the server's control socket
-    source: str  #: of what is seen, at first
-    intervals: list[dict[str, Any]] = field(default_factory=list)  #: as `livedma load` has them
+    source: str  #: of the first snapshots
+    intervals: list[dict[str, Any]] = field(default_factory=list)  #: as `livedma load` prints them
     events: list[dict[str, Any]] = field(default_factory=list)  #: as the server tells them
     moments: list[Moment] = field(default_factory=list)
     total: dict[str, Any] = field(default_factory=dict)  #: what the load says at its end
-    others_share: float | None = None  #: of the processors' time: what other processes took
+    others_share: float | None = None  #: the part of all processors' time that other processes took
 
     def as_json(self) -> dict[str, Any]:
         moments = [{**asdict(one), "degraded": sorted(one.degraded)} for one in self.moments]
@@ -133,7 +134,7 @@ class Run:
 def perform(
     stage: Stage, ramp: Ramp, policy: str, look: Callable[[Run], None], *, endless: bool = False
 ) -> Run:
-    """A server of its own, and the ramp. look: is called at once, then a few times a second.
+    """Runs a server of its own, and the ramp. look: is called at once, then a few times a second.
 
     endless: the load never ends by itself, and server and load stay with the stage; this returns
     when the ramp's time is over.
@@ -145,7 +146,7 @@ def perform(
     load = stage.load(*ramp.load_options(endless=endless))
     number, told = 0, list[dict[str, Any]]()
     while not load.is_over:
-        # Waiting for decisions is what sets the pace.
+        # Waiting for decisions sets the pace.
         events = server.ask("decisions", after=number, wait=_LOOK_S)["events"]
         number = events[-1]["number"] if events else number
         told += events
@@ -155,7 +156,7 @@ def perform(
         told.clear()
         snapshot = Snapshot.from_json(server.ask("snapshot", sessions=False))
         moment = Moment.of(snapshot, load.began_s, _degraded(run.events))
-        # Before and after it, the load has no connection, or not all.
+        # Before and after that, the load has no connection, or not all of them.
         if moment.mapped and moment.at_s <= ramp.seconds:
             run.moments.append(moment)
         run.intervals = load.intervals
@@ -174,7 +175,7 @@ def perform(
 
 
 def _source(server: Server) -> str:
-    """What snapshots come from, once BPF is there or cannot be had."""
+    """Returns the source of snapshots, once BPF is there or cannot be had."""
     end_s = time.monotonic() + _SOURCE_S
     kinds: list[str] = []
     while "source" not in kinds and time.monotonic() < end_s:
@@ -184,6 +185,6 @@ def _source(server: Server) -> str:
 
 
 def _degraded(events: list[dict[str, Any]]) -> frozenset[int]:
-    """Connections that have not recovered."""
+    """Returns the connections that have not recovered."""
     last = {one["connection"]: one["kind"] for one in events if one["kind"] in _TURNS}
     return frozenset(number for number, kind in last.items() if kind == "degraded")

@@ -1,9 +1,10 @@
-"""A stage for whole runs on this machine: two hosts, a server on one, load on the other.
+# SPDX-License-Identifier: BSD-2-Clause
+"""A stage for whole runs on this machine: two hosts, a server on one, a load on the other.
 
 With privilege the hosts are namespaces joined by a veth pair, with room for RDMA packets of 4096
 bytes; without it they are two addresses of the loopback interface. Server and load are processes of
 the same command that people use, each on its half of the cores. However the run ends, nothing of
-it stays: not even when this process is killed, as a keeper outlives it.
+it stays, even if this process is killed: a keeper outlives it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+from livedma import extras
 from livedma.errors import LabError, LivedmaError, PortInUseError
 from livedma.lab.driver import Driver
 from livedma.lab.hosts import Host, two_hosts
@@ -39,11 +41,11 @@ _KEEPER_END_S = 10.0
 
 
 class Stage:
-    """Two hosts. isolated: in namespaces of their own; None: if this process may make them.
+    """Two hosts. isolated: in namespaces of their own; None: if this process can make them.
 
     rules: what the wire between them does to packets; such a wire needs namespaces, and is slower.
-    on_disk: the export is in a directory of this machine's disk. page: its servers, one after the
-    other, are shown at `page_url`, an address of this machine wherever they run.
+    on_disk: the export is in a directory of this machine's disk. page: `page_url`, an address of
+    this machine, shows its servers one after the other, wherever they run.
 
     Processes that it starts end with the thread that starts them. A context manager.
     """
@@ -57,17 +59,18 @@ class Stage:
         page: bool = False,
     ) -> None:
         self._hosts: tuple[Host, Host] | None = None
-        self.refusal: str | None = None  #: why the hosts are no namespaces, if they were asked for
+        self.refusal: str | None = None  #: why the hosts are no namespaces, if wanted
         self._server_cores, self._load_cores = _halves(sorted(os.sched_getaffinity(0)))
         self._server_number = 0
         with contextlib.ExitStack() as stack:
             keeper = stack.enter_context(_Keeper())
-            if isolated or rules or (isolated is None and os.geteuid() == 0):
+            is_required = bool(isolated or rules)
+            if is_required or (isolated is None and self._can_make_hosts()):
                 try:
                     self._hosts = stack.enter_context(_hosts(rules))
                 except OSError as error:
                     self.refusal = f"namespaces cannot be made here: {error.strerror or error}"
-                    if isolated or rules:
+                    if is_required:
                         raise LabError(self.refusal) from None
             if self._hosts is not None:
                 for host in self._hosts:
@@ -85,22 +88,31 @@ class Stage:
             self._page = stack.enter_context(_Page(self.directory)) if page else None
             self._stack = stack.pop_all()
 
+    def _can_make_hosts(self) -> bool:
+        """Returns whether it is worth trying; a missing package becomes the refusal."""
+        if os.geteuid():
+            return False
+        if not extras.is_installed("pyroute2"):
+            self.refusal = f"two hosts need pyroute2: {extras.install_line('lab')}"
+            return False
+        return True
+
     @property
     def is_isolated(self) -> bool:
         return self._hosts is not None
 
     @property
     def interface(self) -> str:
-        """The server's."""
+        """Returns the server's interface."""
         return self._hosts[0].iface if self._hosts is not None else "lo"
 
     @property
     def page_url(self) -> str | None:
-        """With its token; None: there is no page."""
+        """Returns the page's URL with its token; None if there is no page."""
         return None if self._page is None else self._page.url
 
     def serve(self, *options: str) -> Server:
-        """`livedma serve` on the first host, as soon as it can be reached."""
+        """Starts `livedma serve` on the first host; returns as soon as it can be reached."""
         self._server_number += 1
         name = self.directory / f"server-{self._server_number}"
         argv = ["serve", str(self.export), "--listen", self.server_address, "--tcp", "off"]
@@ -120,18 +132,18 @@ class Stage:
         )
 
     def load(self, *options: str) -> Load:
-        """`livedma load` from the second host against the first."""
+        """Starts `livedma load` on the second host against the first."""
         argv = ["load", self.server_address, "--source", self.client_address, "--json"]
         return self._stack.enter_context(Load(self._command(1, self._load_cores, *argv, *options)))
 
     def drive(self, *options: str) -> Driver:
-        """`livedma load` from the second host, which does what it is told."""
+        """Starts `livedma load` on the second host, to be driven by orders."""
         argv = ["load", self.server_address, "--source", self.client_address, "--json", "--driven"]
         command = self._command(1, self._load_cores, *argv, *options)
         return self._stack.enter_context(Driver(command))
 
     def _command(self, host: int, cores: str, *argv: str) -> list[str]:
-        """livedma with these arguments, on a host; the kernel ends it if this process is gone."""
+        """Returns a command on a host; the kernel ends it when the thread that starts it ends."""
         command = ["setpriv", "--pdeathsig", "TERM", "taskset", "--cpu-list", cores]
         command += [sys.executable, "-m", "livedma.cli", *argv]
         return self._hosts[host].command(*command) if self._hosts is not None else command
@@ -148,7 +160,7 @@ class Stage:
 
 
 class _Page:
-    """Where servers show themselves: a socket of this host, and one token for all of them."""
+    """The page of the servers: a socket of this host, and one token for all of them."""
 
     def __init__(self, directory: Path) -> None:
         file = directory / "token"
@@ -172,7 +184,7 @@ class _Page:
 
 
 class _Keeper:
-    """A process that clears up when this one is gone, whatever it was killed by."""
+    """A process that cleans up when this one is gone, also if that was killed."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -186,7 +198,7 @@ class _Keeper:
         )
 
     def remember(self, *command: str) -> None:
-        """To be done, the last first; when all is well it was done already, and harms nobody."""
+        """Adds a command; the last is run first. After a clean end it has no effect."""
         assert self._process.stdin is not None
         self._process.stdin.write(shlex.join(command) + "\n")
 
@@ -198,7 +210,7 @@ class _Keeper:
 
 
 def _halves(cores: list[int]) -> tuple[str, str]:
-    """For the server and for the load; a single core is for both."""
+    """Returns cores for the server and for the load; both use a single core."""
     middle = len(cores) // 2
     first, second = (cores[:middle], cores[middle:]) if middle else (cores, cores)
     return ",".join(map(str, first)), ",".join(map(str, second))
@@ -215,7 +227,7 @@ def _hosts(rules: Sequence[Rule]) -> Iterator[tuple[Host, Host]]:
 
 
 def _directory(on_disk: bool) -> Path:
-    """In memory if there is room: as a rule, what is to be measured is not this machine's disk."""
+    """Makes a directory in memory if there is room: mostly, the disk is not to be measured."""
     if on_disk:
         return Path(tempfile.mkdtemp(prefix="livedma-stage-", dir="/var/tmp"))
     base = None
@@ -226,7 +238,7 @@ def _directory(on_disk: bool) -> Path:
 
 
 def _loopback_addresses() -> tuple[str, str]:
-    """127.0.0.1 and .2, or the next pair at which no RoCE device is."""
+    """Returns 127.0.0.1 and .2, or the next pair that no RoCE device uses."""
     for net in range(_LOOPBACK_NETS):
         pair = (f"127.0.{net}.1", f"127.0.{net}.2")
         if all(map(_is_free, pair)):

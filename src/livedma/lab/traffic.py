@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Real RoCE traffic between lab hosts: from UDP sockets, without privilege, or as whole frames."""
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _ETHERTYPES = {4: 0x0800, 6: 0x86DD}
 def udp_socket(
     host: Host, ipv6: bool = False, *, sport: int = 49152, segments: bool = False
 ) -> socket.socket:
-    """An unconnected UDP socket that sends with DF and IPv4 ID 0, so that ICRCs can be computed.
+    """Makes an unconnected UDP socket that sends with DF and IPv4 ID 0, so ICRCs can be computed.
 
-    Over IPv4 it sends no UDP checksum, as RoCE senders do, unless it is to send segments (GSO),
-    which the kernel does not do without.
+    Over IPv4 it sends no UDP checksum, as RoCE senders do, unless it is to send segments (GSO), for
+    which the kernel needs one.
     """
     with host.inside():
         sock = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
@@ -39,7 +40,7 @@ def udp_socket(
 
 
 def receiver_socket(host: Host, ipv6: bool = False) -> socket.socket:
-    """A UDP socket on the RoCE port, with much room."""
+    """Makes a UDP socket on the RoCE port, with a large buffer."""
     with host.inside():
         sock = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 64 << 20)
@@ -48,7 +49,7 @@ def receiver_socket(host: Host, ipv6: bool = False) -> socket.socket:
 
 
 def packet_socket(host: Host, *, bypass_qdisc: bool = True) -> socket.socket:
-    """A packet socket that sends whole frames through the host's interface.
+    """Makes a packet socket that sends whole frames through the host's interface.
 
     Bypassing the queueing layer is fast; tc egress is part of that layer and then sees nothing.
     """
@@ -62,7 +63,7 @@ def packet_socket(host: Host, *, bypass_qdisc: bool = True) -> socket.socket:
 
 
 def udp_flow(src: Host, dst: Host, *, ipv6: bool = False, **shape: Any) -> Flow:
-    """A flow for a UDP socket of src."""
+    """Returns a flow for a UDP socket of src."""
     if ipv6:
         return Flow(src.ipv6, dst.ipv6, **shape)
     return Flow(src.ipv4, dst.ipv4, **shape)
@@ -77,7 +78,7 @@ def frame_flow(
     roce1: bool = False,
     **shape: Any,
 ) -> Flow:
-    """The same for a packet socket: whole frames, behind up to two VLAN tags (outer first)."""
+    """Returns a flow of whole frames for a packet socket; up to two VLAN tags (outer first)."""
     ethertype = 0x8915 if roce1 else _ETHERTYPES[6 if ipv6 else 4]
     link = dst.mac + src.mac + vlan_tags(vlan) + ethertype.to_bytes(2, "big")
     return udp_flow(src, dst, ipv6=ipv6 or roce1, roce1=roce1, link=link, **shape)

@@ -1,8 +1,9 @@
-"""The wire fixture: a bad wire between hosts, or between a guest and everybody else. Needs root.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The wire fixture: a bad wire between hosts, or between a guest and all others. Needs root.
 
-Frames are copied between two packet sockets by a thread of this process, and on the way each
-direction does to them what its rules say (impairment.py). Offloads are off on both sides: what
-passes are packets as they are on a cable, one by one, with complete checksums.
+A thread of this process copies frames between two packet sockets, and on the way each direction
+does to them what its rules say (impairment.py). Offloads are off on both sides: the packets pass as
+on a cable, one by one, with complete checksums.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from pyroute2 import netns
+from typing import TYPE_CHECKING
 
 from livedma.errors import LabError
-from livedma.lab.guest import Guest, Lab
 from livedma.lab.hosts import Host, connect
 from livedma.lab.impairment import ENDS, Impairment, Rule
+
+if TYPE_CHECKING:
+    from livedma.lab.guest import Guest, Lab
 
 __all__ = ["Rule", "Wire", "guest_wire", "wire_name", "wired_hosts"]
 
@@ -56,13 +58,13 @@ class Wire:
         self._thread.start()
 
     def set_rules(self, *rules: Rule) -> None:
-        """From the next packet on; their skipping and counting to `times` starts anew."""
+        """Sets the rules from the next packet on; they begin to skip and count `times` anew."""
         with self._lock:
             for way in self._ways.values():
                 way.set_rules(rules)
 
     def counts(self, to: str) -> Counter[str]:
-        """What was done so far to the packets that go to an end; "seen" counts them all."""
+        """Returns what was done to the packets that go to an end; "seen" counts them all."""
         with self._lock:
             return Counter(self._ways[to].counts)
 
@@ -71,7 +73,7 @@ class Wire:
         return self._thread.is_alive()
 
     def lost(self) -> int:
-        """Frames that came too fast for the wire itself: the counts are exact only with 0."""
+        """Returns the frames that came too fast for the wire: counts are exact only if it is 0."""
         for end, sock in self._sockets.items():
             # Reading them resets them.
             self._lost[end] += struct.unpack(
@@ -80,7 +82,7 @@ class Wire:
         return self._lost.total()
 
     def close(self) -> None:
-        """Ends the thread; raises what it died of, once."""
+        """Ends the thread; raises the error that ended it before, once."""
         if self._thread.is_alive():
             self._is_ending = True
             os.write(self._wake_write, b"x")
@@ -96,7 +98,7 @@ class Wire:
 
     def _run(self) -> None:
         try:
-            # A veth queues frames by the CPU that sends: one that moves would overtake itself.
+            # A veth queues frames by the sender's CPU: one that moves would overtake itself.
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
             poll = select.poll()
             poll.register(self._wake_read, select.POLLIN)
@@ -106,7 +108,7 @@ class Wire:
                 poll.poll(self._patience_ms())
                 self._copy("near", "far")
                 self._copy("far", "near")
-        except BaseException as error:  # handed over to close()
+        except BaseException as error:  # close() raises it
             self._error = error
 
     def _patience_ms(self) -> int:
@@ -131,7 +133,7 @@ class Wire:
 
 
 def _packet_socket(host: Host) -> socket.socket:
-    """All frames that come in through the host's interface, which the kernel leaves alone."""
+    """Takes all frames that come in through the host's interface; the kernel ignores them."""
     with host.inside():
         settings = Path("/proc/sys/net")
         (settings / f"ipv6/conf/{host.iface}/disable_ipv6").write_text("1")
@@ -146,13 +148,15 @@ def _packet_socket(host: Host) -> socket.socket:
 
 
 def wire_name() -> str:
-    """Of the namespace between the hosts of this process."""
+    """Returns the name of the namespace between the hosts of this process."""
     return f"ldma-{os.getpid()}-wire"
 
 
 @contextlib.contextmanager
 def wired_hosts(*rules: Rule, mtu: int = 1500, seed: int = 0) -> Iterator[tuple[Host, Host, Wire]]:
-    """Two hosts at 10.80.0.1 (near) and .2 (far) with a wire between them."""
+    """Yields two hosts at 10.80.0.1 (near) and .2 (far), and the wire between them."""
+    from pyroute2 import netns
+
     name = wire_name()
     hosts = {
         end: Host(f"{name}-{end}", "eth0", f"10.80.0.{i}", f"fd80::{i}")
@@ -188,7 +192,7 @@ def guest_wire(lab: Lab, guest: Guest, *rules: Rule, seed: int = 0) -> Iterator[
         guest.run("ethtool -K eth0 tx off", check=True)
         stack.callback(guest.run, "ethtool -K eth0 tx on", check=True)
         with host.netlink() as ip:
-            for index in ip.link_lookup(ifname=ends["near"]):  # whoever made it was killed
+            for index in ip.link_lookup(ifname=ends["near"]):  # a killed process left it
                 ip.link("del", index=index)
             ip.link("add", ifname=ends["near"], kind="veth", peer=ends["inside"])
         stack.callback(bridge_port.remove_link)

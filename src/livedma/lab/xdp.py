@@ -1,4 +1,5 @@
-"""Small XDP and tc programs of two instructions, and what is attached where."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Small XDP and tc programs of two instructions, and queries of what is attached."""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ class TinyXdp:
 
 
 class TinyTc:
-    """A program that lets all pass, attached to a host's interface while entered."""
+    """A program that passes every packet, attached to a host's interface while entered."""
 
     def __init__(
         self, host: Host, *, name: str, how: Literal["tcx", "clsact"], egress: bool = False
@@ -153,7 +154,7 @@ class TinyTc:
 
 
 def attached_id(host: Host) -> int:
-    """The id of the XDP program on the host's interface; 0 if there is none."""
+    """Returns the id of the XDP program on the host's interface; 0 if there is none."""
     found = ctypes.c_uint32(0)
     with host.inside():
         index = socket.if_nametoindex(host.iface)
@@ -162,7 +163,7 @@ def attached_id(host: Host) -> int:
 
 
 def attached_tcx(host: Host) -> int:
-    """How many programs tcx runs on the host's interface, ingress and egress together."""
+    """Returns how many programs tcx runs on the host's interface, ingress and egress together."""
     total = 0
     with host.inside():
         index = socket.if_nametoindex(host.iface)

@@ -1,1 +1,2 @@
-"""What people look at: all of it shows frames and events of a server, and adds nothing."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The views for people. They show frames and events of a server, and add nothing."""

@@ -1,4 +1,5 @@
-"""What views take: frames and events of a server as they come, for as long as somebody looks."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Feeds for views: frames and events of a server as they come, for as long as a view takes them."""
 
 from __future__ import annotations
 
@@ -12,27 +13,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from livedma.control.events import Event
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 from livedma.errors import LivedmaError
 from livedma.ui import sse
 from livedma.ui.web.where import DEFAULT_PORT, Where
 
 if TYPE_CHECKING:
-    import aiohttp  # takes 0.2 s, and who looks at a server of this host does without
+    import aiohttp  # takes 0.2 s to import, and a view of a server of this host needs none
 
-__all__ = ["Item", "Lost", "Watching", "local", "remote"]
+__all__ = ["Item", "Lost", "Watching", "act", "local", "remote"]
 
 _AGAIN_S = 1.0
 _AGAIN_MOST_S = 10.0
 _CONNECT_S = 5.0
-_SILENCE_S = 30.0  # twice as long as the server is ever silent
-_WAIT_S = 10.0  # that a server is asked to wait until it has something
+_SILENCE_S = 30.0  # twice the longest silence of a server
+_WAIT_S = 10.0  # the longest that a server is asked to wait for something new
 _LINE_MOST = 64 << 20  # bytes of an answer: more than ten thousand sessions take
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Nothing comes at the moment, and why; another attempt is made after so many seconds."""
+    """Nothing comes at the moment, and why; the next attempt is made after so many seconds."""
 
     reason: str
     again_s: float
@@ -42,18 +43,18 @@ Item = Frame | Event | Lost
 
 
 class Watching(Protocol):
-    """Ends only when whoever looks has seen enough.
+    """Ends only when the view stops taking items.
 
-    First the events of the last while, then frames, and events before the frame that counts them
-    in. After a `Lost` it goes on with what is new; a server that has begun anew is shown from its
-    beginning (`Frame.started_s` differs).
+    It yields first the events of the last while, then frames, and events before the frame that
+    counts them in. After a `Lost` it goes on with what is new; a server that has started again is
+    shown from its beginning (`Frame.started_s` differs).
     """
 
     def __call__(self) -> AsyncIterator[Item]: ...
 
 
 async def remote(address: str) -> AsyncGenerator[Item, None]:
-    """A server's by its page: HOST[:PORT] of `livedma serve --web`."""
+    """Watches a server through its page: HOST[:PORT] of `livedma serve --web`."""
     import aiohttp
 
     url = _stream_of(address)
@@ -79,7 +80,7 @@ async def remote(address: str) -> AsyncGenerator[Item, None]:
 
 
 class _Seen:
-    """What was handed on already, of which server."""
+    """What was passed on already, and of which server."""
 
     def __init__(self) -> None:
         self._run = ""
@@ -140,12 +141,12 @@ def _items(name: str, data: bytes, seen: _Seen) -> list[Frame | Event]:
     if name == "decision":
         event = Event.from_json(orjson.loads(data))
         return [event] if seen.is_new(event) else []
-    return []  # of a newer server
+    return []  # an event of a newer server
 
 
 async def local(path: Path | Callable[[], Path]) -> AsyncGenerator[Item, None]:
-    """A server's by its control socket. A function says anew where that is: the next server may
-    have another.
+    """Watches a server through its control socket. A function returns the path anew each time: the
+    next server may have another.
     """
     seen = _Seen()
     while True:
@@ -164,6 +165,13 @@ async def local(path: Path | Callable[[], Path]) -> AsyncGenerator[Item, None]:
             reason = f"the server says what this program does not understand: {error}"
         yield Lost(reason, _AGAIN_S)
         await asyncio.sleep(_AGAIN_S)
+
+
+async def act(path: Path | Callable[[], Path], do: str, connection: int, length: int) -> str:
+    """Extends or shrinks by a server's control socket; what was done. LivedmaError: why nothing."""
+    async with _Asker.at(path if isinstance(path, Path) else path()) as asker:
+        answer = await asker.ask(do, connection=connection, bytes=length)
+        return str(answer["done"])
 
 
 class _Asker:
@@ -185,7 +193,7 @@ class _Asker:
             writer.close()
 
     async def ask(self, do: str, **parameters: object) -> Any:
-        """Raises LivedmaError, or ValueError if what comes is no answer."""
+        """Raises LivedmaError, or ValueError if the line is no answer."""
         try:
             async with asyncio.timeout(_SILENCE_S):
                 self._writer.write(orjson.dumps({"do": do, **parameters}) + b"\n")
@@ -205,7 +213,7 @@ class _Asker:
 async def _told(
     frames: _Asker, decisions: _Asker, seen: _Seen
 ) -> AsyncGenerator[Frame | Event, None]:
-    """What a server tells until it ends, which raises."""
+    """Yields what a server tells; raises when the server ends."""
 
     def next_frame(after: int) -> asyncio.Task[Any]:
         return asyncio.create_task(frames.ask("frame", after=after, wait=_WAIT_S))

@@ -1,4 +1,5 @@
-"""Server-sent events, as the HTML standard has them: what a stream to views is made of."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Server-sent events, as the HTML standard defines them: the stream to views is made of these."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ MESSAGE_MOST = 64 << 20  #: bytes: more than ten thousand sessions take
 
 
 def message(event: str, data: bytes) -> bytes:
-    """data: one line, as JSON is."""
+    """Encodes a message; data: one line, as JSON is."""
     return b"event: %s\ndata: %s\n\n" % (event.encode(), data)
 
 
 class Parser:
-    """Takes a stream as it comes. Raises ValueError at a message that is longer than any may be."""
+    """Parses a stream as it comes. Raises ValueError at a message longer than `most`."""
 
     def __init__(self, most: int = MESSAGE_MOST) -> None:
         self._most = most
@@ -27,7 +28,7 @@ class Parser:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, bytes]]:
-        """The messages that end with it, each as its event and data."""
+        """Yields the messages that end in this chunk, each as its event and data."""
         *lines, rest = chunk.split(b"\n")
         if lines:
             lines[0] = bytes(self._rest) + lines[0]

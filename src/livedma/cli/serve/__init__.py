@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma serve: exports a directory over NFSv4.1 and 4.2."""
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from livedma.cli.serve.bounds import WrongUse
     from livedma.cli.serve.config_file import ConfigError
     from livedma.cli.serve.running import serve
-    from livedma.cli.serve.settings import Settings, WrongUse
+    from livedma.cli.serve.settings import Settings
 
     try:
         return serve(Settings.of(args.words))

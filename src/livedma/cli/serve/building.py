@@ -1,15 +1,17 @@
-"""From options to what a server and its controller are made of."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Turns options into what a server and its controller are made of."""
 
 from __future__ import annotations
 
 import argparse
 
+from livedma.cli.serve.bounds import WrongUse, check_memory
 from livedma.cli.serve.places import default_control
-from livedma.cli.serve.settings import WrongUse
-from livedma.control.limits import Objectives
+from livedma.control.diagnose.limits import Objectives
 from livedma.control.running import Options as Steering
-from livedma.nfs.config import Config
-from livedma.nfs.service import Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import Wishes
+from livedma.rpc.rdma_memory import LATE_REPLIES
 from livedma.rpc.rdma_server import Options
 
 __all__ = ["steering", "wishes"]
@@ -18,7 +20,10 @@ __all__ = ["steering", "wishes"]
 def _config(args: argparse.Namespace) -> Config:
     grace_s = args.grace or args.lease
     if grace_s < args.lease:
-        raise WrongUse("--grace is no shorter than --lease")
+        raise WrongUse(
+            f"--grace {grace_s} is shorter than --lease {args.lease}: a client that is silent for "
+            "a lease could not reclaim"
+        )
     return Config(
         lease_s=args.lease,
         grace_s=grace_s,
@@ -35,11 +40,15 @@ def _config(args: argparse.Namespace) -> Config:
 
 
 def wishes(args: argparse.Namespace) -> Wishes:
-    """WrongUse: what was asked for cannot be."""
+    """Returns what the options ask of a server. Raises WrongUse if no server can do it."""
     if args.directory is None:
         raise WrongUse("DIR is missing: what is to be exported?")
+    if args.tcp is None and args.rdma is None:
+        raise WrongUse("--tcp off and --rdma off leave nothing to serve: drop one of them")
+    if args.rdma is not None:
+        check_memory(args, Options().inline_bytes, LATE_REPLIES)
     return Wishes(
-        addresses=args.listen,
+        addresses=list(dict.fromkeys(args.listen)),
         tcp_port=args.tcp,
         rdma_port=args.rdma,
         allow=args.allow,

@@ -1,6 +1,7 @@
-"""A file of options: TOML, whose keys are the long options.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads a file of options: TOML, whose keys are the long options.
 
-Each value is judged by the type that its option has on the command line.
+Each value is checked by the type that its option has on the command line.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _KINDS = {
 
 
 class ConfigError(LivedmaError):
-    """What is wrong with a file, a line for each mistake."""
+    """Says what is wrong with a file, a line for each mistake."""
 
 
 class _Wrong(Exception):
-    """What is wrong with a value."""
+    """Says what is wrong with a value."""
 
 
 def read(path: Path, options: Mapping[str, argparse.Action]) -> dict[str, Any]:
-    """What it says, by key; with all mistakes named at once."""
+    """Returns the file's values by key. Raises ConfigError, which names all mistakes at once."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -70,7 +71,7 @@ def _syntax(path: Path, text: str, said: str) -> str:
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a key is set, as far as that can be told without a parser; 0: somewhere."""
+    """Returns the line that sets a key, as far as that can be told without a parser; 0: unknown."""
     name = re.escape(key)
     pattern = re.compile(rf"""\s*(?:(["']?){name}\1\s*[=.]|\[+\s*(["']?){name}\2\s*[].])""")
     lines = enumerate(text.splitlines(), 1)
@@ -83,7 +84,7 @@ def _judged(key: str, value: Any, options: Mapping[str, argparse.Action]) -> Any
         raise _Wrong(_unknown(key, value, options))
     try:
         return _value(option, value)
-    except (_Wrong, argparse.ArgumentTypeError) as error:
+    except (_Wrong, argparse.ArgumentTypeError, ValueError) as error:
         raise _Wrong(f"{key}: {error}") from None
 
 

@@ -1,4 +1,5 @@
-"""A configuration with all keys: `python -m livedma.cli.serve.example packaging/livedma.toml`."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes an example of all keys: `python -m livedma.cli.serve.example packaging/livedma.toml`."""
 
 from __future__ import annotations
 

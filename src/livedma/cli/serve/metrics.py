@@ -1,4 +1,5 @@
-"""Metrics of livedma serve: its options, and what answers at /metrics of its page."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Metrics of livedma serve: the options, and what answers at /metrics of the page."""
 
 from __future__ import annotations
 
@@ -7,34 +8,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from livedma.cli.serve.bounds import Number
+
 if TYPE_CHECKING:
     from livedma.control.running import Controlled
-    from livedma.nfs.service import NfsService
+    from livedma.nfs.server.service import NfsService
 
 __all__ = ["add_options", "rendering"]
+
+_SESSIONS = Number(0, 16384)  # a server has no more sessions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("metrics, at /metrics of the page").add_argument(
         "--metrics-sessions",
         metavar="N",
-        type=_count,
+        type=_SESSIONS,
         default="100",
-        help="sessions that have series of their own; all others make one together (100)",
+        help=f"sessions that have series of their own, {_SESSIONS}; all others make one together "
+        "(100)",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of sessions: write 100, or 0")
-    return int(text)
 
 
 @contextmanager
 def rendering(
     args: argparse.Namespace, service: NfsService, it: Controlled
 ) -> Iterator[Callable[[str], tuple[bytes, str]] | None]:
-    """None: no page is wanted."""
+    """Yields the function that answers at /metrics, or None if no page is wanted."""
     if args.web is None:
         yield None
         return

@@ -1,4 +1,5 @@
-"""What a service manager is told (sd_notify), where there is one that wants to know."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tells a service manager how the server is (sd_notify), if there is one that wants to know."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ __all__ = ["Notifier"]
 
 
 class Notifier:
-    """Each call is one datagram to NOTIFY_SOCKET, or nothing. A manager that does not listen is no
-    reason to fail.
+    """Sends one datagram a call to NOTIFY_SOCKET, or nothing if that is not set. A manager that
+    does not listen is no reason to fail.
 
-    watchdog_s: so often `alive` has to be called, or the manager ends the server; None: it does
-    not watch.
+    watchdog_s: the server has to call `alive` so often, or the manager ends it; None: the manager
+    does not watch.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -30,7 +31,7 @@ class Notifier:
             self.watchdog_s = int(limit_us) / 1e6 / 2
 
     def ready(self, status: str) -> None:
-        """It serves; also after `reloading`."""
+        """Tells that the server serves, at its start and after `reloading`."""
         self._tell("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:

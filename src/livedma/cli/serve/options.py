@@ -1,4 +1,5 @@
-"""What `livedma serve` can be told, by its command line or a file."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The options of `livedma serve`, which its command line and a file may have."""
 
 from __future__ import annotations
 
@@ -10,16 +11,33 @@ from typing import TYPE_CHECKING
 
 from livedma.cli import units
 from livedma.cli.serve import metrics, web
+from livedma.cli.serve.bounds import Duration, Number, Size
 
 if TYPE_CHECKING:
     from livedma.rpc.service import Network
 
 __all__ = ["add_options"]
 
+_KIB, _MIB, _TIB = 1 << 10, 1 << 20, 1 << 40
+# The windows of all connections together fit into a process's address space.
+_WINDOW = Size(64 * _KIB, _TIB)
+_BUFFER = Size(4 * _KIB, 64 * _MIB)
+_BUDGET = Size(64 * _KIB, 1024 * _TIB)
+_CREDITS = Number(1, 1024)
+_SLOTS = Number(1, 1024)
+_THREADS = Number(1, 64)
+_LEASE = Number(1, 86400, "seconds")
+_OBJECTIVE = Duration("1us", "3600s")
+_DELAY = Duration("0s", "3600s")
+_WIDTH = Number(1, 65535)
+_ID_MOST = (1 << 32) - 2  # to the system 2^32 - 1 means: no id
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Defaults are as one would write them: their types read them."""
-    parser.add_argument("directory", metavar="DIR", nargs="?", type=Path, help="what is exported")
+    """Adds all options. Defaults are written as on the command line: their types read them."""
+    parser.add_argument(
+        "directory", metavar="DIR", nargs="?", type=_directory, help="what is exported"
+    )
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -61,13 +79,15 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         "--state",
         metavar="DIR",
         type=Path,
-        help="what a restart has to know, outside of the export (a directory of this user)",
+        help="where the server keeps what a restart has to know, outside of the export (in "
+        "/var/lib/livedma for root, else in ~/.local/state/livedma)",
     )
     add(
         "--control",
         metavar="PATH",
         type=Path,
-        help="path of the control socket (one of this process in /run/livedma)",
+        help="path of the control socket, whose directory exists (serve-PID in "
+        "$XDG_RUNTIME_DIR/livedma, else in /run/livedma for root or /tmp/livedma-UID)",
     )
 
 
@@ -100,30 +120,31 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
     add(
         "--window",
         metavar="SIZE",
-        type=units.size,
+        type=_WINDOW,
         default="64MiB",
-        help="DMA addresses: what its memory may grow to (64MiB)",
+        help=f"DMA addresses: what its memory may grow to, {_WINDOW} (64MiB)",
     )
     add(
         "--mapped",
         metavar="PART",
         type=_part,
         default="1/4",
-        help="how much of the window has memory to begin with (1/4)",
+        help="how much of the window has memory to begin with, more than 0 and up to 1; it has to "
+        "hold 8KiB for each credit, and one buffer (1/4)",
     )
     add(
         "--buffer",
         metavar="SIZE",
-        type=units.size,
+        type=_BUFFER,
         default="64KiB",
-        help="size of each buffer for data (64KiB)",
+        help=f"size of each buffer for data, {_BUFFER} (64KiB)",
     )
     add(
         "--credits",
         metavar="N",
-        type=units.positive,
+        type=_CREDITS,
         default="64",
-        help="calls under way to begin with (64)",
+        help=f"calls under way to begin with, {_CREDITS} (64)",
     )
 
 
@@ -132,23 +153,30 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
     add(
         "--lease",
         metavar="SECONDS",
-        type=units.positive,
+        type=_LEASE,
         default="90",
-        help="how long a silent client keeps what it has, in seconds (90)",
+        help=f"how long a silent client keeps what it has, {_LEASE} (90)",
     )
     add(
         "--grace",
         metavar="SECONDS",
-        type=units.positive,
-        help="how long clients may reclaim after a restart, in seconds (as long as a lease)",
+        type=_LEASE,
+        help=f"how long clients may reclaim after a restart, {_LEASE} and no shorter than a "
+        "lease (as long as a lease)",
     )
-    add("--slots", metavar="N", type=_slots, default="64", help="slots of a new session (64)")
+    add(
+        "--slots",
+        metavar="N",
+        type=_SLOTS,
+        default="64",
+        help=f"slots of a new session, {_SLOTS} (64)",
+    )
     add(
         "--threads",
         metavar="N",
-        type=units.positive,
+        type=_THREADS,
         default="8",
-        help="threads that serve calls (8)",
+        help=f"threads that serve calls, {_THREADS} (8)",
     )
 
 
@@ -164,14 +192,16 @@ def _add_controller(parser: argparse.ArgumentParser) -> None:
     add(
         "--budget",
         metavar="SIZE",
-        type=units.size,
-        help="DMA memory of all connections together (what the system allows)",
+        type=_BUDGET,
+        help="DMA memory of all connections together, enough for what one begins with at least "
+        "(what the system allows)",
     )
     add(
         "--objective-p99",
         metavar="TIME",
-        type=units.duration,
-        help="a connection whose p99 is longer is degraded, say 10ms (only waiting counts)",
+        type=_OBJECTIVE,
+        help=f"a connection whose p99 is longer is degraded, say 10ms, {_OBJECTIVE} (only waiting "
+        "counts)",
     )
     add(
         "--monitor",
@@ -202,17 +232,23 @@ def _add_lab(parser: argparse.ArgumentParser) -> None:
     add(
         "--store-delay",
         metavar="TIME",
-        type=units.duration,
+        type=_DELAY,
         default="0s",
-        help="make each access to data take so long, say 5ms (0s)",
+        help=f"make each access to data take so long, say 5ms, {_DELAY} (0s)",
     )
     add(
         "--store-width",
         metavar="N",
-        type=units.positive,
-        help="and let no more than N of them be under way: a disk that can be saturated (any "
-        "number)",
+        type=_WIDTH,
+        help=f"and let no more than N of them be under way, {_WIDTH}: a disk that can be saturated "
+        "(any number)",
     )
+
+
+def _directory(text: str) -> Path:
+    if not text:  # from a variable that is not set; Path("") is the current directory
+        raise argparse.ArgumentTypeError("DIR is empty: write . for the current directory")
+    return Path(text)
 
 
 def _port(text: str) -> int | None:
@@ -225,7 +261,9 @@ def _part(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         value = Fraction(0)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no part: write 1/4 or 0.25")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no part: write 1/4 or 0.25, more than 0 and up to 1"
+        )
     return value
 
 
@@ -238,13 +276,8 @@ def _network(text: str) -> Network:
 
 def _ids(text: str) -> tuple[int, int]:
     uid, _, gid = text.partition(":")
-    if not uid.isdecimal() or not gid.isdecimal() or max(int(uid), int(gid)) >= 1 << 32:
-        raise argparse.ArgumentTypeError(f"{text!r} are no ids: write 65534:65534")
+    if not uid.isdecimal() or not gid.isdecimal() or max(int(uid), int(gid)) > _ID_MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are no ids: write 65534:65534, each 0 to {_ID_MOST}"
+        )
     return int(uid), int(gid)
-
-
-def _slots(text: str) -> int:
-    value = units.positive(text)
-    if value > 1024:
-        raise argparse.ArgumentTypeError(f"{value} slots: a session has 1 to 1024")
-    return value

@@ -1,4 +1,5 @@
-"""Another configuration for a server that runs: what can change does, and no session is dropped."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Gives a running server another configuration: changes what it can, and drops no session."""
 
 from __future__ import annotations
 
@@ -6,18 +7,19 @@ import argparse
 import threading
 from typing import Any
 
-from livedma.cli import logs, units
+from livedma.cli import logs
+from livedma.cli.serve.bounds import Duration, Size, WrongUse
 from livedma.cli.serve.building import steering, wishes
 from livedma.cli.serve.config_file import ConfigError
-from livedma.cli.serve.settings import Settings, WrongUse, keys
+from livedma.cli.serve.settings import Settings, keys
 from livedma.control import words
 from livedma.control.running import Controlled
-from livedma.nfs.service import NfsService
+from livedma.nfs.server.service import NfsService
 
 __all__ = ["LIVE", "Reloader"]
 
-#: What changes at once, or for connections, sessions and calls from now on. Clients rely on the
-#: rest for as long as the server runs, or it was used when that began.
+#: The keys that a reload changes: at once, or for connections, sessions and calls from now on. The
+#: others need a restart: clients rely on them while the server runs, or it used them at its start.
 LIVE = frozenset(
     {
         "allow",
@@ -41,10 +43,10 @@ LIVE = frozenset(
 
 
 class Reloader:
-    """All that is wrong with a file is found before anything changes, and then nothing does.
+    """Changes a running server by its file. If anything is wrong with the file, nothing changes.
 
-    What needs a restart is named each time until there is one; the rest changes meanwhile, since
-    that is what a restart would bring, too.
+    Each reload names what needs a restart until there is one. The rest changes meanwhile, as a
+    restart would change it, too.
     """
 
     def __init__(self, settings: Settings, service: NfsService, running: Controlled) -> None:
@@ -53,7 +55,7 @@ class Reloader:
         self._lock = threading.Lock()
 
     def reload(self) -> dict[str, Any]:
-        """Reads the file again. ConfigError, WrongUse: nothing was changed, and why."""
+        """Reads the file again. Raises ConfigError or WrongUse, and changes nothing then."""
         events = self._running.controller.events
         with self._lock:
             try:
@@ -83,7 +85,7 @@ class Reloader:
                 effective[option.dest] = new
             else:
                 waiting[key] = difference
-        wishes(wanted.values)  # a restart would find out, and should not be the first to
+        wishes(wanted.values)  # raises now what a restart would raise
         values = argparse.Namespace(**effective)
         served, steered, before = wishes(values), steering(values), steering(now)
         self._service.change(served)
@@ -103,7 +105,7 @@ def _told(changed: dict[str, list[str]], waiting: dict[str, list[str]]) -> str:
 
 
 def _shown(value: Any, kind: Any) -> str:
-    """As one would write it."""
+    """Formats a value as on the command line."""
     if value is None or value == []:
         return "none"
     if isinstance(value, bool):
@@ -112,6 +114,6 @@ def _shown(value: Any, kind: Any) -> str:
         return f"[{' '.join(map(str, value))}]"
     if isinstance(value, tuple):
         return ":".join(map(str, value))
-    if kind is units.size:
+    if isinstance(kind, Size):
         return words.size(value)
-    return words.duration(value * 1e9) if kind is units.duration else str(value)
+    return words.duration(value * 1e9) if isinstance(kind, Duration) else str(value)

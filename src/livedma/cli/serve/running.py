@@ -1,4 +1,5 @@
-"""A server from its start to its end, as a command."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs a server as a command, from its start to its end."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from livedma.cli import logs
 from livedma.cli.serve import metrics, web
 from livedma.cli.serve.building import steering, wishes
 from livedma.cli.serve.notify import Notifier
+from livedma.cli.serve.places import make_control_directory
 from livedma.cli.serve.reload import Reloader
 from livedma.cli.serve.signals import Signals
 from livedma.control.running import controlled
 from livedma.errors import LivedmaError
-from livedma.nfs.held import allow_all_descriptors
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.state.held import allow_all_descriptors
 
 if TYPE_CHECKING:
     from livedma.cli.serve.settings import Settings
@@ -25,15 +27,17 @@ __all__ = ["Running", "serve"]
 
 _log = logging.getLogger(__name__)
 
-_END_S = 10.0  # for calls that are being served, and for peers to be told
+_END_S = 10.0  # for calls under way to end, and for peers to be told
 
 
 def serve(settings: Settings) -> int:
-    """Until it is told to end; the exit status."""
+    """Serves until a signal ends it. Returns the exit status."""
     args = settings.values
     allow_all_descriptors()
     wanted, steered = wishes(args), steering(args)
     assert wanted.control is not None
+    if args.control is None:
+        make_control_directory()
     logs.start(args.log_level, args.log_format)
     notifier = Notifier()
     hangup = Signals(hangup="end" if args.config is None else "reload", last=_remove(wanted))
@@ -59,7 +63,7 @@ def serve(settings: Settings) -> int:
 
 
 class Running:
-    """What is done between start and end."""
+    """Runs a server between its start and its end."""
 
     def __init__(self, service: NfsService, reloader: Reloader, notifier: Notifier) -> None:
         self._service, self._reloader, self._notifier = service, reloader, notifier
@@ -84,7 +88,7 @@ class Running:
                 self._notifier.alive()
 
     def _is_alive(self, patience_s: float) -> bool:
-        """Whether calls can be served: what they all need can be had."""
+        """Tells whether calls can be served: the server's lock, which all need, can be had."""
         lock = self._service.server.lock
         if not lock.acquire(timeout=patience_s):
             return False
@@ -97,7 +101,7 @@ class Running:
 
 
 def _remove(wanted: Wishes) -> Callable[[], None]:
-    """What would be left behind by who ends at once."""
+    """Returns a function that removes the files which a server that ends at once would leave."""
 
     def remove() -> None:
         if wanted.control is not None:
@@ -117,7 +121,7 @@ def _announce(service: NfsService) -> None:
 
 
 def _say_what_is_missing(service: NfsService) -> None:
-    """What it could do with more capabilities."""
+    """Logs what the server could do with more capabilities."""
     store = service.server.store
     if not store.actor.is_privileged:
         _log.info("all files are this user's: CAP_SETUID and CAP_SETGID let it act as its clients")

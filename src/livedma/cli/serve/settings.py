@@ -1,4 +1,5 @@
-"""What a server is told in the end: its command line, then its file, then the defaults."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Joins a server's settings: its command line counts first, then its file, then the defaults."""
 
 from __future__ import annotations
 
@@ -8,29 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from livedma.cli.serve import web
+from livedma.cli.serve.bounds import WrongUse
 from livedma.cli.serve.config_file import read
 from livedma.cli.serve.options import add_options
-from livedma.errors import LivedmaError
 
 __all__ = ["Settings", "WrongUse", "keys"]
 
 _NOT_IN_FILES = ("help", "config")
 
 
-class WrongUse(LivedmaError):
-    """Options that do not go together."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """words: of the command line. values: of all options, by the names of their attributes."""
+    """Holds all settings. words: the command line. values: of all options, by attribute name."""
 
     words: tuple[str, ...]
     values: argparse.Namespace
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Self:
-        """ConfigError: the file cannot be read, or something in it is wrong."""
+        """Reads the command line, and the file that it names. Raises ConfigError if the file cannot
+        be read or something in it is wrong; WrongUse if --web has a value that is no address.
+        """
         options = keys()
         values = {one.dest: _default(one) for one in options.values()}
         given = _given(words)
@@ -39,15 +39,20 @@ class Settings:
         if file is not None:
             found = read(file, options)
             values |= {options[key].dest: value for key, value in found.items()}
-        return cls(tuple(words), argparse.Namespace(**{**values, **given}))
+        values |= given
+        try:
+            values["web"], values["directory"] = web.settled(values["web"], values["directory"])
+        except ValueError as error:
+            raise WrongUse(f"--web: {error}") from None
+        return cls(tuple(words), argparse.Namespace(**values))
 
     def again(self) -> Self:
-        """With the file as it is now."""
+        """Returns the settings with the file as it is now."""
         return self.of(self.words)
 
 
 def keys() -> Mapping[str, argparse.Action]:
-    """What a file may say: long options, and the directory."""
+    """Returns the keys that a file may have: long options, and the directory."""
     found = {}
     for action in _parser()._actions:
         name = next((one for one in action.option_strings if one.startswith("--")), action.dest)
@@ -64,10 +69,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _given(words: Sequence[str]) -> dict[str, Any]:
-    """What the command line says, and nothing else."""
+    """Returns what the command line says, without defaults."""
     parser = _parser()
     for action in parser._actions:
-        # That of an argument goes through its type, and would come back as something else.
+        # argparse passes a positional's default through its type: SUPPRESS would become a path.
         action.default = argparse.SUPPRESS if action.option_strings else None
     given = vars(parser.parse_args(words))
     return {name: value for name, value in given.items() if (name, value) != ("directory", None)}

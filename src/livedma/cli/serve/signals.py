@@ -1,4 +1,5 @@
-"""What signals want of a server."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Receives the signals to a server, and says what they want of it."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ _SAME_S = 0.5
 
 
 class Signals:
-    """SIGTERM and SIGINT want it to end, SIGHUP to read its file again. A context manager.
+    """Queues what signals want: SIGTERM and SIGINT the server's end, SIGHUP what `hangup` says. A
+    context manager.
 
-    The second signal that wants it to end does so itself, after `last`, whatever the main thread
-    waits for: a thread of its own hears it. One that comes at once is the first: timeout(1) and
-    others send it to the process and to its group.
-    hangup: what SIGHUP means; who has no file has lost its terminal.
+    A thread of its own receives the signals. At the second one that wants the end, it calls `last`
+    and ends the process, whatever the main thread waits for. A second one that comes at once counts
+    as the first: timeout(1) and others send a signal to the process and to its group.
+    hangup: to a server without a file, SIGHUP says that its terminal is gone.
     """
 
     def __init__(self, *, hangup: Wish, last: Callable[[], None] = lambda: None) -> None:
@@ -36,17 +38,17 @@ class Signals:
         }
         self._last = last
         self._wishes: queue.SimpleQueue[Wish] = queue.SimpleQueue()
-        self._ends_s: float | None = None  # since then it is to end
+        self._ends_s: float | None = None  # when the first signal came that wants the end
 
     def next(self, timeout_s: float | None = None) -> Wish | None:
-        """What is wanted next; None: nothing for so long."""
+        """Waits for the next wish. None: none came in `timeout_s`."""
         try:
             return self._wishes.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def end_within(self, seconds: float) -> None:
-        """The process ends then, if it has not before: what it waits for may never come."""
+        """Ends the process then, unless it has ended before: what it waits for may never come."""
         text = f"livedma: it did not end in {seconds:g} s, so it ends now"
         timer = threading.Timer(seconds, self._end, (1, text))
         timer.daemon = True
@@ -96,4 +98,4 @@ class Signals:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """The number is written to the wakeup descriptor, and heard there."""
+    """Does nothing: Python writes the number to the wakeup descriptor, where `_listen` reads it."""

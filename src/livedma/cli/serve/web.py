@@ -1,4 +1,5 @@
-"""The page of livedma serve: its options, and what is said about it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The page of livedma serve: its options, and what the server prints about it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from livedma.control.running import Controlled
     from livedma.ui.web.app import Metrics
 
-__all__ = ["add_options", "default_token", "listening", "page"]
+__all__ = ["add_options", "default_token", "listening", "page", "settled"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=_where,
         const=Where(),
-        help=f"there, or at a socket that was handed down, fd:N ({Where().authority} if it is "
-        "named alone, which is after DIR; no page)",
+        help=f"there, or at a socket that was handed down, fd:N ({Where().authority} if no "
+        "address is given; no page without this option)",
     )
     add(
         "--web-token",
@@ -50,25 +51,40 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _where(text: str) -> Where:
+def _where(text: str) -> Where | Path:
+    """Reads an address. A directory is DIR behind a --web without a value: see `settled`."""
+    if Path(text).is_dir():
+        return Path(text)
     try:
         return Where.parse(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        hint = "; DIR goes before --web, or write --web=ADDR:PORT DIR" if "/" in text else ""
+        raise argparse.ArgumentTypeError(f"{error}{hint}") from None
+
+
+def settled(web: Where | Path | None, directory: Path | None) -> tuple[Where | None, Path | None]:
+    """Returns where the page is, and what is exported. Raises ValueError if `web` is neither."""
+    if not isinstance(web, Path):
+        return web, directory
+    if directory is None:
+        return Where(), web
+    return Where.parse(str(web)), directory
 
 
 def default_token(control: Path) -> Path:
-    """Where the token is, unless somebody says so: beside the control socket."""
+    """Returns where the token is without --web-token: beside the control socket."""
     return Path(f"{control}.token")
 
 
 @contextmanager
 def listening(args: argparse.Namespace) -> Iterator[socket.socket | None]:
-    """Before anything else is there: a port may be somebody's. None: no page is wanted."""
+    """Yields the page's socket, or None if no page is wanted. The server opens it before anything
+    else: its port may be taken.
+    """
     if args.web is None:
         yield None
         return
-    import livedma.ui.web.server  # noqa: F401 - takes a while, which clients would wait later
+    import livedma.ui.web.server  # noqa: F401 - slow: later, clients would wait for it
 
     with listening_at(args.web) as sock:
         yield sock
@@ -83,7 +99,7 @@ def page(
     say: Callable[[str], None],
     metrics: Metrics | None = None,
 ) -> Iterator[None]:
-    """control: the socket's path."""
+    """Serves the page during the block, if `sock` is given. control: the control socket's path."""
     if sock is None:
         yield
         return
@@ -109,6 +125,8 @@ def page(
 
 
 def _is_journal(fd: int) -> bool:
-    """What is said there is kept, and others may read it (sd_journal_stream_fd(3))."""
+    """Tells whether fd is the journal's, which keeps what it gets and which other users may read
+    (sd_journal_stream_fd(3)).
+    """
     found = os.fstat(fd)
     return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"

@@ -1,8 +1,9 @@
-"""The ramp's situation, and those beside it in which something else than memory is short."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The ramp's situation, and others in which something else than memory is short."""
 
 from __future__ import annotations
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.lab.experiment.situation import Situation
 
 __all__ = ["BESIDE", "MEMORY"]
@@ -12,7 +13,7 @@ MEMORY = Situation(Limit.MEMORY)
 
 BESIDE = {
     "CPU": Situation(Limit.CPU, sessions=16, size_bytes=4096, store_delay_s=0.0, is_verified=False),
-    # Buffers run out as well, while their requests queue in the store.
+    # Buffers run out as well, while their requests wait in the store's queue.
     "storage": Situation(Limit.STORAGE, sessions=32, store_delay_s=0.002, store_width=4),
     "credits": Situation(Limit.CREDITS, sessions=16, credits=16),
     "slots": Situation(Limit.SLOTS, sessions=4, depth=8, slots=2),

@@ -1,4 +1,5 @@
-"""Who else uses the processors while something is measured."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The load of other programs on the processors during a measurement."""
 
 from __future__ import annotations
 
@@ -8,20 +9,20 @@ from pathlib import Path
 
 __all__ = ["Company"]
 
-# Of the times in /proc/stat: idle, waiting for disks, and interrupts, which are no process's: most
-# are our own packets.
+# Columns of /proc/stat that belong to no process: idle, waiting for disks, and interrupts, most of
+# which are for our own packets.
 _NOBODYS = (3, 4, 5, 6)
-_GUEST = 8  # counted among the others already
+_GUEST = 8  # the others include it already
 
 
 class Company:
-    """From when it is made on."""
+    """Counts from when it is made."""
 
     def __init__(self) -> None:
         self._busy_s, self._own_s, self._began_s = _busy_s(), _own_s(), time.monotonic()
 
     def share(self) -> float:
-        """Of the time of all processors, what other processes took of it."""
+        """Returns the part of all processors' time that other processes took."""
         others_s = _busy_s() - self._busy_s - (_own_s() - self._own_s)
         whole_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
         return min(max(others_s / whole_s, 0.0), 1.0) if whole_s > 0 else 0.0
@@ -35,6 +36,6 @@ def _busy_s() -> float:
 
 
 def _own_s() -> float:
-    """Of this process, and of its children that have ended."""
+    """Returns the time of this process, and of its children that have ended."""
     own = os.times()
     return own.user + own.system + own.children_user + own.children_system

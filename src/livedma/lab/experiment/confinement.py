@@ -1,4 +1,5 @@
-"""Memory pressure: processes in a control group that may have so much memory and no more."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Memory pressure: processes in a control group with a memory limit."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ class Confinement:
         self.directory = directory
 
     def enter(self) -> None:
-        """The calling process, with all it will use from now on; its children, too."""
+        """Moves the calling process, its later memory and its children into the group."""
         (self.directory / "cgroup.procs").write_text(str(os.getpid()))
 
 
 @contextmanager
 def confinement(limit_bytes: int) -> Iterator[Confinement]:
-    """A group with that limit, gone at the end. LeftOut where none can be made."""
+    """Makes a group with that limit; it is gone at the end. LeftOut if none can be made."""
     directory, version = _make()
     try:
         try:
@@ -66,7 +67,7 @@ def _make() -> tuple[Path, str]:
 
 
 def _remove(directory: Path) -> None:
-    """A process that has just been killed may still be there for a moment."""
+    """Removes the group; a process that was just killed may still be in it for a moment."""
     end_s = time.monotonic() + _GONE_S
     while time.monotonic() < end_s:
         with contextlib.suppress(OSError):

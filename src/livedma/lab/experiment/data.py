@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The data of an experiment as one Parquet file."""
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ABOUT = b"livedma"
 
 
 def records(runs: Runs) -> list[dict[str, Any]]:
-    """One flat record a run."""
+    """Returns one flat record for each run."""
     return [
         {
             **row.point,
@@ -35,7 +36,7 @@ def records(runs: Runs) -> list[dict[str, Any]]:
 
 
 def save(path: Path, experiment: Experiment, runs: Runs, about: Mapping[str, Any]) -> None:
-    """One row a run. A column's metadata say what it is and its unit; the file's, about the run."""
+    """Writes a row for each run. Metadata: of a column its label and unit, of the file `about`."""
     columns = (*experiment.factors, *experiment.measures)
     rows = records(runs)
     fields = [
@@ -64,7 +65,7 @@ def _field(column: Column, rows: list[dict[str, Any]]) -> Any:
 
 
 def load(path: Path, experiment: Experiment) -> tuple[Runs, dict[str, Any]]:
-    """What save wrote: the runs, and what was said about them."""
+    """Returns what save wrote: the runs, and the facts about them."""
     table = pyarrow.parquet.read_table(path)
     factors = [factor.name for factor in experiment.factors]
     measures = [measure.name for measure in experiment.measures]

@@ -1,4 +1,5 @@
-"""What an experiment consists of."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The parts of an experiment."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class LeftOut(LivedmaError):
 
 @dataclass(frozen=True)
 class Column:
-    """A factor or a measure: its name in the data, what people call it, and its unit."""
+    """A factor or a measure: its name in the data, its name for people, and its unit."""
 
     name: str
     label: str
@@ -87,12 +88,14 @@ class Experiment(ABC):
     name: ClassVar[str]
     question: ClassVar[str]  #: one sentence
     factors: ClassVar[tuple[Column, ...]]
-    within: ClassVar[tuple[str, ...]] = ()  #: factors whose levels a run goes through by itself
+    within: ClassVar[tuple[str, ...]] = ()  #: factors whose levels one run goes through
     measures: ClassVar[tuple[Column, ...]]
     brief: ClassVar[tuple[str, ...] | None] = None  #: measures for a terminal; None: all; (): none
     method: ClassVar[tuple[str, ...]]  #: paragraphs: what is done at a point, and what counts
     limits: ClassVar[tuple[str, ...]] = ()  #: paragraphs: what the figures do not show
     point_limit_s: ClassVar[float] = 60.0
+    #: The answer is over many points, each of which needs one run at most.
+    is_over_points: ClassVar[bool] = False
     repeats: int | None = None  #: instead of those of the form
 
     @abstractmethod
@@ -102,41 +105,41 @@ class Experiment(ABC):
         return self.repeats or (4 if form == "quick" else 7)
 
     def takes_part(self, point: Point, turn: int, form: Form) -> bool:
-        """Whether the point is measured in that turn: points beside the question need fewer."""
+        """Returns whether the point is measured in that turn: some points need fewer."""
         return True
 
     def around(self, form: Form) -> AbstractContextManager[None]:
-        """What has to be so while points are measured; undone at the end, however it ends."""
+        """Sets up what has to hold while points are measured; undone at the end in any case."""
         return nullcontext()
 
     @abstractmethod
     def run(self, point: Point) -> Measures:
-        """Raises LeftOut if this machine cannot do it."""
+        """Measures a point. Raises LeftOut if this machine cannot do it."""
 
     def rows(self, point: Point) -> list[tuple[Point, Measures]]:
-        """What one run gives: a row, or one for each level of the factors in `within`."""
+        """Returns a run's rows: one, or one for each level of the factors in `within`."""
         return [({}, self.run(point))]
 
     @abstractmethod
     def answer(self, runs: Runs) -> list[str]:
-        """The findings, as sentences; the first answers the question."""
+        """Returns the findings, as sentences; the first answers the question."""
 
     @abstractmethod
     def panels(self, runs: Runs) -> Sequence[Panel]: ...
 
     def setup(self, form: Form) -> Mapping[str, str]:
-        """What was built to measure it, by name."""
+        """Returns what was built to measure it, by name."""
         return {}
 
     def sections(self, runs: Runs) -> Sequence[Section]:
         return ()
 
     def files(self, runs: Runs) -> Mapping[str, list[dict[str, Any]]]:
-        """Rows for programs, by the name of a JSON file, beside the Parquet file that has all."""
+        """Returns rows for programs, by the name of a JSON file beside the Parquet file."""
         return {}
 
     def options(self) -> str:
-        """Of the command line, that make it what it is."""
+        """Returns the options of the command line that give this experiment."""
         return "" if self.repeats is None else f" --repeats {self.repeats}"
 
     def column(self, name: str) -> Column:
@@ -151,6 +154,6 @@ class Experiment(ABC):
 
 
 def grid(**levels: Sequence[Value]) -> Iterator[Point]:
-    """All combinations of the levels."""
+    """Yields all combinations of the levels."""
     for values in itertools.product(*levels.values()):
         yield dict(zip(levels, values, strict=True))

@@ -1,4 +1,5 @@
-"""Does the diagnosis name what really limits? Real servers, short of one thing each, by chance."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whether the diagnosis names the real limit: random servers, each short of one thing."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from livedma.control.diagnosis import Diagnostician
-from livedma.control.limits import Diagnosis, Limit, Objectives
+from livedma.control.diagnose.diagnosis import Diagnostician
+from livedma.control.diagnose.limits import Diagnosis, Limit, Objectives
 from livedma.lab.experiment.data import records
 from livedma.lab.experiment.design import Column, Experiment, Form, Measures, Panel, Point, Section
 from livedma.lab.experiment.generated import LIMITS, generate
@@ -22,9 +23,9 @@ from livedma.wire.words import amount
 __all__ = ["Diagnoses"]
 
 _QUICK, _FULL = 24, 200
-_RISE_S = 1.2  # after the last session has begun: what came before is still in the figures
+_RISE_S = 1.2  # after the last session has begun: the figures still contain what came before
 _WATCH_S = 2.0
-_LOOK_S = 0.03  # a third of what snapshots take
+_LOOK_S = 0.03  # a third of the time between snapshots
 _RIGHT = 0.95
 
 
@@ -36,6 +37,7 @@ class Diagnoses(Experiment):
     name = "diagnosis"
     question = "Does the diagnosis name what really limits a connection?"
     factors = (Column("number", "situation", "count"), Column("limit", "what is short"))
+    is_over_points = True
     measures = (
         Column("windows", "snapshots", "count"),
         Column("right_share", "named right", "share"),
@@ -142,7 +144,7 @@ class Diagnoses(Experiment):
 
 
 def _diagnosed(trial: Trial, diagnostician: Diagnostician, seconds: float) -> Iterator[Diagnosis]:
-    """Each new snapshot's, of all connections."""
+    """Yields the diagnoses of each new snapshot, for all connections."""
     end_s, last_s = time.monotonic() + seconds, 0.0
     while time.monotonic() < end_s:
         snapshot = Snapshot.from_json(trial.control.ask("snapshot"))
@@ -153,7 +155,7 @@ def _diagnosed(trial: Trial, diagnostician: Diagnostician, seconds: float) -> It
 
 
 def _counts(runs: Runs) -> Iterator[tuple[int, int, str]]:
-    """Of each situation: named right, of how many, and what was short."""
+    """Yields for each situation: how many were named right, of how many, and what was short."""
     for row in runs:
         windows = row.measures.get("windows")
         if isinstance(windows, int) and windows:
@@ -171,7 +173,7 @@ def _memory_blamed(runs: Runs) -> str:
 
 
 def _worst(runs: Runs) -> Iterator[str]:
-    """The kinds that are named right less often than wanted."""
+    """Yields the kinds that are named right less often than wanted."""
     for limit in LIMITS:
         clusters = [(right, total) for right, total, short in _counts(runs) if short == limit.value]
         share = share_of_clusters(clusters)

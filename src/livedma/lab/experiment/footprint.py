@@ -1,4 +1,5 @@
-"""What this process takes of the machine's memory."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The memory of the machine that this process uses."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Footprint:
 
 
 def available_bytes() -> int:
-    """Of the machine, without pushing anybody out."""
+    """Returns the machine's memory that is free without taking any from other processes."""
     found = re.search(
         r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE
     )

@@ -1,8 +1,9 @@
-"""Situations by chance, each with a limit that is known since it was built so.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Random situations, each built so that its limit is known.
 
-Where B data buffers, C credits and S slots a session serve calls that each stay for the store's
-delay d, the least decides: B/d, C/d, S*sessions/d, or the store's width/d. Each recipe makes one of
-them clearly the least, and keeps the rate far below what the processors can do.
+Where B data buffers, C credits and S slots of each session serve calls that each stay for the
+store's delay d, the least of these decides: B/d, C/d, S*sessions/d, or the store's width/d. Each
+recipe makes one of them clearly the least, and keeps the rate far below the processors' limit.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.lab.experiment.situation import Situation
 
 __all__ = ["LIMITS", "generate"]
 
-_INLINE_BYTES = 8 << 10  # of a credit: its Receive and its reply
+_INLINE_BYTES = 8 << 10  # for each credit: its Receive and its reply
 _BUFFER_BYTES = 64 << 10
-_RATE_MOST = 2_500  # operations a second of 64 KiB, far from what the processors can do
+_RATE_MOST = 2_500  # operations a second of 64 KiB, far from the processors' limit
 _CALLS_MOST = 1_000
 
 
 def generate(number: int, seed: int = 1) -> Situation:
-    """The same number and seed give the same one; limits take turns."""
+    """Returns the same situation for the same number and seed; limits take turns."""
     chance = random.Random(f"{seed} {number}")
     return _RECIPES[LIMITS[number % len(LIMITS)]](chance)
 
@@ -32,13 +33,13 @@ def _buffers(mapped_bytes: int, credits_: int) -> int:
 
 
 def _sharing(chance: random.Random, calls: float, depth_most: int = 6) -> tuple[int, int]:
-    """Sessions and a depth that give about so many calls."""
+    """Returns sessions and a depth that give about so many calls."""
     depth = chance.randint(1, depth_most)
     return max(round(min(calls, _CALLS_MOST) / depth), 1), depth
 
 
 def _delay_s(chance: random.Random, at_a_time: int) -> float:
-    """So that the rate stays within bounds, and within what disks take."""
+    """Returns a delay that keeps the rate within bounds, and is one that disks have."""
     least_s = max(at_a_time / _RATE_MOST, 0.004)
     return round(chance.uniform(least_s, max(2 * least_s, 0.03)), 4)
 
@@ -125,7 +126,7 @@ def _network(chance: random.Random) -> Situation:
 
 
 def _nothing(chance: random.Random) -> Situation:
-    """Few calls under way, or a rate that leaves most of the time to nobody."""
+    """Makes few calls under way, or a rate that leaves most of the time idle."""
     delay_s = chance.uniform(0.002, 0.02)
     calls = chance.uniform(4, 24)
     sessions, depth = _sharing(chance, calls * 2, 4)

@@ -1,9 +1,8 @@
-"""The machine that an experiment ran on, as far as it can matter for the figures."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The facts about an experiment's machine that can matter for the figures."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.resources
 import os
 import platform
 import re
@@ -13,12 +12,13 @@ from pathlib import Path
 
 from livedma.lab.experiment.quantities import quantity
 from livedma.privilege import CAP_IPC_LOCK, holds
+from livedma.version import commit, version
 
 __all__ = ["describe_host"]
 
 
 def describe_host() -> dict[str, str]:
-    """What it is called -> what it is."""
+    """Returns facts by name."""
     return {
         "livedma": _version(),
         "processor": _processor(),
@@ -33,8 +33,7 @@ def describe_host() -> dict[str, str]:
 
 
 def _version() -> str:
-    commit = importlib.resources.files("livedma").joinpath("commit").read_text().strip()
-    return f"{importlib.metadata.version('livedma')}, commit {commit}"
+    return f"{version()}, commit {commit() or 'unknown'}"
 
 
 def _processor() -> str:
@@ -58,7 +57,7 @@ def _memory() -> str:
 
 
 def _chosen(path: str) -> str:
-    """The word in brackets of a file that lists what may be chosen."""
+    """Returns the word in brackets of a file that lists the choices."""
     try:
         words = re.search(r"\[(.*)\]", Path(path).read_text())
     except OSError:

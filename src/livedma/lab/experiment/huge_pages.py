@@ -1,4 +1,5 @@
-"""Setting huge pages aside for a while."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sets huge pages aside for a while."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _DIRECTORY = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
 
 @contextmanager
 def reserved(length_bytes: int) -> Iterator[int]:
-    """Tries to have so much free, and says how much is; at the end there are as many as before."""
+    """Tries to make so much free, and yields how much is; at the end it restores the number."""
     total = _DIRECTORY / "nr_hugepages"
     try:
         before, free = int(total.read_text()), _free()

@@ -1,4 +1,5 @@
-"""One HTML page about an experiment that needs nothing else, to be read anywhere."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""One HTML page about an experiment that needs no other file."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _EACH_TURN = (
 
 
 def render(report: Report, plots: Mapping[str, str]) -> str:
-    """plots: SVG by name."""
+    """Returns the page; plots: SVG by name."""
     template = importlib.resources.files(__package__).joinpath("page.html").read_text()
     look = importlib.resources.files("livedma.ui").joinpath("web", "static", "look.css")
     experiment = report.experiment
@@ -40,7 +41,8 @@ def render(report: Report, plots: Mapping[str, str]) -> str:
         title=escape(f"livedma experiment {experiment.name}: {experiment.question}"),
         name=escape(experiment.name),
         question=escape(experiment.question),
-        answer=f"<p>{escape(first)}</p>\n{_list(others)}",
+        answer=f"{_warned(report.warnings)}<p>{escape(first)}</p>\n"
+        f'<p class="basis">{escape(report.basis)}</p>\n{_list(others)}',
         left_out=f"<h2>What to know about the data</h2>\n{_list(problems)}" if problems else "",
         sections="\n".join(_section(one) for one in experiment.sections(report.runs)),
         limits=_titled("What it does not show", _paragraphs(experiment.limits)),
@@ -68,8 +70,12 @@ def _also(names: Iterable[str]) -> str:
     return "".join(f"; rows for programs in <code>{escape(name)}</code>" for name in names)
 
 
+def _warned(warnings: Iterable[str]) -> str:
+    return "".join(f'<p class="warning">{escape(one)}</p>\n' for one in warnings)
+
+
 def _titled(title: str, html: str) -> str:
-    """Nothing where there is nothing to say."""
+    """Returns nothing if there is no text."""
     return f"<h2>{escape(title)}</h2>\n{html}" if html else ""
 
 
@@ -132,7 +138,7 @@ def _table(experiment: Experiment, runs: Runs) -> str:
 
 
 def _figure(name: str, svg: str) -> str:
-    """The SVG, inline: as wide as there is room, with the page's colours and ids of its own."""
+    """Returns the SVG inline: as wide as there is room, with the page's colours and its own ids."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     head, bracket, body = svg.partition(">")
     head = re.sub(r' (width|height|xmlns:xlink)="[^"]*"', "", head)

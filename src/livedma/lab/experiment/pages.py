@@ -1,4 +1,5 @@
-"""What huge pages give: granules of 4 KiB against granules of 2 MiB, by size of the region."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The gain of huge pages: granules of 4 KiB against granules of 2 MiB, by size of the region."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ __all__ = ["Pages"]
 _PAGE = 4096
 _SMALL, _LARGE = 4096, 65536
 _SPARE = 1.25  # of the memory that a point takes
-_STREAMS = 5  # of each size of message, of which the median counts
+_STREAMS = 5  # of each size of message; their median counts
 _MANY_MISSES = 0.1
 _RIGHTS = ("remote_read", "remote_write")
 _FINE, _HUGE = {"granule_bytes": _PAGE}, {"granule_bytes": HUGE_BYTES}
@@ -119,7 +120,7 @@ class Pages(Experiment):
 
 @contextmanager
 def _set_aside(length_bytes: int) -> Iterator[None]:
-    """Never more than leaves room for as much in small pages."""
+    """Sets huge pages aside, but leaves room for as much memory in small pages."""
     room = int(available_bytes() / _SPARE) - length_bytes
     with reserved(min(length_bytes, max(room, 0))):
         yield
@@ -130,7 +131,7 @@ def _window(rig: Rig, size: int, granule: int) -> Window:
 
 
 def _link_ns(rig: Rig, memory: Any, size: int, granule: int) -> int:
-    """Of memory that is there already."""
+    """Returns the time to link memory that exists already."""
     with _window(rig, size, granule) as window:
         began_ns = time.perf_counter_ns()
         window.link(0, memory)
@@ -167,7 +168,7 @@ def _headline(runs: Runs, sizes: Sequence[Value]) -> str:
         size: runs.ratio("small_bytes_per_s", _HUGE, _FINE, region_bytes=size) for size in sizes
     }
     faster = [size for size, r in ratios.items() if r is not None and is_clear(r) and r.median > 1]
-    # from which on all are
+    # the size from which on all are faster
     onward = [size for i, size in enumerate(sizes) if faster[-len(sizes) + i :] == sizes[i:]]
     at = quantity(sizes[-1], "bytes")
     speed = relation(ratios[sizes[-1]], "faster", "slower")

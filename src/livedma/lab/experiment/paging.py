@@ -1,4 +1,5 @@
-"""Pinned or on demand: what registering and accesses cost, and what is kept in memory."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Pinned or on demand: the cost of registering and of accesses, and the memory that is kept."""
 
 from __future__ import annotations
 
@@ -37,9 +38,9 @@ from livedma.rdma.memory import MemoryRegion, OnDemandRegion
 __all__ = ["Paging"]
 
 _PAGE, _LARGE = 4096, 65536
-_SAMPLE_PAGES = 256  # whose first and later access is timed, one at a time
+_SAMPLE_PAGES = 256  # their first and later access is timed, one at a time
 _OVERHEAD_BYTES = 96 << 20  # of the process itself, with both devices
-_LATER = 5  # times that accesses are repeated, of which the median counts
+_LATER = 5  # times that accesses are repeated; their median counts
 _SPARE = 1.5
 _RIGHTS = ("remote_read", "remote_write")
 
@@ -162,7 +163,7 @@ def _traffic(rig: Rig, region: MemoryRegion | OnDemandRegion, used: int) -> dict
 
 
 def _confined(group: Confinement, way: str, size: int) -> Measures:
-    """In a process of its own, which the system may kill."""
+    """Measures in a process of its own, which the system may kill."""
     context = multiprocessing.get_context("fork")
     ours, its = context.Pipe(duplex=False)
 

@@ -1,4 +1,5 @@
-"""What memory on demand costs, and when it pays: what the data say."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The answer about memory on demand: its cost, and when it pays."""
 
 from __future__ import annotations
 

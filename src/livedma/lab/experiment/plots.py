@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Plots of an experiment, as SVG and PNG."""
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from livedma.lab.experiment.runs import Runs, Spread
 
 __all__ = ["INK", "PALETTE", "draw"]
 
-#: Of Okabe and Ito, distinct also for the colour-blind; the page has lighter ones for the dark.
+#: Colours of Okabe and Ito, distinct also for the colour-blind; the page has lighter ones for dark.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 #: Text and axes, grid, background.
 INK = ("#22262b", "#d4d8dd", "#fefefe")
@@ -34,7 +35,7 @@ INK = ("#22262b", "#d4d8dd", "#fefefe")
 _MARKERS = "osD^vP"
 _SIZE_IN = (4.3, 3.2)
 _PNG_DPI = 200
-_SPAN_FOR_LOG = 4.0  # where the greatest is less than this times the least, a log axis says nothing
+_SPAN_FOR_LOG = 4.0  # if the greatest is less than this times the least, a log axis is of no use
 
 _STYLE: Any = {
     "font.size": 9,
@@ -69,7 +70,7 @@ Line = tuple[str, int, list[tuple[Value, Spread]]]
 
 
 def draw(experiment: Experiment, panel: Panel, runs: Runs) -> tuple[str, bytes]:
-    """The panel as SVG, and as PNG."""
+    """Returns the panel as SVG and as PNG."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=_SIZE_IN, layout="constrained")
         FigureCanvasAgg(figure)
@@ -91,7 +92,7 @@ def draw(experiment: Experiment, panel: Panel, runs: Runs) -> tuple[str, bytes]:
 
 
 def _lines(experiment: Experiment, panel: Panel, runs: Runs) -> list[Line]:
-    """Those that have data."""
+    """Returns the lines that have data."""
     series, found = experiment.column(panel.series), []
     here = runs.where(**panel.where)
     for place, level in enumerate(runs.levels(panel.series)):
@@ -133,7 +134,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def _draw_dots(axes: Axes, lines: Sequence[Line]) -> None:
-    """Over words: side by side at each word."""
+    """Draws dots over words: side by side at each word."""
     words = list(dict.fromkeys(str(x) for _, _, points in lines for x, _ in points))
     for number, (name, place, points) in enumerate(lines):
         shift = (number - (len(lines) - 1) / 2) * 0.16
@@ -158,7 +159,7 @@ def _scale_x(axes: Axes, experiment: Experiment, panel: Panel, lines: Sequence[L
     levels = sorted({float(x) for _, _, points in lines for x, _ in points if x is not None})
     if len(levels) > 1 and levels[0] > 0:
         axes.set_xscale("log", base=2)
-    if len(levels) > 6:  # what is between them can be guessed
+    if len(levels) > 6:  # the levels in between can be guessed
         levels = levels[:: math.ceil(len(levels) / 6)]
     axes.xaxis.set_major_locator(FixedLocator(levels))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: column.text(value)))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Receive buffers: a mapping for each, shards of several, or one slab."""
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ MESSAGE = 1024
 _SHARDS = {"16 KiB": 16 << 10, "64 KiB": 64 << 10, "256 KiB": 256 << 10, "1 MiB": 1 << 20}
 _DEPTH = 32
 _MESSAGES = 10_000
-_KEPT = 4  # one in so many buffers is still in use when the load has fallen
-_ROUNDS = 4  # in which each of those is returned, and another one taken
+_KEPT = 4  # one in so many buffers is still in use after the load has fallen
+_ROUNDS = 4  # in each, all of those are returned, and others taken
 
 
 class Pools(Experiment):
@@ -110,7 +111,7 @@ MakeSource = Callable[[Device, ProtectionDomain, ExitStack], Source]
 
 
 def _source(name: str, shard: int, buffers: int) -> MakeSource:
-    """Of a connection's memory; what has to be closed goes on the stack."""
+    """Makes the source of a connection's memory; what has to be closed goes on the stack."""
 
     def make(device: Device, pd: ProtectionDomain, stack: ExitStack) -> Source:
         if name == EACH:
@@ -156,7 +157,7 @@ def _measure(rig: Rig, make: MakeSource, shard: int, buffers: int) -> dict[str, 
 
 
 def _given_back(rig: Rig, make: MakeSource, shard: int, buffers: int) -> float:
-    """Of a pool's memory, when the load has fallen."""
+    """Returns the share of a pool's memory that it gives back after the load has fallen."""
     chance = random.Random(1)
     with ExitStack() as stack:
         source = make(rig.there, rig.pd, stack)

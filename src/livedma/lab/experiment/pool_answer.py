@@ -1,4 +1,5 @@
-"""When a pool of shards helps, and when not: what the data say."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The answer about a pool of shards: when it helps, and when not."""
 
 from __future__ import annotations
 
@@ -14,20 +15,20 @@ __all__ = ["EACH", "SLAB", "answer"]
 EACH, SLAB, USUAL = "each buffer", "one slab", "64 KiB"
 
 _CALLED = {EACH: "a mapping for each buffer", SLAB: "one slab"}
-_COMPARED = {  # measure: what people call it, whether less is better, and the words
+_COMPARED = {  # measure: its name for people, whether less is better, and the words
     "setup_ns": ("setup", True, "faster", "slower"),
     "teardown_ns": ("teardown", True, "faster", "slower"),
     "receive_ns": ("cost per Receive", True, "less", "more"),
     "receive_bytes_per_s": ("throughput", False, "more", "less"),
     "resident_bytes": ("memory", True, "less", "more"),
 }
-_MORE_BACK = 0.05  # of the memory: less is no difference
+_MORE_BACK = 0.05  # of the memory: less counts as no difference
 
 Levels = dict[str, Value]
 
 
 def answer(runs: Runs) -> list[str]:
-    """When it helps, against either way to do without, and the figures behind that."""
+    """Returns when it helps, against both ways to do without, and the figures behind that."""
     works = Runs([row for row in runs if row.measures.get("outcome") == "works"])
     buffers, connections = (works.levels(name) for name in ("buffers", "connections"))
     if USUAL not in works.levels("shard"):
@@ -78,7 +79,7 @@ def _headline(runs: Runs, levels: Levels) -> str:
 
 
 def _verdict(runs: Runs, other: str, levels: Levels) -> Iterator[str]:
-    """What shards are better at than the other way, and what not."""
+    """Says in what shards are better than the other way, and in what not."""
     better, worse, alike = [], [], []
     for measure, (name, is_cost, good, bad) in _COMPARED.items():
         others, usual = {"shard": other}, {"shard": USUAL}

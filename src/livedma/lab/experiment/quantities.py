@@ -1,4 +1,5 @@
-"""Values with their units, as people read them."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Values with their units, written for people."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ __all__ = ["UNITS", "Value", "quantity", "times"]
 
 Value = int | float | str | bool | None
 
-#: What a column may hold; its name ends so, unless it is a plain number or a word ("").
+#: Units of a column; its name ends in its unit, unless it is a plain number or a word ("").
 UNITS = ("", "count", "ns", "us", "s", "bytes", "bytes_per_s", "per_s", "ratio", "share", "lines")
 
 _SCALES = {
@@ -20,7 +21,7 @@ _SCALES = {
 
 
 def quantity(value: Value, unit: str) -> str:
-    """`1.5 ms`, `64 KiB`, `1,024`; a dash for what was not measured. Lines: how many."""
+    """Returns `1.5 ms`, `64 KiB`, `1,024`; a dash if not measured; for lines, their number."""
     if value is None:
         return "-"
     if unit == "lines":
@@ -43,12 +44,12 @@ def quantity(value: Value, unit: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """`1.04x`, `23x`: how often one fits into the other."""
+    """Returns a ratio: `1.04x`, `23x`."""
     return f"{_digits(ratio)}x"
 
 
 def _digits(value: float) -> str:
-    """Three digits that count; whole numbers in full."""
+    """Returns three significant digits; whole numbers in full."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     if abs(value) >= 100:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """More and more sessions on a live server, under each policy, and where memory is not the limit."""
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Ramp(Experiment):
         self.use_store("delay")
 
     def use_store(self, store: str) -> None:
-        """delay: each access takes 20 ms, the lab's slow disk; disk: this machine's, as it is."""
+        """delay: each access takes 20 ms, the lab's slow disk; disk: this machine's own."""
         self.store, self.situation = store, ablations.MEMORY
         if store == "disk":
             self.situation = replace(ablations.MEMORY, store_delay_s=0.0, is_on_disk=True)
@@ -169,7 +170,7 @@ class Ramp(Experiment):
         }
 
     def files(self, runs: Runs) -> Mapping[str, list[dict[str, Any]]]:
-        """The rows of the ramp itself, and apart from them those where something else is short."""
+        """Returns the rows of the ramp itself, and apart from them those of other situations."""
         found: dict[str, list[dict[str, Any]]] = {"results.json": [], "ablations.json": []}
         for record in records(runs):
             lines = str(record.get("decisions") or "").splitlines()

@@ -1,4 +1,5 @@
-"""What a ramp says: each policy against none, and what was done where memory was not short."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The answer of a ramp: each policy against static, and what was done where memory was enough."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ __all__ = [
 MEMORY = "memory"
 STATIC, EXTEND = "static", "extend"
 POLICIES = (STATIC, "spread", "migrate", EXTEND)
-FULL_SESSIONS = 64  #: full load: the level that policies are compared at
+FULL_SESSIONS = 64  #: full load: the level at which policies are compared
 
-_SCALES = 1.25  # bandwidth has to grow by this for twice the sessions, or it no longer follows
+_SCALES = 1.25  # if bandwidth grows by less for twice the sessions, it no longer follows
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What has to be: against static's, or by itself."""
+    """A bar to reach: against static's figure, or by itself."""
 
     policy: str
     measure: str
@@ -52,7 +53,7 @@ class Bar:
         )
 
     def is_met(self, spread: Spread) -> bool:
-        """Ratios by their median; what must never be, by the worst run."""
+        """Judges ratios by their median, and what must never happen by the worst run."""
         low, high = (spread.median,) * 2 if self.is_ratio else (spread.low, spread.high)
         return (self.least is None or low >= self.least) and (
             self.most is None or high <= self.most
@@ -67,7 +68,7 @@ class Bar:
 
 
 def _up_to_full(runs: Runs) -> Runs:
-    """Without the levels beyond, where sessions may be refused."""
+    """Returns the rows without the levels beyond, where sessions may be refused."""
     return Runs([row for row in runs if int(str(row.point["sessions"] or 0)) <= FULL_SESSIONS])
 
 
@@ -112,7 +113,7 @@ def answer(runs: Runs) -> list[str]:
 
 
 def _against_static(main: Runs, policy: str) -> str:
-    """With the costs beside the gain."""
+    """Returns the gain of a policy, with its costs."""
     one, other = {"policy": policy}, {"policy": STATIC}
     speed = main.ratio("bytes_per_s", one, other, sessions=FULL_SESSIONS)
     late = main.ratio("p99_us", one, other, sessions=FULL_SESSIONS)
@@ -146,7 +147,7 @@ def _range(ratio: Spread) -> str:
 
 
 def _knee(main: Runs) -> Iterator[str]:
-    """Up to where bandwidth follows the sessions without help."""
+    """Says up to where bandwidth follows the sessions without help."""
     here = main.where(policy=STATIC)
     levels = [int(str(level)) for level in here.levels("sessions")]
     for less, more in itertools.pairwise(levels):
@@ -172,14 +173,14 @@ def _busy(main: Runs) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What was done where something else is short."""
+    """What was done in a situation where something else is short."""
 
     name: str
     rows: list[Row]
 
     @property
     def extended(self) -> int:
-        """Runs that ended with more data buffers than a connection begins with."""
+        """Returns the runs that ended with more data buffers than a connection begins with."""
         return sum(_was_extended(row) for row in self.rows)
 
     @property
@@ -283,7 +284,7 @@ def _ablations(runs: Runs) -> Section:
 
 
 def _decisions(runs: Runs) -> Section:
-    """As they were logged: of the first turn."""
+    """Returns the decisions of the first turn, as they were logged."""
     lines: list[str] = []
     for row in runs:
         said = str(row.measures.get("decisions") or "").splitlines()

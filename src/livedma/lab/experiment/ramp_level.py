@@ -1,11 +1,12 @@
-"""One level of a ramp: so many sessions, the controller at rest, and then the figures."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""One level of a ramp: sessions are added, the controller comes to rest, figures are taken."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.lab.experiment.design import Column, Measures
 from livedma.lab.experiment.settling import Event, settle
 from livedma.lab.experiment.trial import Trial
@@ -67,7 +68,7 @@ def measure_level(trial: Trial, sessions: int, timing: Timing) -> Measures:
         "p99_us": latency["p99"],
         "max_us": latency["max"],
         "errors": figures["errors"],
-        "reconnects": figures["lost"],  # the load makes none: who is lost, is gone
+        "reconnects": figures["lost"],  # including connections that were made again
         "connections": state.connections,
         "mapped_bytes": state.mapped_bytes,
         "buffers_first": trial.first.buffers,
@@ -89,11 +90,11 @@ def measure_level(trial: Trial, sessions: int, timing: Timing) -> Measures:
 
 
 def _limits(events: list[Event]) -> str:
-    """Each that was named, in the order of its first time."""
+    """Returns each limit that was named, in the order of its first time."""
     named = (event["data"]["limit"] for event in events if event["kind"] == "why")
     return ", ".join(dict.fromkeys(named)) or Limit.NOTHING.value
 
 
 def _actions(events: list[Event]) -> int:
-    """What was done, not what was said about it."""
+    """Counts what was done, not what was said about it."""
     return sum(event["kind"] in ("done", "undo", "shrink", "refuse", "admit") for event in events)

@@ -1,4 +1,5 @@
-"""The experiments there are."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The list of experiments."""
 
 from __future__ import annotations
 
@@ -25,5 +26,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def by_name(name: str) -> Experiment:
-    """Raises KeyError."""
+    """Returns an experiment; raises KeyError."""
     return {experiment.name: experiment for experiment in EXPERIMENTS}[name]

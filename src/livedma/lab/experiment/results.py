@@ -1,4 +1,5 @@
-"""What an experiment leaves behind in a directory."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The files that an experiment writes into a directory."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ __all__ = ["about", "prepare", "write"]
 
 
 def prepare(path: Path) -> None:
-    """Before anything is measured, so that no figures are lost at the end."""
+    """Checks before anything is measured that the figures can be written at the end."""
     if importlib.util.find_spec("matplotlib") is None:
         raise LivedmaError("plots need matplotlib: pip install 'livedma[plots]'")
     try:
@@ -27,11 +28,13 @@ def prepare(path: Path) -> None:
 
 
 def about(report: Report) -> dict[str, Any]:
-    """The run without its rows."""
+    """Returns the facts about a run, without its rows."""
     return {
         "experiment": report.experiment.name,
         "question": report.experiment.question,
         "answer": report.answer,
+        "basis": report.basis,
+        "warnings": report.warnings,
         "problems": report.problems,
         "form": report.form,
         "seed": report.seed,
@@ -42,7 +45,7 @@ def about(report: Report) -> dict[str, Any]:
 
 
 def write(report: Report, directory: Path) -> list[Path]:
-    """The data, the plots and the page; the page is the last of the paths."""
+    """Writes the data, the plots and the page; the page is the last of the paths."""
     from livedma.lab.experiment.page import render
     from livedma.lab.experiment.plots import draw
 

@@ -1,4 +1,5 @@
-"""Two devices on loopback in one process, with connections between them, each on a processor."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Two devices on loopback in one process, each on a processor, with connections between them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ __all__ = ["MTU", "Received", "Rig", "on_processor"]
 MTU = 4096
 
 _ALL_RIGHTS = ("remote_read", "remote_write")
-_TIMEOUT = 19  # two seconds, which a busy machine keeps
+_TIMEOUT = 19  # two seconds: a busy machine keeps to that
 _SLICE_S = 0.05
 _SPIN_S = 10.0
 _SIZE_MAX = 1 << 20
@@ -43,16 +44,17 @@ def on_processor(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Received:
-    """For each message: medians of several streams."""
+    """Times for each message: medians of several streams."""
 
     elapsed_ns: float
-    refill_ns: float  #: of it, to give its buffer back, take another one and post it
+    refill_ns: float  #: the part for giving its buffer back, taking another one and posting it
 
 
 class Rig:
     """`here` asks, `there` has the memory that is measured.
 
-    UDP ports and addresses of its own, so that it needs no privilege and meets nobody.
+    They have UDP ports and addresses of their own, so they need no privilege and disturb no other
+    program.
     """
 
     def __init__(self, connections: int = 1, *, depth: int = 64, receives: int = 16) -> None:
@@ -100,10 +102,10 @@ class Rig:
         span: int = 0,
         depth: int | None = None,
     ) -> int:
-        """Nanoseconds that so many messages of all connections took, `depth` under way on each.
+        """Returns the ns that so many messages of all connections took, `depth` under way on each.
 
-        WRITE and READ go round `span` bytes at va, as if at random. Who serves `there` is up to
-        the caller; `serving` does.
+        WRITE and READ go round `span` bytes at va, as if at random. The caller sees to it that
+        `there` is served; `serving` does that.
         """
         measurement = Measurement(
             self.here,
@@ -127,7 +129,7 @@ class Rig:
         return measurement.elapsed_ns
 
     def receive(self, size: int, iterations: int, pools: Sequence[Pool], receives: int) -> Received:
-        """SENDs of all connections, received into buffers of the connections' pools."""
+        """Receives SENDs of all connections into buffers of the connections' pools."""
         local = mmap.mmap(-1, 2 * size)
         with self.pd.register(local) as region:
             receiving = Measurement(
@@ -166,7 +168,7 @@ class Rig:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """A thread on another processor serves `there`, so that no wake-up is measured."""
+        """Serves `there` in a thread on another processor, so that no wake-up is measured."""
         is_over = threading.Event()
 
         def serve() -> None:

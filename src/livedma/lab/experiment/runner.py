@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measuring: every run in a fresh process, and the points taking turns."""
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Progress = Callable[[int, int, float | None, Point], None]
 """Is told how many runs are done, of how many, the seconds that are left, and the next point."""
 
 _FAILED, _LEFT_OUT, _MEASURED = range(3)
-_MUCH_COMPANY = 0.15  # of the processors' time: such a run is made again, if there is time
+_MUCH_COMPANY = 0.15  # of the processors' time: a run with more is repeated, if there is time
 _TRIES = 3
 _END_S = 5.0
 
@@ -33,10 +34,10 @@ _END_S = 5.0
 def measure(
     experiment: Experiment, form: Form, progress: Progress, seed: int = SEED
 ) -> tuple[Runs, float]:
-    """All points, once each turn, every turn in another order; and the seconds that it took.
+    """Measures all points, once each turn, in another order each time; returns the seconds, too.
 
-    A point that this machine cannot measure is not tried again. A run that others disturbed is, and
-    the least disturbed counts; a quarter as many runs as there are may be made again so.
+    A point that this machine cannot measure is not tried again. A run that other programs disturbed
+    is repeated, and the least disturbed run counts; at most a quarter of the runs are repeated.
     """
     with experiment.around(form):
         return _measure(experiment, form, progress, seed)
@@ -90,7 +91,7 @@ def _less_disturbed(rows: list[Row], again: list[Row]) -> list[Row]:
 
 
 def _one(experiment: Experiment, point: Point, turn: int, order: int) -> list[Row]:
-    """The rows of one run; there is at least one."""
+    """Returns the rows of one run; there is at least one."""
     kind, found, others_share = _in_fresh_process(experiment, point)
     if kind == _MEASURED and isinstance(found, list):
         return [
@@ -113,8 +114,8 @@ _Result = tuple[int, list[tuple[Point, Measures]] | str, float | None]
 
 
 def _in_fresh_process(experiment: Experiment, point: Point) -> _Result:
-    # A server that has imported everything forks them: nothing of one run is left for the next,
-    # and none has to wait for Python to start.
+    # A server that has imported everything forks the processes: nothing of one run is left for the
+    # next, and none has to wait for Python to start.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([type(experiment).__module__])
     ours, its = context.Pipe(duplex=False)
@@ -139,7 +140,7 @@ def _in_fresh_process(experiment: Experiment, point: Point) -> _Result:
 
 
 def _end(process: BaseProcess) -> None:
-    """Whatever is left of the process, once it could clean up, and of those that it started."""
+    """Kills what is left of the process after it could clean up, and what it started."""
     pid = process.pid
     if pid is None:
         return
@@ -155,8 +156,8 @@ def _end(process: BaseProcess) -> None:
 
 def _run(experiment: Experiment, point: Point, pipe: Connection) -> None:
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked for it ends us
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of all that has to be undone
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what has to be undone is undone
     company = Company()
     try:
         found = [(dict(levels), dict(measures)) for levels, measures in experiment.rows(point)]

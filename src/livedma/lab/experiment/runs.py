@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The data of an experiment: one row for each run of each point."""
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ __all__ = ["Row", "Runs", "Spread"]
 
 @dataclass(frozen=True)
 class Row:
-    """What one run measured, or why it could not."""
+    """The results of one run, or why it has none."""
 
     point: Point
     repetition: int
-    order: int  #: among all runs, as they were made
+    order: int  #: its place in the order of all runs
     measures: Mapping[str, Value]
     problem: str = ""
-    is_left_out: bool = False  #: the problem is this machine's, not a failure
-    others_share: float | None = None  #: of the processors' time meanwhile, what others took
+    is_left_out: bool = False  #: the problem is this machine's; the run has not failed
+    others_share: float | None = None  #: the part of all processors' time that other processes took
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class Runs:
         return iter(self.rows)
 
     def where(self, **levels: Value) -> Runs:
-        """Those at points that have these levels."""
+        """Returns the rows at points that have these levels."""
         return Runs([row for row in self.rows if _matches(row.point, levels)])
 
     def levels(self, factor: str) -> list[Value]:
-        """Of a factor, at points that were measured: numbers by size, words as designed."""
+        """Returns the levels at points that were measured: numbers by size, words as designed."""
         found = dict.fromkeys(row.point.get(factor) for row in self.rows if not row.problem)
         levels: list[Value] = [level for level in found if level is not None]
         if all(isinstance(level, int | float) for level in levels):
@@ -55,7 +56,7 @@ class Runs:
         return levels
 
     def points(self) -> list[Point]:
-        """Each once."""
+        """Returns each point once."""
         distinct = {tuple(row.point.items()): row.point for row in self.rows}
         return list(distinct.values())
 
@@ -74,8 +75,9 @@ class Runs:
         return None if spread is None else spread.median
 
     def ratio(self, measure: str, one: Point, other: Point, **levels: Value) -> Spread | None:
-        """How often `other` fits into `one`, side by side: of the same repetition and the same
-        levels otherwise, so that what disturbs a whole turn does not count."""
+        """Returns how often `other` fits into `one`, in the same repetition and at the same levels
+        otherwise, so that what disturbs a whole turn does not count.
+        """
         found = list(self._pairs(measure, one, other, levels))
         if not found:
             return None
@@ -100,7 +102,7 @@ class Runs:
     def best(
         self, measure: str, factor: str, choose: Callable[..., float] = min, **levels: Value
     ) -> Value:
-        """The level of the factor that has the least median (or the greatest, with max)."""
+        """Returns the level of the factor with the least median (or the greatest, with max)."""
         medians = {
             level: median
             for level in self.levels(factor)
@@ -110,18 +112,12 @@ class Runs:
         return next((level for level, median in medians.items() if median == wanted), None)
 
     @property
-    def others_share(self) -> float:
-        """Of the processors' time, what others took during the runs: the median."""
-        shares = [row.others_share for row in self.rows if row.others_share is not None]
-        return statistics.median(shares) if shares else 0.0
-
-    @property
     def failures(self) -> list[Row]:
         return [row for row in self.rows if row.problem and not row.is_left_out]
 
     @property
     def left_out(self) -> dict[str, list[Point]]:
-        """Why, and which points."""
+        """Returns the reasons, each with its points."""
         reasons: dict[str, list[Point]] = {}
         for row in self.rows:
             if row.is_left_out and row.point not in reasons.setdefault(row.problem, []):

@@ -1,4 +1,5 @@
-"""When a controller has stopped acting: what is measured then is what it arrived at."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Waits until a controller has stopped acting: then its final state can be measured."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ __all__ = ["Event", "Settled", "settle"]
 Event = Mapping[str, Any]
 """As the control socket tells it."""
 
-# By which something was changed, or is about to be.
+# Events of these kinds have changed something, or announce it.
 _ACTING = ("plan", "done", "failed", "check", "undo", "shrink", "refuse", "admit")
 
 
 @dataclass(frozen=True)
 class Settled:
     took_s: float
-    is_quiet: bool  #: it had stopped; if not, time was up
-    events: list[Event]  #: that came meanwhile
+    is_quiet: bool  #: it had stopped; else time was up
+    events: list[Event]  #: events that came meanwhile
 
 
 def settle(
@@ -29,7 +30,7 @@ def settle(
     limit_s: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> Settled:
-    """Until nothing was done for quiet_s and what was done has been checked, or limit_s are over.
+    """Waits until nothing was done for quiet_s and what was done is checked, or limit_s are over.
 
     ask: waits so long for new events.
     """

@@ -1,10 +1,11 @@
-"""A server and a load, by their options, and what limits them: known since it was built so."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A server and a load, by their options, built so that their limit is known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.lab.experiment.quantities import quantity
 
 __all__ = ["Situation"]
@@ -12,10 +13,10 @@ __all__ = ["Situation"]
 
 @dataclass(frozen=True)
 class Situation:
-    """limit: what more of would help most, once all sessions are there.
+    """limit: what more of would help most once all sessions have begun.
 
-    store_width: accesses that the store does at a time; 0: any number. lost_share: of the packets,
-    on the wire, either way.
+    store_width: accesses that the store does at a time; 0: any number. lost_share: of the packets
+    on the wire, in both directions.
     """
 
     limit: Limit
@@ -31,7 +32,7 @@ class Situation:
     store_width: int = 0
     is_on_disk: bool = False
     lost_share: float = 0.0
-    rate: float | None = None  #: operations a second of all sessions; None: as many as can be
+    rate: float | None = None  #: operations a second of all sessions; None: as many as possible
     is_verified: bool = True
 
     def serve_options(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""What figures of few and dependent observations can say."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Statistics of few and dependent observations."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Share:
-    """With the bounds of a 95 % interval."""
+    """A share, with the bounds of a 95 % interval."""
 
     value: float
     low: float
@@ -21,10 +22,10 @@ class Share:
 
 
 def share_of_clusters(clusters: Sequence[tuple[int, int]], seed: int = 1) -> Share | None:
-    """Of (how many were, of how many) each: the share of all together.
+    """Returns the share over all clusters; each is how many were right, of how many.
 
-    What is within a cluster resembles each other, so the interval comes from drawing whole clusters
-    again and again (bootstrap), not from the number of observations.
+    Observations within a cluster resemble each other, so the interval comes from drawing whole
+    clusters again and again (bootstrap), not from the number of observations.
     """
     if not sum(total for _, total in clusters):
         return None
@@ -39,13 +40,13 @@ def _share(clusters: Sequence[tuple[int, int]]) -> float:
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """The least of them that so large a part does not exceed."""
+    """Returns the least value that the given part of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
 
 
 def reversals(values: Sequence[float], least: float) -> int:
-    """How often a series turned from up to down or back, by `least` or more each way."""
+    """Counts how often a series turned from up to down or back, by `least` or more each way."""
     turns, direction = 0, 0
     if not values:
         return 0

@@ -1,4 +1,5 @@
-"""How soon memory comes when it is short, and what the step costs those who did not ask for it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""How soon memory comes when it is short, and what the step costs a neighbour that needs none."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ CONTROLLER, HAND = "controller", "hand"
 _CALM, _SHORT = 8, 32  # sessions: enough memory, and too little
 _HAND_STEPS = 12
 _STEP_BYTES = 4 << 20
-_WINDOW_S = 0.25  # in which the neighbour's longest request is looked for
+_WINDOW_S = 0.25  # the time over which the neighbour's longest request is taken
 _REST_S = 0.5
 _ACT_LIMIT_S = 10.0
 _LOOK_S = 0.01
@@ -128,7 +129,7 @@ def _worst(runs: Runs, measure: str, what: str, most: float | None) -> Iterator[
 
 
 def _chance(runs: Runs) -> Iterator[str]:
-    """How far the same difference goes the other way, which no step can be the reason of."""
+    """Says how far the difference goes the other way, for which no step can be the reason."""
     values = runs.values("delay_ns")
     if values and min(values) < 0:
         yield (
@@ -150,7 +151,7 @@ def _by_controller(trial: Trial) -> Measures:
 
 
 class _Watch:
-    """Looks at a server until more buffers are taken than there were."""
+    """Watches a server until more buffers are taken than there were."""
 
     def __init__(self, trial: Trial, buffers: int) -> None:
         self._trial, self._buffers = trial, buffers

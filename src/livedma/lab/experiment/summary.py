@@ -1,4 +1,5 @@
-"""The table of an experiment: a line a point, with medians."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The table of an experiment: a line for each point, with medians."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ __all__ = ["Cell", "as_text", "columns_of", "lines_of"]
 @dataclass(frozen=True)
 class Cell:
     text: str
-    spread: str = ""  #: from the least to the greatest, where they are not the same
+    spread: str = ""  #: from the least to the greatest, if they differ
 
 
 def columns_of(experiment: Experiment, runs: Runs) -> list[Column]:
-    """Factors, and the measures that at least one run has."""
+    """Returns the factors, and the measures that at least one run has."""
     measured = {name for row in runs for name, value in row.measures.items() if value is not None}
     return [*experiment.factors, *(m for m in experiment.measures if m.name in measured)]
 
 
 def lines_of(experiment: Experiment, runs: Runs, columns: Sequence[Column]) -> Iterator[list[Cell]]:
-    """A cell for each column; points of which nothing was measured have no line."""
+    """Yields a cell for each column; a point of which nothing was measured has no line."""
     factors = {factor.name for factor in experiment.factors}
     for point in runs.points():
         here = runs.where(**point)
@@ -51,7 +52,7 @@ def _cell(runs: Runs, column: Column) -> Cell:
 
 
 def as_text(experiment: Experiment, runs: Runs) -> str:
-    """For a terminal; empty where there are too many lines for one."""
+    """Returns the table for a terminal; empty if it has too many lines for one."""
     brief = experiment.brief
     if brief == ():
         return ""

@@ -1,10 +1,12 @@
-"""Load that goes up and down: does memory follow, both ways, and without swinging by itself?"""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Load that goes up and down: whether memory follows, both ways, without swinging by itself."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from livedma.lab.experiment import ablations
@@ -20,14 +22,14 @@ __all__ = ["Tide", "Tides", "level_at"]
 
 _LOW, _HIGH = 8, 64  # sessions
 _EVERY_S = 1.0
-_BACK = 0.10  # of the memory at the beginning: what it may differ by in the end
+_BACK = 0.10  # of the memory at the beginning: the most that the end may differ
 _UNDOS_MOST = 1
-_MOVE = 0.1  # of the memory at first: what moves by less does not count as a turn
+_MOVE = 0.1  # of the memory at first: a smaller change does not count as a turn
 
 
 @dataclass(frozen=True)
 class Tide:
-    """rest_s: at low water, at the beginning and, until memory is back, at the end at most."""
+    """rest_s: at low water, at the beginning and, at most, at the end until memory is back."""
 
     seconds: float
     period_s: float
@@ -39,7 +41,7 @@ _FULL = Tide(seconds=600.0, period_s=100.0, rest_s=60.0)
 
 
 def level_at(at_s: float, tide: Tide) -> int:
-    """Sessions: a triangle that begins and ends at low water."""
+    """Returns the sessions of a triangle that begins and ends at low water."""
     if not 0 <= at_s < tide.seconds:
         return _LOW
     phase = at_s % tide.period_s / tide.period_s
@@ -144,12 +146,14 @@ class Tides(Experiment):
             trial.have_sessions(level_at(at_s, tide))
 
     def answer(self, runs: Runs) -> list[str]:
-        found = [
-            _told(str(policy), series)
+        found = {
+            str(policy): list(_by_repetition(runs.where(policy=policy)))
             for policy in runs.levels("policy")
-            for series in _by_repetition(runs.where(policy=policy))
-        ]
-        return found or ["Too little was measured for an answer."]
+        }
+        several = {policy: series for policy, series in found.items() if len(series) > 1}
+        together = [_together(policy, series) for policy, series in several.items()]
+        each = [_told(policy, one) for policy, series in found.items() for one in series]
+        return [*together, *each] or ["Too little was measured for an answer."]
 
     def panels(self, runs: Runs) -> Sequence[Panel]:
         names = {
@@ -193,6 +197,27 @@ def _by_repetition(runs: Runs) -> Iterator[list[Row]]:
         rows = [row for row in runs if row.repetition == repetition and not row.problem]
         if rows:
             yield rows
+
+
+def _together(policy: str, runs: list[list[Row]]) -> str:
+    """Sums up several runs: the medians, and from the least to the greatest."""
+
+    def spread(values: list[float], text: Callable[[float], str]) -> str:
+        low, high = text(min(values)), text(max(values))
+        return text(median(values)) + (f" ({low} to {high})" if low != high else "")
+
+    def size(value: float) -> str:
+        return quantity(value, "bytes")
+
+    mapped = [[float(str(row.measures["mapped_bytes"])) for row in rows] for rows in runs]
+    first = [float(str(rows[0].measures["first_bytes"])) for rows in runs]
+    ends = [one[-1] / begin for one, begin in zip(mapped, first, strict=True)]
+    back = sum(_is_back(one[-1], begin) for one, begin in zip(mapped, first, strict=True))
+    return (
+        f"In {len(runs)} runs under {policy}, memory went up to "
+        f"{spread([max(one) for one in mapped], size)} and ended at {spread(ends, times)} of what "
+        f"it was: it was back in {back} of {len(runs)}."
+    )
 
 
 def _told(policy: str, rows: list[Row]) -> str:

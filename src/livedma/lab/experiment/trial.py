@@ -1,4 +1,5 @@
-"""A server and a driven load on a stage, and what can be seen of both while they run."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A server and a driven load on a stage, and what is seen of both while they run."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from livedma.lab.stage import Stage
 
 __all__ = ["SEED", "ProcessorTimes", "State", "Trial"]
 
-SEED = 1  #: of the places that are read, and of what is lost
+SEED = 1  #: of the places that are read, and of the packets that are lost
 
 _SECONDS_MOST = 3600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -33,7 +34,7 @@ class ProcessorTimes:
 
 @dataclass(frozen=True)
 class State:
-    """Of all connections over RDMA together, as the server has it."""
+    """The server's totals over all connections over RDMA."""
 
     connections: int
     mapped_bytes: int
@@ -43,7 +44,7 @@ class State:
 
 
 class Trial:
-    """policy: of the server. sessions: the most there will be. Raises LabError and ControlError."""
+    """policy: the server's. sessions: the most there will be. Raises LabError and ControlError."""
 
     def __init__(self, situation: Situation, policy: str, *, sessions: int) -> None:
         self.situation = situation
@@ -61,18 +62,18 @@ class Trial:
             self.control = self.server.control
             self._began_s = time.monotonic()
             self._seen = 0  # the last event
-            self.more_slots: set[str] = set()  #: sessions that were to have more slots
+            self.more_slots: set[str] = set()  #: sessions that were given more slots
             self.first = self.state()
             self._stack = stack.pop_all()
 
     # The load.
 
     def have_sessions(self, number: int, per_s: float = 0) -> dict[str, Any]:
-        """Until so many have begun, or were refused; as many a second, or all at once."""
+        """Waits until so many have begun or were refused; per_s: their rate, 0: all at once."""
         return self.load.ask(f"sessions {number} {per_s:.0f}", timeout_s=120.0)
 
     def interval(self) -> dict[str, Any]:
-        """The load's figures since the interval before."""
+        """Returns the load's figures since the last interval."""
         return self.load.ask("interval")
 
     def finish(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class Trial:
         return State(len(found), *(sum(one[name] for one in found) for name in names))
 
     def events(self, wait_s: float = 0.0) -> list[Event]:
-        """Of the controller, since it was asked last; after_s: since the trial began."""
+        """Returns the controller's events since the last call; after_s: since the trial began."""
         found = self.control.ask("decisions", after=self._seen, wait=wait_s)["events"]
         if found:
             self._seen = found[-1]["number"]
@@ -106,7 +107,7 @@ class Trial:
     # Both.
 
     def processor_times(self) -> ProcessorTimes:
-        """Spent so far, of all threads."""
+        """Returns the time spent so far by all threads."""
         return ProcessorTimes(
             time.monotonic(), _processor_s(self.server.pid), _processor_s(self.load.pid)
         )

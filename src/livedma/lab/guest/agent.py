@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs in a guest: commands come in through virtio-serial ports, output and exit status go back.
 
 Each port carries one command at a time, as lines of JSON. To the guest: {"id", "command",
@@ -28,6 +29,8 @@ from collections.abc import Iterator
 from typing import Any
 
 CHUNK = 16384
+SETTLE_S = 5.0  # within which the kernel of a starved guest has learnt that a host is there
+LOOK_S = 0.05
 
 
 class Gone(Exception):
@@ -42,6 +45,14 @@ class Port:
         self.is_busy = False
         self._pending = b""
         self._inbox: deque[dict[str, Any]] = deque()
+        self._settled_s = 0.0
+
+    @property
+    def _is_settling(self) -> bool:
+        """Whether a host has just sent a command. That it connected comes by another queue than
+        what it sends, and maybe later: until then its port looks as if nobody was there.
+        """
+        return time.monotonic() < self._settled_s
 
     def _read(self) -> None:
         try:
@@ -49,6 +60,9 @@ class Port:
         except BlockingIOError:
             return
         if not data:
+            if self._is_settling:
+                time.sleep(LOOK_S)
+                return
             self._pending = b""
             self._inbox.clear()
             raise Gone
@@ -66,6 +80,7 @@ class Port:
         while self._inbox:
             message = self._inbox.popleft()
             if "command" in message:
+                self._settled_s = time.monotonic() + SETTLE_S
                 return message
         return None
 
@@ -88,7 +103,10 @@ class Port:
         poll.register(self.fd, select.POLLOUT)
         while data:
             if any(events & select.POLLHUP for _, events in poll.poll()):
-                raise Gone
+                if not self._is_settling:
+                    raise Gone
+                time.sleep(LOOK_S)
+                continue
             with contextlib.suppress(BlockingIOError):
                 data = data[os.write(self.fd, data) :]
 
@@ -226,7 +244,7 @@ def main() -> None:
                 if request is not None:
                     port.is_busy = True
                     threading.Thread(target=serve, args=(port, request)).start()
-        time.sleep(0.05)
+        time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What a server counts, for Prometheus and all that read its format."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A server's metrics for Prometheus, and for all programs that read its format."""
 
 from livedma.ui.metrics.collector import Metrics
 

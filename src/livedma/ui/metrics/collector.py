@@ -1,4 +1,5 @@
-"""A server's metrics: looked at when somebody asks, and written in the form that they accept."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""A server's metrics: read when a client asks, and written in the form that it accepts."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from livedma._native.accelerator import KINDS
-from livedma.control.controller import Controller
+from livedma.control.act.controller import Controller
 from livedma.monitor.snapshot import Losses
-from livedma.nfs.service import NfsService
+from livedma.nfs.server.service import NfsService
 from livedma.ui.metrics.counted import CONNECTION, SESSION, Books, Counted
 from livedma.ui.metrics.families import CONNECTION_COUNTERS, CONNECTION_TIMES, SESSION_COUNTERS
 from livedma.ui.metrics.now import OTHER, connections_now, host_now, sessions_now
@@ -35,11 +36,11 @@ _LEFT = "left_"
 
 
 class Metrics(Collector):
-    """Of a server and its controller, from now on until `close`. A context manager.
+    """The metrics of a server and its controller, from now on until `close`. A context manager.
 
-    sessions: how many have series of their own; all others make one together. wants_bpf: BPF should
-    be watching. Any number of threads may ask at a time, and no call waits for any of them. Whoever
-    asks within fresh_s of another gets the same answer: to ask often costs little.
+    sessions: how many have series of their own; all others share one. wants_bpf: BPF should be
+    watching. Any number of threads may ask at a time, and no call waits for any of them. A client
+    that asks within fresh_s of another one gets the same answer: asking often costs little.
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class Metrics(Collector):
         )
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The body and its type, for who accepts this: OpenMetrics if it is named, else Prometheus'
-        text format.
+        """Returns the body and its type for a client that accepts this: OpenMetrics if it is named,
+        else Prometheus' text format.
         """
         kinds = {one.partition(";")[0].strip().lower() for one in accept.split(",")}
         is_open = "application/openmetrics-text" in kinds
@@ -179,7 +180,7 @@ def _session_counters(prefix: str, rows: Rows) -> Iterator[Metric]:
 
 
 class _Losses:
-    """A source that is replaced begins again; counters do not."""
+    """Keeps counters growing when a source is replaced and begins again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -188,9 +189,9 @@ class _Losses:
         self._total = asdict(Losses())
 
     def add(self, at_s: float, losses: Losses) -> dict[str, int]:
-        """All so far; at_s: when they were seen."""
+        """Returns all losses so far; at_s: when they were seen."""
         with self._lock:
-            if at_s > self._at_s:  # else somebody else was quicker with a later one
+            if at_s > self._at_s:  # else another thread was quicker with a later one
                 now = asdict(losses)
                 for what, count in now.items():
                     last = self._last[what]

@@ -1,4 +1,5 @@
-"""Every metric that there is: its name, kind and labels, and what it means."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Every metric: its name, kind, labels and meaning."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _SUFFIX = {"counter": "_total", "gauge": "", "histogram": "", "info": "_info"}
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """name: without what its kind adds to it."""
+    """name: without the suffix of its kind."""
 
     name: str
     kind: Kind
@@ -32,11 +33,11 @@ class Definition:
 
     @property
     def full_name(self) -> str:
-        """As queries write it; a histogram's has _bucket, _count and _sum."""
+        """Returns the name for queries; a histogram's also has _bucket, _count and _sum."""
         return self.name + _SUFFIX[self.kind]
 
 
-# By the names that `counted` gives them: what comes after the prefix, and what it means.
+# By the names in `counted`: what comes after the prefix, and its meaning.
 CONNECTION_COUNTERS = {
     "operations": ("operations", "Calls that were answered."),
     "read_bytes": ("read_bytes", "Bytes of files that were read."),
@@ -54,7 +55,7 @@ CONNECTION_TIMES = {
     "storage": ("storage_seconds", "Accesses to the store, as long as a buffer was held for it."),
     "storage_queue": ("storage_queue_seconds", "Of that: until the store began with it."),
 }
-# Of `monitor.snapshot.Inside`, or of its Connection.
+# By the names in `monitor.snapshot.Inside`, or in its Connection.
 CONNECTION_GAUGES = {
     "window_bytes": ("window_bytes", "DMA addresses of its window: what it may grow to."),
     "mapped_bytes": ("mapped_bytes", "Of these: what has memory."),
@@ -92,7 +93,7 @@ def _group(
         yield Definition(prefix + name, kind, text + of, labels)
 
 
-_OF_ALL = " Of all connections over RDMA, those that have ended included."
+_OF_ALL = " Of all connections, those that have ended included."
 _OF_SESSIONS = " Of all sessions, over RDMA or TCP, those that have ended included."
 FAMILIES: tuple[Definition, ...] = (
     Definition("livedma_build", "info", "What is running.", ("version", "commit")),
@@ -114,6 +115,11 @@ FAMILIES: tuple[Definition, ...] = (
         "livedma_cpu_busy_ratio",
         "gauge",
         "Of the busiest thread that serves a device: 0 to 1, in the last tenth of a second.",
+    ),
+    Definition(
+        "livedma_tcp_cpu_busy_ratio",
+        "gauge",
+        "Of one CPU, by all threads that serve TCP, in the last tenth of a second: may be above 1.",
     ),
     Definition(
         "livedma_cpu_busy_seconds",
@@ -161,7 +167,7 @@ FAMILIES: tuple[Definition, ...] = (
         "livedma_connection",
         "info",
         "Who is at the other end.",
-        ("connection", "client", "server"),
+        ("connection", "client", "server", "transport", "client_port", "client_name"),
     ),
     *_group("livedma_connection_", "counter", CONNECTION_COUNTERS, "connection"),
     *_group("livedma_connection_", "histogram", CONNECTION_TIMES, "connection"),

@@ -1,5 +1,6 @@
-"""Counters of things that come and go: a bounded number of them has series of its own, and nothing
-that was ever shown grows smaller, whoever comes, goes, or gets a series later.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Counters of things that come and go. A bounded number of them has series of its own, and no value
+that was ever shown grows smaller, whatever comes, goes, or gets a series later.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ REST_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[K]):
-    """own: those with series of their own, and what they counted since they have one. other: what
-    everybody counted without one, those that have ended included. total: of all, ever.
+    """own: the things with series of their own, and their counts since they have one. other: the
+    counts of all others, including those that have ended. total: of all, ever.
     """
 
     own: Mapping[K, Tally]
@@ -30,9 +31,9 @@ class Seen(Generic[K]):
 
 
 class Ledger(Generic[K]):
-    """most: so many have series of their own at a time. A place that was given away is free again
-    `rest_s` later at the soonest: who comes and goes quickly makes `most` series in that time, and
-    not one more. Keys are never used again. One thread at a time.
+    """most: the most things with series of their own at a time. A place that was given away is free
+    again `rest_s` later at the soonest: things that come and go quickly make `most` series in that
+    time, and not one more. Keys are never used again. One thread at a time.
     """
 
     def __init__(
@@ -45,12 +46,12 @@ class Ledger(Generic[K]):
     ) -> None:
         self._most, self._rest_s, self._clock = most, rest_s, clock
         self._ended = self._ended_other = (0,) * width
-        self._own: dict[K, tuple[Tally, float]] = {}  # what was counted before, and since when
+        self._own: dict[K, tuple[Tally, float]] = {}  # the counts before, and since when
         self._others: set[K] = set()
-        self._resting: list[float] = []  # a heap: when places of those that ended are free again
+        self._resting: list[float] = []  # a heap: when places of things that ended are free again
 
     def end(self, key: K, last: Tally) -> None:
-        """It is gone, and these were its counters."""
+        """Takes the last counters of a thing that has ended."""
         self._ended = _sum((self._ended, last))
         self._others.discard(key)
         if key not in self._own:
@@ -60,7 +61,7 @@ class Ledger(Generic[K]):
         heapq.heappush(self._resting, given_s + self._rest_s)
 
     def see(self, live: Mapping[K, Tally]) -> Seen[K]:
-        """live: all that have not ended."""
+        """live: all things that have not ended."""
         self._give_places(live)
         others = live.keys() - self._own.keys()
         self._others = others
@@ -75,7 +76,7 @@ class Ledger(Generic[K]):
         )
 
     def _give_places(self, live: Mapping[K, Tally]) -> None:
-        """To those who have done most so far."""
+        """Gives free places to the things that have counted most so far."""
         now_s = self._clock()
         while self._resting and self._resting[0] <= now_s:
             heapq.heappop(self._resting)
@@ -85,7 +86,7 @@ class Ledger(Generic[K]):
         without = live.keys() - self._own.keys()
         for key in heapq.nlargest(free, without, key=lambda key: live[key]):
             before: Tally = (0,) * len(self._ended)
-            if key in self._others:  # that much was shown as the others', and remains theirs
+            if key in self._others:  # this much was shown under the others, and stays there
                 before = live[key]
                 self._ended_other = _sum((self._ended_other, before))
             self._own[key] = before, now_s

@@ -1,4 +1,5 @@
-"""What is so now, of what the controller saw last: gauges of connections, sessions and the host."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Gauges of connections, sessions and the host, from what the controller saw last."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import get_args
 
 from prometheus_client.metrics_core import Metric
 
-from livedma.control.controller import View
-from livedma.control.limits import Limit
+from livedma.control.act.controller import View
+from livedma.control.diagnose.limits import Limit
 from livedma.monitor.snapshot import Connection, Session, Source
 from livedma.ui.metrics.families import CONNECTION_GAUGES, SESSION_GAUGES
 from livedma.ui.metrics.writing import family
@@ -27,6 +28,7 @@ def host_now(view: View, now_s: float) -> Iterator[Metric]:
         ("livedma_mapped_bytes", host.mapped_bytes),
         ("livedma_budget_bytes", host.budget_bytes),
         ("livedma_cpu_busy_ratio", host.cpu_busy),
+        ("livedma_tcp_cpu_busy_ratio", host.tcp_busy),
     ):
         yield family(name, [] if value is None else [((), value)])
     source = view.snapshot.source
@@ -40,12 +42,22 @@ def host_now(view: View, now_s: float) -> Iterator[Metric]:
 
 
 def connections_now(view: View, own: Container[int]) -> Iterator[Metric]:
-    """own: those with series of their own; of the others, sums."""
+    """own: the connections with series of their own; the others are summed."""
     connections = view.snapshot.connections
     yield family(
         "livedma_connection",
         [
-            ((str(one.number), one.client, one.server), 1)
+            (
+                (
+                    str(one.number),
+                    one.client,
+                    one.server,
+                    one.transport,
+                    "" if one.client_port is None else str(one.client_port),
+                    one.client_name,
+                ),
+                1,
+            )
             for one in connections
             if one.number in own
         ],
@@ -83,10 +95,12 @@ def sessions_now(sessions: Sequence[Session], own: Container[str]) -> Iterator[M
 
 
 def _of_connection(one: Connection, name: str) -> int | None:
-    """None: only the server knows it, and was not asked."""
+    """Returns None if only the server knows it, and was not asked."""
     inside = one.inside
     if name == "leased_bytes":
         return None if inside is None else inside.buffers_taken * inside.buffer_bytes
+    if one.is_tcp and name not in ("in_flight", "sessions"):
+        return None
     if hasattr(one, name):
         value: int = getattr(one, name)
         return value
@@ -94,5 +108,5 @@ def _of_connection(one: Connection, name: str) -> int | None:
 
 
 def _word(limit: Limit) -> str:
-    """Names are for queries, which the words for people would make long."""
+    """Returns the name for queries, which the words for people would make long."""
     return limit.name.lower()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The table of all metrics in docs/metrics.md.
 
 python -m livedma.ui.metrics.reference docs/metrics.md    writes it anew
@@ -26,7 +27,7 @@ def _row(one: Definition) -> str:
 
 
 def with_table(text: str) -> str:
-    """A page, with the table as it is now."""
+    """Returns a page with the present table in it."""
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:

@@ -1,4 +1,5 @@
-"""Families of the official client, filled with what was counted."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Families of the official client, filled with counts."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from livedma.ui.metrics.ledger import Tally
 
 __all__ = ["Rows", "counters", "family", "histogram"]
 
-# Times are whole nanoseconds, so what is below a bound is at most one less: `le` says so exactly.
+# Times are whole nanoseconds, so a time below a bound is at most one less: `le` says that exactly.
 _LE = (*(repr((bound - 1) / 1e9) for bound in TIMES_BOUNDS_NS), "+Inf")
 _NS = 1e9
 
@@ -21,7 +22,7 @@ Rows = Sequence[tuple[Mapping[str, str], Tally]]  # labels, and what was counted
 
 
 def family(name: str, values: Iterable[tuple[Sequence[str], float]] = ()) -> Metric:
-    """Of a counter, gauge or info: values of its labels, and its own."""
+    """Returns a counter, gauge or info: pairs of label values and their value."""
     definition = BY_NAME[name]
     metric = Metric(name, definition.text, definition.kind)
     metric.samples = [
@@ -32,7 +33,7 @@ def family(name: str, values: Iterable[tuple[Sequence[str], float]] = ()) -> Met
 
 
 def counters(name: str, place: int, rows: Rows, *, is_ns: bool = False) -> Metric:
-    """One of a tally's counters; is_ns: it is shown in seconds."""
+    """Returns one of a tally's counters; is_ns: it is shown in seconds."""
     metric, full_name = family(name), BY_NAME[name].full_name
     metric.samples = [
         Sample(full_name, dict(labels), tally[place] / _NS if is_ns else tally[place])
@@ -42,7 +43,7 @@ def counters(name: str, place: int, rows: Rows, *, is_ns: bool = False) -> Metri
 
 
 def histogram(name: str, place: int, rows: Rows) -> Metric:
-    """Times of a tally: how many are below each bound, how many there are, and their sum."""
+    """Returns times of a tally: how many are below each bound, their number and their sum."""
     metric = family(name)
     add = metric.samples.append
     bucket, count, total = name + "_bucket", name + "_count", name + "_sum"

@@ -1,1 +1,2 @@
-"""livedma top: a server on a terminal. What is shown is text first, and textual puts it up."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""livedma top: a server on a terminal. The picture is made as text, and textual shows it."""

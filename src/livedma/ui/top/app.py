@@ -1,4 +1,5 @@
-"""The program on the terminal: takes what a feed has, and draws it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The program on the terminal: it takes items of a feed, and draws them."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from livedma.ui.feeds import Item
 from livedma.ui.top.glyphs import Glyphs
+from livedma.ui.top.lever import Act
 from livedma.ui.top.main import MainScreen
 from livedma.ui.top.model import Model
 from livedma.ui.top.screens import Drawn, HelpScreen
@@ -20,14 +22,16 @@ _CLOCK_S = 1.0
 
 
 class Top(App[None]):
-    """interval_s: no more often is it drawn; None: with each frame and each decision."""
+    """interval_s: no more often is it drawn; None: with each frame and each decision. act: carries
+    levers out; None: there are none here.
+    """
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "livedma top"
     CSS = """
     #heading { height: 2; }
     #sessions, #body { height: 1fr; }
-    #filter { height: 1; display: none; }
+    #filter, #order { height: 1; display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", show=False),
@@ -42,6 +46,7 @@ class Top(App[None]):
         items: AsyncIterator[Item],
         glyphs: Glyphs,
         interval_s: float | None = None,
+        act: Act | None = None,
     ) -> None:
         super().__init__(ansi_color=True)
         self.model = model
@@ -49,7 +54,7 @@ class Top(App[None]):
         self._glyphs = glyphs
         self._interval_s = interval_s
         self._is_due = False
-        self.main = MainScreen(model, glyphs)
+        self.main = MainScreen(model, glyphs, act)
 
     def get_default_screen(self) -> MainScreen:
         return self.main

@@ -1,4 +1,5 @@
-"""The columns of the sessions' table: what is in them, how they are sorted, and which ones fit."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The columns of the sessions' table: their contents, their order, and which ones fit."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: sorts by it. value: what sorts; None comes last. rank: the higher, the earlier it is
-    left out where there is no room.
+    """key: sorts by it. value: what sorts; None comes last. rank: columns with a higher rank are
+    left out first when there is too little room.
     """
 
     name: str
@@ -120,14 +121,14 @@ GRAPHS: tuple[Graph, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A column where it is shown."""
+    """A column and its place on the screen."""
 
     column: Column
     begin: int
     width: int
 
     def put(self, text: str, glyphs: Glyphs) -> str:
-        if self.column.is_left:  # an id, whose beginning is one, too
+        if self.column.is_left:  # an id, whose beginning is enough
             return f"{text[: self.width]:<{self.width}}"
         return f"{fit(text, self.width, glyphs):>{self.width}}"
 
@@ -137,7 +138,7 @@ _ID_WIDTHS = (32, 16, 8)
 
 
 def place(width: int) -> tuple[Sequence[Placed], int]:
-    """Columns that fit into a width, and where the graph begins, which has the rest of it."""
+    """Returns the columns that fit into a width, and where the graph begins that takes the rest."""
     for rank in (2, 1, 0):
         columns = [one for one in COLUMNS if one.rank <= rank]
         for id_width in _ID_WIDTHS if rank else _ID_WIDTHS[-1:]:
@@ -145,7 +146,7 @@ def place(width: int) -> tuple[Sequence[Placed], int]:
             if width - begin >= (3 * _GRAPH_LEAST if rank else _GRAPH_LEAST):
                 return placed, begin
     while len(placed) > 1 and placed[-1].begin + placed[-1].width > width:
-        placed.pop()  # a terminal that is narrower than any that is meant
+        placed.pop()  # the terminal is narrower than any that is meant
     return placed, begin
 
 

@@ -1,14 +1,15 @@
-"""Connections: memory as a bar, credits, and what limits each of them, as wide as there is room."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections: memory as a bar, credits, and the limit of each, as wide as there is room."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livedma.control.frame import Frame
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.diagnose.limits import Diagnosis, Limit
+from livedma.control.show.frame import Frame
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection
-from livedma.ui.top.glyphs import Glyphs, fit, printable, wrap
+from livedma.ui.top.glyphs import Glyphs, fit, printable, width_of, wrap
 from livedma.ui.top.picture import Line, Role, cut, figure, rule
 
 __all__ = ["connections", "height_wanted"]
@@ -16,13 +17,13 @@ __all__ = ["connections", "height_wanted"]
 _WIDE = 132
 _MARK_WIDTH = 4
 _LIMIT_WIDTH = 14
-_REASONS = {True: (1, 0), False: (3, 2, 1, 0)}  # lines, by whether it is wide
+_REASONS = {True: (1, 0), False: (3, 2, 1, 0)}  # by whether the terminal is wide
 _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How much of a connection is shown: lines for what its diagnosis says, and cells."""
+    """How much of a connection is shown: lines for the words of its diagnosis, and cells."""
 
     is_wide: bool
     reason_lines: int
@@ -33,7 +34,7 @@ class _Shape:
 
 
 def height_wanted(frame: Frame | None, width: int, most: int) -> int:
-    """Lines, its head among them."""
+    """Returns the lines that are wanted, including the head."""
     count = 0 if frame is None else len(frame.snapshot.connections)
     if not count:
         return 2
@@ -52,9 +53,9 @@ def _shape(count: int, width: int, room: int) -> _Shape:
 def connections(
     frame: Frame | None, width: int, height: int, glyphs: Glyphs, first: int = 0
 ) -> list[Line]:
-    """first: of the lines below the head, where they do not fit."""
+    """first: the first line shown below the head, if not all of them fit."""
     if frame is None or not frame.snapshot.connections:
-        what = "no connection over RDMA" if frame is not None else "connections"
+        what = "no client is connected" if frame is not None else "connections"
         return [rule(what, "", width, glyphs, strong=True)]
     count = len(frame.snapshot.connections)
     shape = _shape(count, width, height - 1)
@@ -65,7 +66,7 @@ def connections(
 
 
 def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
-    """Slow ones first, where not all can be seen."""
+    """Sorts slow connections to the front if not all can be seen."""
 
     def place(one: Connection) -> tuple[bool, int]:
         diagnosis = frame.diagnosis(one.number)
@@ -105,17 +106,18 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
     p50 = figure(one.latency.p50_ns if known else None, "time", glyphs)
     p99 = figure(one.latency.p99_ns if known else None, "time", glyphs)
     credits_ = f"{min(one.in_flight, one.credits_granted)}/{one.credits_granted}"
-    client = printable(one.client, glyphs)
+    if one.is_tcp:
+        credits_ = glyphs.unknown
     mark: Line = ((_MARK[state], role), (f"{one.number:>2} ", "strong"))
     if shape.is_wide:
         name_width = _client_width(width)
         text = (
-            f"{fit(client, name_width, glyphs):<{name_width}} {one.sessions:>8}"
+            f"{_client(one, name_width, glyphs):<{name_width}} {one.sessions:>8}"
             f" {snapshot.per_s(one.operations):>8,.0f} {bandwidth:>10} {p50:>8} {p99:>8}"
             f" {one.in_flight:>9} {credits_:>9}  "
         )
     else:
-        text = f"{fit(client, 15, glyphs):<15} {bandwidth:>9} {p99:>8} {credits_:>9}  "
+        text = f"{_client(one, 15, glyphs):<15} {bandwidth:>9} {p99:>8} {credits_:>9}  "
     room = width - sum(len(part) for part, _ in mark) - len(text)
     end: Line = ()
     if not shape.reason_lines:
@@ -123,6 +125,13 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
         room -= _LIMIT_WIDTH + 1
     first = (*mark, (text, ""), *_memory(frame, one, room, glyphs), *end)
     return [cut(first, width, glyphs), *_reason(diagnosis, role, shape, width, glyphs)]
+
+
+def _client(one: Connection, width: int, glyphs: Glyphs) -> str:
+    """Returns as much of the client as there is room for; drops the name first, then the port."""
+    ways = (one.client_words, one.client_end, one.client)
+    shown = [printable(way, glyphs) for way in ways]
+    return next((way for way in shown if width_of(way) <= width), fit(shown[-1], width, glyphs))
 
 
 def _state(diagnosis: Diagnosis | None) -> tuple[str, Role]:

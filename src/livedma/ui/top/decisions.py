@@ -1,4 +1,5 @@
-"""What was seen, decided and done: events with their time, the newest at the bottom."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Events with their time, the newest at the bottom: what was seen, decided and done."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def decisions(
     back: int = 0,
     is_focused: bool = False,
 ) -> list[Line]:
-    """back: so many lines above the newest."""
+    """back: how many lines above the newest the view ends."""
     wanted = height - 1 + back
     found: list[Line] = []
     for event in reversed(list(events)):

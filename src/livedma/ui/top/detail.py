@@ -1,10 +1,11 @@
-"""One session: why it is slow or not, its figures and last minute, and what was decided."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""One session: why it is slow or not, its figures, its last minute, and decisions about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livedma.control.why import why
+from livedma.control.diagnose.why import why
 from livedma.control.words import duration
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Session, Snapshot
@@ -18,14 +19,14 @@ __all__ = ["Detail"]
 
 _WORDS_MOST = 4  # lines of one sentence
 _CHART_MOST = 6
-_SECONDS = 60  # a column each, where there is room: there are two frames a second
+_SECONDS = 60  # a column each, if there is room: there are two frames a second
 _ABREAST, _NAME_WIDTH = 3, 11  # figures in a line
 _TITLE_WIDTH, _MOST_WIDTH = 10, 15
 _EVENTS_LEAST = 3
 
 
 class Detail:
-    """Keeps what was seen last of a session that has ended."""
+    """Shows one session; of one that has ended, the last that was seen."""
 
     def __init__(self, model: Model, session: str) -> None:
         self._model = model
@@ -88,7 +89,8 @@ class Detail:
             asked = glyphs.unknown if inside.slots_asked is None else inside.slots_asked
             slots = f"{inside.slots_used_most}/{inside.slots}, asked {asked}"
         clients = {
-            c.number: f"{c.number} ({printable(c.client, glyphs)})" for c in snapshot.connections
+            c.number: f"{c.number}: {printable(c.client_words, glyphs)}"
+            for c in snapshot.connections
         }
         where = ", ".join(clients.get(number, str(number)) for number in one.connections)
         pairs = [

@@ -1,4 +1,5 @@
-"""What is drawn with characters: bars, sparklines and charts, for terminals with Unicode or not."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Drawing with characters: bars, sparklines and charts, for terminals with Unicode or without."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Glyphs:
     is_ascii: bool
 
     def bar(self, leased: int, mapped: int, whole: int, cells: int) -> tuple[str, str, str]:
-        """Parts of a window: together they have so many cells, and none that is there has none."""
+        """Draws a window's parts in so many cells; a part that exists has at least one."""
         if whole <= 0 or cells <= 0:
             return "", "", ""
         upto_mapped = _cells(mapped, whole, cells)
@@ -42,15 +43,15 @@ class Glyphs:
         )
 
     def sparkline(self, values: Sequence[float | None]) -> str:
-        """Against the highest; blank where there is none."""
+        """Draws values against the highest; blank for None."""
         most = max((one for one in values if one is not None), default=0.0) or 1.0
-        last = len(self.levels) - 2  # rows would touch, if the highest filled its cell
+        last = len(self.levels) - 2  # if the highest filled its cell, rows would touch
         return "".join(
             " " if one is None else self.levels[round(one / most * last)] for one in values
         )
 
     def chart(self, values: Sequence[float | None], height: int) -> list[str]:
-        """A column for each value, against the highest; lines from the top."""
+        """Draws a column for each value, against the highest; returns lines from the top."""
         steps = len(self.levels)
         most = max((one for one in values if one is not None), default=0.0)
         columns = []
@@ -59,7 +60,7 @@ class Glyphs:
                 columns.append(" " * height)
                 continue
             level = round(value / most * height * steps) if most > 0 else 0
-            level = max(1, level)  # it was there, if doing nothing
+            level = max(1, level)  # a value of 0 is still a value
             whole, rest = divmod(level, steps)
             top = self.levels[rest - 1] if rest else ""
             columns.append((self.full * whole + top).ljust(height))
@@ -67,7 +68,7 @@ class Glyphs:
 
 
 def _cells(part: int, whole: int, cells: int) -> int:
-    """No more than all of them, and one at least for what is there."""
+    """Returns at most all cells, and at least one for a part that exists."""
     return min(cells, max(round(part / whole * cells), 1 if part > 0 else 0))
 
 
@@ -76,16 +77,16 @@ ASCII = Glyphs("#", "=", ".", "_.-=*#", "#", "-", "-", "~", "v", "^", is_ascii=T
 
 
 def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
-    """What the locale says its terminal can show; without one it is C, and that is ASCII."""
+    """Returns glyphs that the locale says its terminal can show; without one it is C: ASCII."""
     found = [environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
     if sys.flags.utf8_mode and found[1] == "C.UTF-8":
-        found[1] = ""  # Python itself has put it there, in place of C (PEP 538)
+        found[1] = ""  # Python has put it there itself, in place of C (PEP 538)
     name = next(filter(None, found), "C")
     return UNICODE if "utf" in name.lower() else ASCII
 
 
 def printable(text: str, glyphs: Glyphs) -> str:
-    """Without what would act on a terminal, whoever sent it."""
+    """Replaces characters that would act on a terminal; the text may come from a client."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -94,7 +95,7 @@ def printable(text: str, glyphs: Glyphs) -> str:
 
 
 def width_of(text: str) -> int:
-    """In cells."""
+    """Returns the width in cells."""
     if text.isascii():
         return len(text)
     return sum(_cell_width(one) for one in text)
@@ -107,7 +108,7 @@ def _cell_width(one: str) -> int:
 
 
 def fit(text: str, width: int, glyphs: Glyphs) -> str:
-    """Cut to a width; it says that it was."""
+    """Cuts text to a width; a mark shows that it was cut."""
     if width_of(text) <= width:
         return text
     if width <= 0:
@@ -122,7 +123,7 @@ def fit(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def wrap(text: str, width: int, lines: int, glyphs: Glyphs) -> list[str]:
-    """Broken between words into no more than so many lines; the last says if more is missing."""
+    """Breaks text between words into at most so many lines; a mark shows if more is missing."""
     found: list[str] = []
     rest = text.split()
     while rest and len(found) < lines:

@@ -1,18 +1,20 @@
-"""The first lines: which server, what it does as a whole, and whether this is now."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The first lines: the server, its totals, and whether the picture is live."""
 
 from __future__ import annotations
 
 import time
 
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 from livedma.control.words import rate, size
+from livedma.monitor.snapshot import Host
 from livedma.ui.top.glyphs import Glyphs, printable
 from livedma.ui.top.model import Model
 from livedma.ui.top.picture import Line, cut, spread
 
 __all__ = ["clock", "heading"]
 
-_AGO_S = 90.0  # longer is said in minutes
+_AGO_S = 90.0  # longer times are shown in minutes
 
 
 def clock(wall_s: float) -> str:
@@ -31,7 +33,7 @@ def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _server(frame: Frame, glyphs: Glyphs) -> list[str]:
-    """What may be long comes last, where it may be cut."""
+    """Returns parts; what may be long comes last, where it may be cut."""
     return [
         f"policy {frame.policy}{', dry run' if frame.dry_run else ''}",
         f"watched by {frame.watching}",
@@ -71,11 +73,17 @@ def _second(model: Model, glyphs: Glyphs) -> Line:
         f"{sessions:,} session{'' if sessions == 1 else 's'}",
         f"{snapshot.per_s(sum(one.operations for one in snapshot.connections)):,.0f} op/s",
         rate(snapshot.per_s(sum(one.bytes for one in snapshot.connections))),
-        f"CPU {glyphs.unknown if host.cpu_busy is None else f'{host.cpu_busy:.0%}'}",
+        f"CPU {_busy(host, glyphs)}",
         _memory(host.mapped_bytes, host.budget_bytes, glyphs),
     ]
     line: Line = ((f" {'  '.join(parts)}", ""),)
     return (*line, ("  REFUSES NEW SESSIONS", "warn")) if host.refuses_sessions else line
+
+
+def _busy(host: Host, glyphs: Glyphs) -> str:
+    """Returns the share of the threads that serve RDMA or TCP, whichever is higher."""
+    known = [one for one in (host.cpu_busy, host.tcp_busy) if one is not None]
+    return f"{max(known):.0%}" if known else glyphs.unknown
 
 
 def _memory(mapped: int | None, budget: int | None, glyphs: Glyphs) -> str:

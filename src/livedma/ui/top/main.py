@@ -1,4 +1,5 @@
-"""The main screen: connections, sessions and decisions, and what keys and the mouse do there."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The main screen: connections, sessions and decisions, and its keys and mouse."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from livedma.errors import LivedmaError
 from livedma.ui.top.columns import COLUMNS
 from livedma.ui.top.connections import connections, height_wanted
 from livedma.ui.top.decisions import decisions
 from livedma.ui.top.glyphs import Glyphs
+from livedma.ui.top.lever import Act, parsed
 from livedma.ui.top.model import Model
 from livedma.ui.top.panes import Pane
+from livedma.ui.top.picture import Role, cut
 from livedma.ui.top.screens import Drawn, SessionScreen
 from livedma.ui.top.sessions import HEAD, Sessions
 from livedma.ui.top.usage import footer
@@ -25,12 +29,15 @@ _KEYS = "Enter why, / filter, < > sort, r reverse, g graph, space pause, ? help,
 _FILTER_HINT = (
     " filter: part of an id or address, c1, busy, idle, waits. Enter keeps it, Esc shows all"
 )
+_ORDER_HINT = " how much, and for which connection: 1 4MiB. Enter does it, Esc leaves"
+_FROM_AFAR = "a server afar has its levers on its page: use that, or top on its host"
+_SAID_S = 10.0
 _FAR = 1 << 20
 _FILTER_MOST = 80
 
 
 class MainScreen(Drawn):
-    """Its parts have the heights that their contents need; sessions have the rest."""
+    """The main screen. Its parts are as high as their contents need; sessions have the rest."""
 
     AUTO_FOCUS = "#sessions"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,12 +54,17 @@ class MainScreen(Drawn):
         Binding("greater_than_sign,right", "sort_beside(1)", show=False),
         Binding("r", "reverse", show=False),
         Binding("g", "graph", show=False),
+        Binding("plus", "order('extend')", show=False),
+        Binding("minus", "order('shrink')", show=False),
         *(Binding(one.key, f"sort('{one.name}')", show=False) for one in COLUMNS),
     ]
 
-    def __init__(self, model: Model, glyphs: Glyphs) -> None:
+    def __init__(self, model: Model, glyphs: Glyphs, act: Act | None = None) -> None:
         super().__init__(model, glyphs)
         self.sessions = Sessions(model)
+        self._act = act
+        self._lever = ""  # that is being asked for
+        self._said: tuple[str, Role] = ("", "")  # what became of the last one, and how it is shown
         self._back = 0  # lines of decisions that are newer than those shown
         self._first = 0  # line of connections
 
@@ -63,11 +75,18 @@ class MainScreen(Drawn):
         yield Pane("decisions", can_focus=True)
         yield Pane("footer")
         yield Input(id="filter", placeholder=_FILTER_HINT, max_length=_FILTER_MOST, compact=True)
+        yield Input(
+            id="order",
+            placeholder=_ORDER_HINT,
+            max_length=_FILTER_MOST,
+            select_on_focus=False,  # it begins with a connection's number
+            compact=True,
+        )
 
-    # What is shown.
+    # Drawing.
 
     def _heights(self) -> tuple[int, int, int]:
-        """Of connections, sessions and decisions."""
+        """Returns the heights of connections, sessions and decisions."""
         room = self.size.height - 3
         upper = height_wanted(self.model.frame, self.size.width, max(2, room // 3))
         lower = max(2, min(16, (room + 3) // 4))
@@ -102,9 +121,11 @@ class MainScreen(Drawn):
                 is_focused=focused == "decisions",
             )
         )
-        self.pane("footer").show([footer(_KEYS, width, self.glyphs)])
+        said, style = self._said
+        line = cut(((f" {said}", style),), width, self.glyphs) if said else None
+        self.pane("footer").show([line or footer(_KEYS, width, self.glyphs)])
 
-    # What people do.
+    # Keys and the mouse.
 
     def on_descendant_focus(self) -> None:
         self.draw()
@@ -156,24 +177,74 @@ class MainScreen(Drawn):
         asked.focus()
 
     def action_all(self) -> None:
-        """Esc, wherever."""
+        """Handles Esc, wherever the focus is."""
         asked = self.query_one("#filter", Input)
         asked.value = ""
         self.sessions.set_filter("")
         self._leave_filter()
 
+    def action_order(self, lever: str) -> None:
+        """Asks how much memory, for the connection of the session that is chosen."""
+        if self._act is None:
+            self._say(_FROM_AFAR, "warn")
+            return
+        self._lever = lever
+        self.pane("footer").display = False
+        asked = self.query_one("#order", Input)
+        asked.border_title = lever
+        asked.value = self._connection_first()
+        asked.display = True
+        asked.focus()
+
+    def _connection_first(self) -> str:
+        snapshot, chosen = self.model.snapshot, self.sessions.current()
+        for one in () if snapshot is None else snapshot.sessions:
+            if one.id == chosen and one.connections:
+                return f"{min(one.connections)} "
+        return ""
+
+    async def _do(self, act: Act, lever: str, connection: int, length: int) -> None:
+        try:
+            done = await act(lever, connection, length)
+        except (LivedmaError, ValueError) as refusal:
+            self._say(f"{lever}: {refusal}", "bad")
+        else:
+            self._say(f"{lever}, connection {connection}: {done}", "strong")
+
+    def _say(self, text: str, style: Role) -> None:
+        """In place of the keys, for a while."""
+        said = self._said = (text, style)
+
+        def forget() -> None:
+            if self._said is said:
+                self._said = ("", "")
+                self.draw()
+
+        self.set_timer(_SAID_S, forget)
+        self.draw()
+
     def _leave_filter(self) -> None:
         self.query_one("#filter", Input).display = False
+        self.query_one("#order", Input).display = False
         self.pane("footer").display = True
         self.pane("sessions").focus()
         self.draw()
 
     def on_input_changed(self, changed: Input.Changed) -> None:
-        self.sessions.set_filter(changed.value)
-        self.draw()
+        if changed.input.id == "filter":
+            self.sessions.set_filter(changed.value)
+            self.draw()
 
-    def on_input_submitted(self) -> None:
+    def on_input_submitted(self, submitted: Input.Submitted) -> None:
         self._leave_filter()
+        if submitted.input.id != "order" or self._act is None:
+            return
+        try:
+            connection, length = parsed(submitted.value)
+        except ValueError as error:
+            self._say(str(error), "bad")
+            return
+        self.run_worker(self._do(self._act, self._lever, connection, length), exclusive=False)
 
     def on_click(self, event: events.Click) -> None:
         pane = self.pane("sessions")

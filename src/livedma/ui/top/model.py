@@ -1,6 +1,7 @@
-"""What the terminal shows of a server: the last frame, the minute before it, and what was decided.
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the terminal shows of a server: the last frame, the minute before it, and decisions.
 
-While it is paused nothing of that changes; what comes meanwhile is kept until it goes on.
+While it is paused the picture does not change; what comes meanwhile is kept for later.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from livedma.control.events import Event
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 from livedma.monitor.snapshot import Session, Snapshot
 from livedma.ui.feeds import Item, Lost
 
 __all__ = ["MINUTE_S", "Model", "Moment", "buckets"]
 
 MINUTE_S = 60.0
-_MOMENTS = 128  # in a minute, and a few more
+_MOMENTS = 128  # in a minute, and a few to spare
 _EVENTS = 1000
 _KEPT_PAUSED = 4 * _MOMENTS
-_QUIET_S = 3.0  # without a frame: something is wrong
+_QUIET_S = 3.0  # without a frame for so long, something is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A session in one frame. None: there was no call that could say."""
+    """A session in one frame. None: no call gave a value."""
 
     at_s: float
     operations_per_s: float
@@ -54,7 +55,7 @@ class Model:
         self._later: deque[Item] = deque(maxlen=_KEPT_PAUSED)
 
     def take(self, item: Item) -> None:
-        """What a feed has."""
+        """Takes an item of a feed."""
         if isinstance(item, Frame):
             self._heard_s = self._clock()
         if self.paused_since_s is not None:
@@ -63,7 +64,7 @@ class Model:
             self._apply(item)
 
     def pause(self) -> None:
-        """Or go on."""
+        """Stops the picture, or lets it go on."""
         if self.paused_since_s is None:
             self.paused_since_s = self.wall()
             return
@@ -73,7 +74,7 @@ class Model:
 
     @property
     def quiet_s(self) -> float | None:
-        """For how long nothing came, if that is longer than it should be."""
+        """Returns how long no frame has come, if that is longer than it should be."""
         quiet_s = self._clock() - self._heard_s
         return quiet_s if quiet_s >= _QUIET_S else None
 
@@ -82,7 +83,7 @@ class Model:
         return None if self.frame is None else self.frame.snapshot
 
     def past(self, session: str) -> Sequence[Moment]:
-        """Of the last minute, as far as it was looked at."""
+        """Returns the moments of the last minute, as far as they were seen."""
         return self._past.get(session, ())
 
     def _apply(self, item: Item) -> None:
@@ -92,7 +93,7 @@ class Model:
             self.lost = item
         elif isinstance(item, Event):
             if self.events and item.number <= self.events[-1].number:
-                self.events.clear()  # another server's, which counts anew
+                self.events.clear()  # they are another server's, which counts from the start
             self.events.append(item)
         else:
             self.lost = None
@@ -127,8 +128,8 @@ def _moment(snapshot: Snapshot, session: Session) -> Moment:
 def buckets(
     past: Sequence[Moment], now_s: float, cells: int, figure: Callable[[Moment], float | None]
 ) -> list[float | None]:
-    """The minute before now in so many equal parts, each with its mean. Their bounds stand still,
-    so that a picture moves on and does not shimmer.
+    """Returns the mean of each of so many equal parts of the minute before now. Their bounds stand
+    still, so that the picture moves on without a shimmer.
     """
     sums: list[float] = [0.0] * cells
     counts = [0] * cells

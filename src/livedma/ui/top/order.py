@@ -1,4 +1,5 @@
-"""Which sessions are listed, and in which order: one that stands still long enough to be read."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The listed sessions and their order, which stands still long enough to be read."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _STANDS_S = 2.0
 
 
 def matches(words: Iterable[str], session: Session, clients: dict[int, str]) -> bool:
-    """Each word is in its id or in a client's address, or names its state or a connection: c2."""
+    """Returns whether each word is in its id or a client's address, or is its state or c2."""
     return all(
         word in session.id
         or any(word == f"c{number}" for number in session.connections)
@@ -26,7 +27,7 @@ def matches(words: Iterable[str], session: Session, clients: dict[int, str]) -> 
 
 
 class Order:
-    """Sessions of the snapshots that it is shown."""
+    """The order of sessions in the snapshots that it is given."""
 
     def __init__(self) -> None:
         self.by: Column = next(one for one in COLUMNS if one.name == "bandwidth")
@@ -38,7 +39,7 @@ class Order:
         self._ids: list[str] = []
 
     def sort_by(self, column: Column) -> None:
-        """The same again: the other way round."""
+        """Sorts by a column; the same one again reverses the order."""
         self.is_reversed = column is self.by and not self.is_reversed
         self.by = column
         self._made_s = None
@@ -58,7 +59,7 @@ class Order:
         return self._sessions[id_]
 
     def ids(self, snapshot: Snapshot) -> list[str]:
-        """A row that is in the list stays where it is, until the order is made anew."""
+        """Returns the ids. A listed row stays where it is until the order is made anew."""
         is_new = snapshot is not self._of
         if is_new:
             self._of = snapshot
@@ -77,11 +78,11 @@ class Order:
     def _matching(self, snapshot: Snapshot, sessions: Iterable[Session]) -> list[Session]:
         if not self._words:
             return list(sessions)
-        clients = {one.number: one.client for one in snapshot.connections}
+        clients = {one.number: one.client_words.lower() for one in snapshot.connections}
         return [one for one in sessions if matches(self._words, one, clients)]
 
     def _sorted(self, snapshot: Snapshot, sessions: Iterable[Session]) -> list[str]:
-        """What nobody knows comes last; equals are in the order of their ids."""
+        """Sorts; unknown values come last, and equal ones in the order of their ids."""
         known: list[tuple[float | str, str]] = []
         unknown = []
         for one in sorted(sessions, key=lambda one: one.id):

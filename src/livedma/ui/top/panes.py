@@ -1,4 +1,5 @@
-"""Lines of text on the terminal: only those that differ from what is there are drawn again."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Lines of text on the terminal; only lines that have changed are drawn again."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from livedma.ui.top.picture import Line, Role
 
 __all__ = ["Pane"]
 
-# The terminal's own colours, which suit its background; each also has a word or a sign.
+# The terminal's own colours, which suit its background; a word or a sign goes with each.
 _STYLES: dict[Role, Style] = {
     "": Style(),
     "strong": Style(bold=True),

@@ -1,4 +1,5 @@
-"""Lines of text whose parts have a role: what a terminal shows, before there is a terminal."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Lines of text whose parts have a role: the picture of a terminal, before there is a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def cells(line: Line) -> int:
 
 
 def cut(line: Line, width: int, glyphs: Glyphs) -> Line:
-    """No wider than that."""
+    """Cuts a line to a width."""
     if cells(line) <= width:
         return line
     found: list[tuple[str, Role]] = []
@@ -38,7 +39,7 @@ def cut(line: Line, width: int, glyphs: Glyphs) -> Line:
 
 
 def spread(left: Line, right: Line, width: int, glyphs: Glyphs) -> Line:
-    """One at each end; what is to the right stays, whatever has to be cut."""
+    """Puts one text at each end; the right one stays, whatever has to be cut."""
     room = max(0, width - cells(right) - 1)
     left = cut(left, room, glyphs)
     gap = " " * max(0, width - cells(left) - cells(right))
@@ -46,7 +47,7 @@ def spread(left: Line, right: Line, width: int, glyphs: Glyphs) -> Line:
 
 
 def rule(left: str, right: str, width: int, glyphs: Glyphs, *, strong: bool = False) -> Line:
-    """A title in a line that goes across."""
+    """Draws a title in a rule across the screen."""
     title = fit(f" {left} ", max(0, width - width_of(right) - 8), glyphs)
     end = f" {right} " if right else ""
     between = max(0, width - 2 - width_of(title) - width_of(end) - 1)
@@ -65,7 +66,7 @@ def rule(left: str, right: str, width: int, glyphs: Glyphs, *, strong: bool = Fa
 
 
 def figure(value: float | None, kind: str, glyphs: Glyphs) -> str:
-    """kind: "count", "rate" of bytes, or "time" in ns. What nobody knows is no 0."""
+    """kind: "count", "rate" of bytes, or "time" in ns. An unknown value is not shown as 0."""
     if value is None:
         return glyphs.unknown
     if not value:

@@ -1,4 +1,5 @@
-"""The picture as plain text, once: for pipes, scripts and terminals that can do no more."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The picture as plain text, once: for pipes, scripts and simple terminals."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _ALL = 1 << 20
 
 
 def plain(model: Model, sessions: Sessions, width: int, glyphs: Glyphs) -> str:
-    """All connections and all sessions, however many."""
+    """Returns all connections and all sessions, however many there are."""
     frame = model.frame
     count = 0 if frame is None else len(frame.snapshot.sessions)
     lines = [

@@ -1,4 +1,5 @@
-"""What is laid over the picture: one session, and the keys."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The screens over the main one: one session, and the keys."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _HEAD, _FOOT = 2, 1
 
 
 class Drawn(Screen[None]):
-    """Draws itself again whenever it is asked to."""
+    """A screen that draws itself again on demand."""
 
     def __init__(self, model: Model, glyphs: Glyphs) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class Drawn(Screen[None]):
 
 
 class _Over(Drawn):
-    """Between the heading and a line of keys; some of them lead back."""
+    """A screen between the heading and a line of keys, some of which lead back."""
 
     KEYS = "Esc back, space pause, ? help, q back"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -83,7 +84,8 @@ class SessionScreen(_Over):
 class HelpScreen(_Over):
     """The keys."""
 
-    KEYS = "Esc back, q back"
+    KEYS = "Esc back, ? back, q back"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "back", show=False)]
 
     def body(self, width: int, height: int) -> list[Line]:
         return usage(width, self.glyphs)[:height]

@@ -1,4 +1,5 @@
-"""The sessions' table: its head, and the rows that are in sight."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The sessions' table: its head, and the rows in sight."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from livedma.ui.top.glyphs import Glyphs
 from livedma.ui.top.model import Model, buckets
 from livedma.ui.top.order import Order
 from livedma.ui.top.picture import Line, Role, cut, rule
+from livedma.wire.words import amount
 
 __all__ = ["HEAD", "Sessions"]
 
@@ -18,7 +20,7 @@ _GRAPH_MOST = 60  # cells: one a second
 
 
 class Sessions:
-    """What is chosen stays chosen wherever its row goes; until something is, that is the first."""
+    """The table. A chosen session stays chosen wherever its row goes; else the first row is."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -39,16 +41,16 @@ class Sessions:
         self._choose(self._row() + rows)
 
     def choose_line(self, y: int) -> None:
-        """The row at a line of what was shown last."""
+        """Chooses the row at a line of the last picture."""
         self._choose(self._first + y - HEAD)
 
     def current(self) -> str | None:
-        """The session whose row is chosen."""
+        """Returns the session whose row is chosen."""
         ids = self._ids()
         return ids[self._row()] if ids else None
 
     def column_at(self, x: int, width: int) -> Column | None:
-        """Whose title is there."""
+        """Returns the column whose title is there."""
         placed, _ = place(width)
         return next((one.column for one in placed if one.begin <= x <= one.begin + one.width), None)
 
@@ -97,12 +99,14 @@ class Sessions:
     def _why_none(self, snapshot: Snapshot) -> str:
         if snapshot.sessions:
             return "no session fits the filter: Esc shows all"
-        return "no session over RDMA yet: `livedma load HOST` makes some"
+        return "no session yet: `livedma load HOST` makes some"
 
     def _title(self, shown: int, width: int, glyphs: Glyphs, is_focused: bool) -> Line:
         ids = self._ids()
         all_ = 0 if self._model.snapshot is None else len(self._model.snapshot.sessions)
-        count = f"{all_:,} sessions" if not self.filter else f"{len(ids):,} of {all_:,} sessions"
+        count = amount(all_, "session")
+        if self.filter:
+            count = f"{len(ids):,} of {count}"
         arrow = glyphs.down if self.order.is_most_first else glyphs.up
         parts = [count, f"by {self.order.by.title} {arrow}"]
         if self.filter:

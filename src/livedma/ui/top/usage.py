@@ -1,4 +1,5 @@
-"""What the keys do, and what the columns mean."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The keys and the columns, explained."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ _KEYS = (
     ("< >", "sort by the column beside (or click on a title)"),
     ("r", "the other way round"),
     ("g", "another figure for the last minute"),
+    ("+ -", "more or less DMA memory for a connection: 1 4MiB"),
     ("Space", "the picture stands still; once more, and it goes on"),
     ("Tab", "to the decisions, to the connections, and back"),
-    ("q", "leaves"),
+    ("?, q", "shows the keys, and hides them again; leaves"),
 )
 _MEANS = (
     ("memory", "reserved: addresses; mapped: has memory; leased: in use just now"),

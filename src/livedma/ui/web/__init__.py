@@ -1,1 +1,2 @@
-"""The web page of a server: what it is and does, live, for browsers and programs."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The web page of a server: its live state, for browsers and programs."""

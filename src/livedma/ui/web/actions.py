@@ -1,4 +1,5 @@
-"""POST /do/...: what people do by hand, one after the other."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""POST /do/...: the actions of people, one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from livedma.control.by_hand import ByHand
+from livedma.control.act.by_hand import ByHand
 from livedma.errors import LivedmaError
 from livedma.ui.web.answers import error, json
 
@@ -21,12 +22,12 @@ _PATIENCE_S = 20.0  # less than a request's
 
 
 class Actions:
-    """executor: does them, one at a time."""
+    """Handles actions. executor: runs them, one at a time."""
 
     def __init__(self, by_hand: ByHand, executor: Executor) -> None:
         self._executor = executor
         self._waiting = 0
-        #: By name: the keys of their bodies, and what is done with their values.
+        #: By name: the keys of the body, and the function that takes their values.
         self._actions: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             "extend": (("connection", "bytes"), by_hand.extend),
             "shrink": (("connection", "bytes"), by_hand.shrink),
@@ -52,7 +53,7 @@ class Actions:
         work = asyncio.get_running_loop().run_in_executor(self._executor, act, *values)
         work.add_done_callback(self._done)
         try:
-            # Whether or not somebody still waits for the answer, it is done.
+            # It is done even if the client no longer waits for the answer.
             async with asyncio.timeout(_PATIENCE_S):
                 return json({"ok": await asyncio.shield(work)})
         except TimeoutError:
@@ -65,7 +66,7 @@ class Actions:
     def _done(self, work: asyncio.Future[str]) -> None:
         self._waiting -= 1
         if not work.cancelled():
-            work.exception()  # somebody has seen it, or nobody wants to
+            work.exception()  # the request has raised it, or the client has left
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

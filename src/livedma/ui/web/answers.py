@@ -1,4 +1,5 @@
-"""What requests get: JSON, and headers that keep browsers from doing anything foolish with it."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Answers to requests: JSON, and headers that keep browsers from unsafe use of it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _HEADERS = {
 
 
 def json(value: object, status: int = 200) -> web.Response:
-    """value: or what orjson made of it."""
+    """Returns an answer; value may also be what orjson has already encoded."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
     return web.Response(body=body, status=status, content_type="application/json")
 
@@ -41,6 +42,6 @@ def error(status: int, text: str, headers: Mapping[str, str] | None = None) -> w
 
 
 async def harden(_: web.Request, response: web.StreamResponse) -> None:
-    """A signal of aiohttp: for all that is answered."""
+    """Adds headers to every answer; a signal of aiohttp."""
     response.headers.update(_HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")

@@ -1,4 +1,5 @@
-"""What is where on the page, and the bounds that hold for each request."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The paths of the page, and the bounds that hold for each request."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 from aiohttp import hdrs, web
 
+from livedma.control.diagnose.why import why
 from livedma.control.running import Controlled
-from livedma.control.why import why
 from livedma.errors import LivedmaError
 from livedma.ui.web.actions import Actions
 from livedma.ui.web.answers import error, harden, json
@@ -35,8 +36,8 @@ Metrics = Callable[[str], tuple[bytes, str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """idle_s: for a request's headers to come, whole. request_s: for its body to come, and for the
-    answer to be taken. stuck_s: how long a reader of the stream may take nothing.
+    """idle_s: for all headers of a request to come. request_s: for its body to come, and for the
+    client to take the answer. stuck_s: how long a reader of the stream may take nothing.
     """
 
     connections: int = 256
@@ -48,7 +49,7 @@ class Limits:
 
 
 class Threads:
-    """For what may take a while; of each kind, one thing after the other."""
+    """Threads for slow work; each kind has one, which does one thing after the other."""
 
     def __init__(self) -> None:
         self.acting = ThreadPoolExecutor(1, "livedma-web-do")
@@ -60,7 +61,7 @@ class Threads:
 
 
 class Page:
-    """One server's."""
+    """The page of one server."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Page:
 
     @web.middleware
     async def _bound(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """All that is answered passes here, and is sent from here: nobody is waited for forever."""
+        """Answers and sends every request within bounds: no client is waited for forever."""
         if request.path == "/stream":  # which has bounds of its own
             return await self._checked(request, handler)
         response: web.StreamResponse = error(408, "the request took too long")
@@ -148,7 +149,7 @@ class Page:
         return json(found)
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        """Whether it still looks: whoever does not hear of it restarts it, or looks after it."""
+        """Says whether the controller still looks; without that a supervisor restarts it."""
         view = self._it.controller.view()
         last_s = self._began_s if view is None else view.snapshot.at_s
         silent_s = time.monotonic() - last_s

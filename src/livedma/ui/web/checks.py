@@ -1,4 +1,5 @@
-"""Whether a request is from where it may be: not from another site's page in somebody's browser."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checks the origin of a request: another site's page in a user's browser may not send any."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?", re.ASCII)
 
 
 class Checks:
-    """names: by which the page may be asked for, besides this host's own and any address."""
+    """names: names by which the page may be asked for, besides this host's own and any address."""
 
     def __init__(self, token: str, names: Iterable[str] = ()) -> None:
         self._token = token
-        # Not what the DNS calls it: to ask may take seconds, and others may answer.
+        # Not the name in the DNS: to ask for it may take seconds, and other hosts may answer.
         own = (socket.gethostname(), socket.gethostname().partition(".")[0])
         self._names = {"localhost", *(name.lower().rstrip(".") for name in (*own, *names))}
 
     def refusal(self, request: web.Request) -> web.Response | None:
-        """What a request gets that may not be; None: it may."""
+        """Returns the answer to a request that is refused; None: it is allowed."""
         host = request.headers.get(hdrs.HOST, "")
         if not self._is_known(host):
-            # A page of another name whose address was made to be this one (DNS rebinding).
+            # A page of another name, whose address was made to be this one (DNS rebinding).
             return error(
                 421, f"this page is not called {host!r}: ask by address, or see --web-name"
             )
@@ -63,10 +64,10 @@ def _is_address(text: str) -> bool:
 
 
 def _is_foreign(request: web.Request, host: str) -> bool:
-    """Browsers say so themselves; older ones, and those without TLS, only by the origin."""
+    """Browsers report it themselves; older ones, and those without TLS, only by the origin."""
     is_reading = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    # Typed in, or a link that somebody follows: a page to look at, which no script of theirs sees.
+    # A typed address or a followed link: a page to look at, which no foreign script can read.
     is_visit = is_reading and request.headers.get("Sec-Fetch-Mode") == "navigate"
     if site != "same-origin" and not is_visit and not (is_reading and site == "none"):
         return True

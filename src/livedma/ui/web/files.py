@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The page's own files, read once: no request names a file of this host."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from livedma.ui.web.answers import error
 __all__ = ["Files"]
 
 _INDEX = "index.html"
-# Not the host's own list of them: browsers run no script whose type is another.
+# Not from the host's own list: browsers run no script that has another type.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -54,5 +55,5 @@ class _File:
         self.body = path.read_bytes()
         self.tag = f'"{hashlib.sha256(self.body).hexdigest()[:16]}"'
         self.type = _TYPES.get(path.suffix, "application/octet-stream")
-        # A server of another version may be next: ask whether it is still the same.
+        # A server of another version may come next: browsers ask if the file is the same.
         self.headers = {hdrs.ETAG: self.tag, hdrs.CACHE_CONTROL: "no-cache"}

@@ -1,7 +1,8 @@
-"""Frames and events on their way to all who read the stream, each encoded once.
+# SPDX-License-Identifier: BSD-2-Clause
+"""Passes frames and events to all readers of the stream, each encoded once.
 
-Nothing is queued for a reader: it takes the newest frame, and those events that it has not had,
-whenever it is ready for more. All of this belongs to the event loop's thread.
+Nothing is queued for a reader: whenever it is ready for more, it takes the newest frame and the
+events that it has not had. All of this belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from importlib.metadata import version
 import orjson
 
 from livedma.control.events import Event
-from livedma.control.feed import Feed
-from livedma.control.frame import Frame
+from livedma.control.show.feed import Feed
+from livedma.control.show.frame import Frame
 from livedma.ui import sse
 
 __all__ = ["Hub", "Reader"]
@@ -26,7 +27,7 @@ _EVENTS_MOST = 500
 
 
 class Reader:
-    """One who reads the stream. news: there may be something to take."""
+    """One reader of the stream. news: there may be something to take."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -34,12 +35,12 @@ class Reader:
         self.news = asyncio.Event()
 
     def hello(self) -> bytes:
-        """What a stream begins with."""
+        """Returns the beginning of a stream."""
         self._frame, self._event = self._hub.number, self._hub.last_event
         return self._hub.hello()
 
     def take(self) -> bytes:
-        """What is new since the last time, decisions before the frame that counts them in."""
+        """Returns what is new since the last call; decisions precede the frame with them."""
         self.news.clear()
         found = self._hub.events_after(self._event)
         self._event = self._hub.last_event
@@ -52,7 +53,7 @@ class Reader:
 class Hub:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._run = secrets.token_hex(8)  # tells this server from the one before
+        self._run = secrets.token_hex(8)  # tells this server's run from the one before
         self._version = version("livedma")
         self._frame: Frame | None = None
         self._json: bytes | None = None
@@ -66,7 +67,7 @@ class Hub:
 
     @property
     def number(self) -> int:
-        """Of the newest frame; 0: there is none yet."""
+        """Returns the number of the newest frame; 0: there is none yet."""
         return 0 if self._frame is None else self._frame.number
 
     @property
@@ -83,7 +84,7 @@ class Hub:
             self._readers.discard(reader)
 
     def see(self, frame: Frame) -> None:
-        """The newest from now on, and all that was told before it."""
+        """Takes the newest frame, and all events that came before it."""
         self._collect()
         self._frame, self._json, self._message = frame, None, None
         self._arrived.set()
@@ -94,7 +95,7 @@ class Hub:
             self._wake()
 
     def _collect(self) -> bool:
-        # Those who tell at the same time may call in any order: their numbers say which it is.
+        # Threads that tell at the same time may call in any order: the numbers give the order.
         new = self._feed.events.after(self.last_event)
         self._events += ((one.number, _encoded(one)) for one in new[-_EVENTS_MOST:])
         if new:
@@ -106,7 +107,7 @@ class Hub:
             reader.news.set()
 
     async def frame(self, wait_s: float) -> Frame | None:
-        """The newest; waits so long for the first."""
+        """Returns the newest frame; waits so long for the first."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._arrived.wait()
@@ -115,7 +116,7 @@ class Hub:
         return self._frame
 
     def frame_json(self) -> bytes:
-        """The newest as JSON."""
+        """Returns the newest frame as JSON."""
         if self._json is None:
             self._json = orjson.dumps(self._frame, default=dict)
         return self._json
@@ -149,7 +150,7 @@ class Hub:
         )
 
     def close(self) -> None:
-        """Streams end."""
+        """Ends the streams."""
         self.is_closed = True
         self._wake()
 

@@ -1,4 +1,5 @@
-"""The page beside a server: a thread with an event loop of its own, for as long as the server is.
+# SPDX-License-Identifier: BSD-2-Clause
+"""The page beside a server: a thread with an event loop of its own, for the server's lifetime.
 
 with Web(controlled, socket, token): ...
 """
@@ -28,24 +29,24 @@ __all__ = ["Limits", "Web"]
 _log = logging.getLogger("livedma.web")
 
 _START_S = 20.0
-_END_S = 1.0  # for requests that are under way; then they are cut off
+_END_S = 1.0  # for requests that are under way; after that they are cut off
 _THREAD_END_S = 10.0
 _LOOK_S = 0.5
 _LINE_MOST = 4 << 10
-_FIELD_MOST = 16 << 10  # cookies of other servers at localhost come along
+_FIELD_MOST = 16 << 10  # browsers also send the cookies of other servers at localhost
 _HEADERS_MOST = 64
-_LINGER_S = 1.0  # for a body that nobody wants
+_LINGER_S = 1.0  # for a body that is not read
 _BACKLOG = 128
 
-# Of what clients do wrong: they are told, and nobody else has to know.
+# For mistakes of clients: the answer tells the client, and the log need not.
 _quiet = logging.getLogger("livedma.web.http")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
 
 
 class Web:
-    """sock: listens; is closed with this. names: by which it may be asked for, besides addresses
-    and this host's own.
+    """sock: it listens, and is closed with this. names: names by which the page may be asked for,
+    besides addresses and this host's own.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Web:
             shutdown_timeout=_END_S,
             handler_cancellation=True,
             auto_decompress=False,  # a small body may become a large one
-            keepalive_timeout=self._limits.idle_s,  # which covers headers that do not come, too
+            keepalive_timeout=self._limits.idle_s,  # it also covers headers that do not come
             lingering_time=_LINGER_S,
             max_line_size=_LINE_MOST,
             max_field_size=_FIELD_MOST,
@@ -125,12 +126,12 @@ class Web:
             await runner.cleanup()
             for transport in transports:
                 if transport is not None:
-                    transport.abort()  # what somebody does not take is not waited for
+                    transport.abort()  # data that a client does not take is dropped
             await asyncio.sleep(0)
             threads.close()
 
     def _protocol(self) -> asyncio.Protocol:
-        """For a new connection."""
+        """Makes the protocol for a new connection."""
         if len(self._server.connections) >= self._limits.connections:
             return _Refusal()
         return self._server()
@@ -165,7 +166,7 @@ class Web:
 
 
 class _Refusal(asyncio.Protocol):
-    """What a connection gets when there are too many."""
+    """The answer to a connection when there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -1,4 +1,5 @@
-"""GET /stream: a server as it is, then frames and decisions as they come."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""GET /stream: a server's present state, then frames and decisions as they come."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _RETRY = b"retry: 2000\n"
 
 
 class Stream:
-    """most: who read at a time."""
+    """most: the most readers at a time."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class Stream:
         if self._hub.readers >= self._most:
             return error(503, f"{self._most} read the stream already", {"Retry-After": "10"})
         response = web.StreamResponse(
-            # nginx would keep small messages to itself.
+            # nginx would hold small messages back.
             headers={"Content-Type": sse.TYPE, "X-Accel-Buffering": "no"}
         )
         _keep_little(request.transport)
@@ -54,7 +55,7 @@ class Stream:
                     await self._send(request, response, chunk)
         except TimeoutError:
             if request.transport is not None:
-                request.transport.abort()  # to close would be to wait for it
+                request.transport.abort()  # a close would wait for it
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, chunk: bytes) -> None:
@@ -75,7 +76,7 @@ async def _comes(news: asyncio.Event, wait_s: float) -> bool:
 
 
 def _keep_little(transport: asyncio.Transport | None) -> None:
-    """What waits in this host would be old by the time that it arrives."""
+    """Keeps the host's buffers small: what waits in them would be old when it arrives."""
     if transport is None:
         return
     transport.set_write_buffer_limits(0)

@@ -1,4 +1,5 @@
-"""The token of those who may change something: in a file that only its owner reads."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The token of users that may change something, in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import hmac
 import os
 import re
 import secrets
+import shlex
 import stat
 from pathlib import Path
 
@@ -15,37 +17,55 @@ from livedma.errors import LivedmaError
 __all__ = ["fresh", "is_same", "kept"]
 
 _BYTES = 24
+_MOST = 1024  # bytes of a file that may be a token's
 _FORM = re.compile(r"[!-~]{16,256}")  # what an Authorization header can carry
 
 
 def fresh(path: Path) -> str:
-    """A new one in the file, whatever was there. Raises LivedmaError."""
+    """Puts a new one into the file, whatever was there. Raises LivedmaError."""
     with contextlib.suppress(OSError):
         path.unlink()
     return _make(path)
 
 
 def kept(path: Path) -> str:
-    """The file's, which is made if it is missing. Raises LivedmaError."""
+    """Returns the token of the file, which is made if it is missing. Raises LivedmaError."""
     try:
-        # Not to wait for a writer, should it be a pipe.
+        # O_NONBLOCK: if it is a pipe, this does not wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return _make(path)
     except OSError as error:
         raise LivedmaError(f"the token in {path}: {error.strerror}") from None
     try:
-        mode = os.fstat(fd).st_mode
-        if not stat.S_ISREG(mode):
-            raise LivedmaError(f"the token in {path}: it is no file")
-        if stat.S_IMODE(mode) & 0o077:
-            raise LivedmaError(f"others may use the token in {path}: chmod 600 {path}")
-        text = os.read(fd, 1024).decode("ascii", errors="replace").strip()
+        found = os.fstat(fd)
+        is_file = stat.S_ISREG(found.st_mode)
+        text = os.read(fd, _MOST).decode("ascii", errors="replace").strip() if is_file else ""
+    except OSError as error:
+        raise LivedmaError(f"the token in {path}: {error.strerror}") from None
     finally:
         os.close(fd)
-    if not _FORM.fullmatch(text):
-        raise LivedmaError(f"{path} has no token: 16 to 256 characters without spaces; remove it")
+    # The contents are checked before the permissions: a chmod of a file that is no token, such as
+    # one of the system's, would do harm, and the error should not advise it.
+    if not is_file or found.st_size > _MOST or not _FORM.fullmatch(text):
+        raise LivedmaError(
+            f"{path} is no token file: name another with --web-token. A token is one line of 16 to "
+            "256 characters without spaces; a file that is missing is made"
+        )
+    if found.st_uid not in (os.geteuid(), 0):
+        raise LivedmaError(
+            f"{path} belongs to another user, who may know the token: name another with --web-token"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise LivedmaError(_readable(path, found.st_uid))
     return text
+
+
+def _readable(path: Path, uid: int) -> str:
+    trouble = f"others may read the token in {path}"
+    if uid != os.geteuid():
+        return f"{trouble}, which is root's: name another with --web-token"
+    return f"{trouble}: chmod 600 {shlex.quote(str(path))}, or name another with --web-token"
 
 
 def _make(path: Path) -> str:
@@ -60,5 +80,5 @@ def _make(path: Path) -> str:
 
 
 def is_same(given: str, token: str) -> bool:
-    """In a time that says nothing about where they differ."""
+    """Compares in a time that does not depend on where they differ."""
     return hmac.compare_digest(given.encode(errors="replace"), token.encode())

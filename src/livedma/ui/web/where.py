@@ -1,4 +1,5 @@
-"""Where the page is: an address and a port, or a socket that was handed down."""
+# SPDX-License-Identifier: BSD-2-Clause
+"""The place of the page: an address and a port, or a socket that was handed down."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """fd: a listening socket of this process; host and port mean nothing then."""
+    """fd: a listening socket of this process; then host and port have no meaning."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -33,7 +34,7 @@ class Where:
             return cls(fd=int(match[1]))
         match = re.fullmatch(r"(\[[0-9a-fA-F:.%\w]+\]|[\w.-]*)(?::(\d{1,5}))?", text, re.ASCII)
         if match is None or not text or int(match[2] or 0) > 65535:
-            if _is_address(text):  # of IPv6, without the brackets that a port would need
+            if _is_address(text):  # IPv6 without the brackets that a port would need
                 return cls(text, port)
             raise ValueError(f"{text!r} is no address: write {DEFAULT_HOST}:{DEFAULT_PORT}")
         number = int(match[2]) if match[2] is not None else port
@@ -44,7 +45,7 @@ class Where:
 
     @property
     def authority(self) -> str:
-        """As URLs have it."""
+        """Returns it in the form of URLs."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -57,7 +58,7 @@ def _is_address(text: str) -> bool:
 
 
 def listening(where: Where) -> socket.socket:
-    """A socket that accepts connections there. Raises LivedmaError."""
+    """Returns a socket that accepts connections there. Raises LivedmaError."""
     if where.fd is not None:
         return _handed_down(where.fd)
     try:
@@ -98,12 +99,12 @@ def _handed_down(fd: int) -> socket.socket:
 
 
 def is_local(sock: socket.socket) -> bool:
-    """Nobody but this host reaches it."""
+    """Returns whether only this host can reach it."""
     return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def url_of(sock: socket.socket, token: str = "") -> str:
-    """With the token in its fragment, which browsers keep to themselves."""
+    """Returns the URL, with the token in its fragment, which browsers keep to themselves."""
     host, port = sock.getsockname()[:2]
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = socket.gethostname()

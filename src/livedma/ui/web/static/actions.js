@@ -1,5 +1,6 @@
-// What people do to a live server. Each asks first and says what will happen; the server decides
-// whether it may.
+// SPDX-License-Identifier: BSD-2-Clause
+// The actions of people on a live server. Each asks first and says what will happen; the server
+// decides whether it may.
 
 import { make, put, say } from "./dom.js";
 import { act } from "./server.js";
@@ -38,7 +39,7 @@ export class Actions {
   #describe = null;
   #isBusy = false;
 
-  /** find(number): a connection, as it is now. done(text): it was, and how. */
+  /** find(number) returns a connection's present state. done(text) is called with what was done. */
   constructor(dialog, find, done) {
     this.#dialog = dialog;
     this.#find = find;
@@ -152,7 +153,7 @@ export class Actions {
 
   extend(number) {
     const inside = this.#find(number)?.inside;
-    if (!inside) return; // it has just ended
+    if (!inside) return; // the connection has just ended
     if (!inside.room_bytes) {
       this.#tell(
         `Connection ${number} cannot be extended`,
@@ -196,7 +197,7 @@ export class Actions {
     });
   }
 
-  /** Asks how many bytes, and says what that means with the figures of now. */
+  /** Asks how many bytes, and says with the present figures what that means. */
   #bytes({ what, number, title, label, first, most, verb, says }) {
     const wishes = () => Math.round(Number(input.value) * MIB);
     const input = make("input", {
@@ -239,7 +240,7 @@ export class Actions {
     describe();
   }
 
-  /** There is a new frame. */
+  /** Draws again after a new frame. */
   draw() {
     if (this.#dialog.open && !this.#isBusy) this.#describe?.();
   }
@@ -249,7 +250,7 @@ export class Actions {
     this.#tokenRow.hidden = true;
   }
 
-  /** The token itself: typed in, or forgotten. */
+  /** Asks for the token itself: it can be typed in, or forgotten. */
   token() {
     const now = token()
       ? "This tab has a token and may change the policy, and extend or shrink connections."

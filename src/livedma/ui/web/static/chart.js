@@ -1,10 +1,11 @@
-// One figure of all connections over time: a line each, the one that is looked at in front.
+// SPDX-License-Identifier: BSD-2-Clause
+// One figure of all connections over time: a line each, the chosen one in front.
 
 import { make, put, say, svg } from "./dom.js";
 import { colorOf } from "./limits.js";
 import { binaryStep, decimalStep, marks } from "./scale.js";
 
-const GAP_S = 3; // between two points: nobody looked, so nothing is drawn
+const GAP_S = 3; // between two points: nothing was measured in between, so nothing is drawn
 const TOP = 6;
 const BOTTOM = 4;
 const LINES = 3; // of the grid, above 0
@@ -42,8 +43,8 @@ export class Chart {
   }
 
   /**
-   * view: {width, height, x(wallS), from, events, cursor}. bound: drawn where it fits, such as
-   * what is reserved; null: none.
+   * view: {width, height, x(wallS), from, events, cursor}. bound: a limit, such as what is
+   * reserved, drawn if it fits; null: none.
    */
   draw(state, chosen, view, bound) {
     const { column, words } = this.#about;
@@ -53,7 +54,7 @@ export class Chart {
       ...series.flatMap(({ points }) => points.map((one) => one.value ?? 0)),
     );
     const y = this.#axis(most, bound, view);
-    this.#lines.replaceChildren(...this.#paths(series, chosen, view, y));
+    this.#lines.replaceChildren(...this.#paths(series, chosen, view, y, state));
     this.#marks.replaceChildren(
       ...view.events.map(({ x, isOpen }) =>
         svg("line", { x1: x, x2: x, y1: 0, y2: view.height, class: isOpen ? "open" : null }),
@@ -80,7 +81,7 @@ export class Chart {
     return words(value);
   }
 
-  /** A latency, or a size, of 0 was never measured. */
+  /** Returns the value, or null: a latency or a size of 0 was never measured. */
   #known(value) {
     return value === undefined || (value === 0 && this.#about.zeroIsUnknown) ? null : value;
   }
@@ -97,8 +98,9 @@ export class Chart {
 
   #axis(most, bound, view) {
     const { width, height } = view;
-    const isBound = bound !== null && bound >= most && bound <= 8 * most;
-    const reach = isBound ? bound : most || 1;
+    // A bound far above all values would flatten them; one among them always fits.
+    const isBound = bound !== null && bound > 0 && bound <= 8 * most;
+    const reach = Math.max(isBound ? bound : 0, most) || 1;
     const step = (this.#about.binary ? binaryStep : decimalStep)(reach, LINES);
     const found = marks(reach, step);
     const top = found.at(-1);
@@ -128,13 +130,18 @@ export class Chart {
     return y;
   }
 
-  #paths(series, chosen, view, y) {
+  #paths(series, chosen, view, y, state) {
     const inFront = [...series].sort((a, b) => (a.number === chosen) - (b.number === chosen));
     return inFront.flatMap(({ number, points }) => {
       const runs = unbroken(points);
       const isChosen = number === chosen;
       const color = series.length > 1 ? colorOf(number) : 0;
-      const look = { class: isChosen ? "line chosen" : "line", "data-color": color };
+      const ended = state.connection(number) ? null : true;
+      const look = {
+        class: isChosen ? "line chosen" : "line",
+        "data-color": color,
+        "data-ended": ended,
+      };
       const found = [
         svg("path", { ...look, d: runs.map((run) => this.#path(run, view, y)).join("") }),
       ];
@@ -161,10 +168,10 @@ export class Chart {
   }
 }
 
-/** Where a time is; those before the axis are at its beginning. */
+/** Returns the position of a time; times before the axis are at its beginning. */
 const across = (at, view) => Math.max(view.left, view.x(at)).toFixed(1);
 
-/** Points in runs without a gap. */
+/** Returns the points in runs without a gap. */
 function unbroken(points) {
   const runs = [];
   let run = [];

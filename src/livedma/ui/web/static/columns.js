@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: BSD-2-Clause
 // The columns of the table of sessions.
 
+import { ofLatency, ofWait } from "./slow.js";
 import { latency, rates, waitOf } from "./state.js";
 import { UNKNOWN, count, duration, rate } from "./words.js";
 
 /**
- * key, label, hint; value(session, intervalS): what it is sorted by, null where nobody knows;
- * text(...): what is shown. down: the most comes first.
+ * key, label, hint; value(session, intervalS): what it is sorted by, null if it is unknown;
+ * text(...): what is shown. down: the most comes first. level(session, against): how slow it is.
  */
 export const COLUMNS = [
   {
@@ -31,7 +33,7 @@ export const COLUMNS = [
     value: (one, intervalS) => rates(one, intervalS).bytesPerS,
     text: (one, intervalS) => rate(rates(one, intervalS).bytesPerS),
   },
-  { key: "spark", label: "30 s", hint: "bandwidth of the last 30 s" },
+  { key: "spark", label: "30 s", hint: "bandwidth of the last 30 s; amber and red as p99 is" },
   {
     key: "operations",
     label: "Ops/s",
@@ -47,6 +49,7 @@ export const COLUMNS = [
     down: true,
     value: (one) => latency(one, "p50_ns"),
     text: (one) => duration(latency(one, "p50_ns")),
+    level: (one, against) => ofLatency(latency(one, "p50_ns"), against),
   },
   {
     key: "p99",
@@ -55,6 +58,7 @@ export const COLUMNS = [
     down: true,
     value: (one) => latency(one, "p99_ns"),
     text: (one) => duration(latency(one, "p99_ns")),
+    level: (one, against) => ofLatency(latency(one, "p99_ns"), against),
   },
   {
     key: "wait",
@@ -63,6 +67,7 @@ export const COLUMNS = [
     down: true,
     value: waitOf,
     text: (one) => duration(waitOf(one)),
+    level: (one, against) => ofWait(waitOf(one), against),
   },
   {
     key: "slots",
@@ -83,7 +88,7 @@ export const COLUMNS = [
   },
 ];
 
-/** Sorted by a column; what nobody knows is last either way. */
+/** Sorts by a column; unknown values are last either way. */
 export function sorted(sessions, column, isDown, intervalS) {
   const keys = new Map(sessions.map((one) => [one, column.value(one, intervalS)]));
   return [...sessions].sort((one, other) => {
@@ -94,7 +99,7 @@ export function sorted(sessions, column, isDown, intervalS) {
   });
 }
 
-/** So many digits of their ids tell them apart; at least 8. */
+/** Returns how many digits of the ids tell them apart; at least 8. */
 export function digitsFor(sessions) {
   const ids = sessions.map((one) => one.id).sort();
   let digits = 8;

@@ -1,8 +1,10 @@
-// A card for each connection: what limits it, in words, and the figures behind that.
+// SPDX-License-Identifier: BSD-2-Clause
+// A card for each connection: its limit, in words, and the figures behind that.
 
 import { icon, keyed, make, put, say, setIcon } from "./dom.js";
 import { colorOf, looks } from "./limits.js";
-import { latency, rates } from "./state.js";
+import { ofLatency, reference } from "./slow.js";
+import { clientOf, latency, rates } from "./state.js";
 import { UNKNOWN, count, duration, rate, size } from "./words.js";
 
 export class Connections {
@@ -12,10 +14,10 @@ export class Connections {
   #cards = new Map();
   #empty = make("p", {
     class: "empty card",
-    text: "No client is connected over RDMA. As soon as one mounts this server, or a load runs against it, it is shown here.",
+    text: "No client is connected. As soon as one mounts this server, or a load runs against it, it is shown here.",
   });
 
-  /** choose(number): it is looked at from now on. act(what, number): "extend" or "shrink" it. */
+  /** choose(number) shows a connection from now on. act(what, number): "extend" or "shrink" it. */
   constructor(root, choose, act) {
     this.#root = root;
     this.#choose = choose;
@@ -33,6 +35,12 @@ export class Connections {
       card.draw(one, state.diagnosis(one.number), intervalS, one.number === chosen);
       put(card.node, "data-color", numbers.length > 1 ? colorOf(one.number) : null);
     }
+  }
+
+  /** Returns how many connections there are, and how many of them are slow. */
+  static count(frame) {
+    const slow = frame.diagnoses.filter((one) => one.is_degraded).length;
+    return `${count(frame.snapshot.connections.length)}${slow ? `, ${count(slow)} slow` : ""}`;
   }
 }
 
@@ -127,7 +135,7 @@ class Card {
   draw(one, diagnosis, intervalS, isChosen) {
     put(this.node, "data-chosen", isChosen);
     put(this.#title, "aria-pressed", isChosen ? "true" : "false");
-    say(this.#who, `client ${one.client}`);
+    say(this.#who, `${one.transport === "tcp" ? "TCP client" : "client"} ${clientOf(one)}`);
     this.#diagnose(diagnosis);
     const { bytesPerS, operationsPerS } = rates(one, intervalS);
     const says = {
@@ -139,6 +147,12 @@ class Card {
       "In flight": count(one.in_flight),
     };
     for (const [name, text] of Object.entries(says)) say(this.#figures[name], text);
+    const against = reference(diagnosis);
+    for (const [name, key] of [
+      ["p50", "p50_ns"],
+      ["p99", "p99_ns"],
+    ])
+      put(this.#figures[name], "data-level", ofLatency(latency(one, key), against));
     this.#measure(one, one.inside);
   }
 
@@ -173,11 +187,14 @@ class Card {
     }
     const asked =
       one.credits_asked > one.credits_granted ? `, ${count(one.credits_asked)} asked for` : "";
-    this.#credits.draw(
-      one.in_flight,
-      one.credits_granted,
-      `${count(one.in_flight)} of ${count(one.credits_granted)} in use${asked}`,
-    );
+    const hasCredits = one.transport !== "tcp" && Number.isFinite(one.credits_granted);
+    if (!hasCredits) this.#credits.draw(null, 1, UNKNOWN);
+    else
+      this.#credits.draw(
+        one.in_flight,
+        one.credits_granted,
+        `${count(one.in_flight)} of ${count(one.credits_granted)} in use${asked}`,
+      );
     this.#extend.disabled = this.#shrink.disabled = !inside;
   }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause
 // What the controller saw, decided and did, the latest first.
 
 import { icon, keyed, make } from "./dom.js";
@@ -23,7 +24,7 @@ export class Decisions {
     }));
   }
 
-  /** Of another server, or of this one before it was started again: numbers begin anew. */
+  /** Forgets decisions of another server, or of one that has restarted: numbers begin anew. */
   forget() {
     this.#lines.forEach((one) => one.node.remove());
     this.#lines.clear();

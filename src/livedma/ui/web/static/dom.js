@@ -1,13 +1,14 @@
-// Elements without markup in strings: what a server says is only ever text.
+// SPDX-License-Identifier: BSD-2-Clause
+// Elements without markup in strings: what a server says is always text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. props: `text`, `on` (listeners), `data`; all else are attributes; null: none. */
+/** Makes an element. props: `text`, `on` (listeners), `data`; others are attributes; null: none. */
 export function make(tag, props = {}, ...children) {
   return dress(document.createElement(tag), props, children);
 }
 
-/** The same, of SVG. */
+/** Makes an SVG element in the same way. */
 export function svg(tag, props = {}, ...children) {
   return dress(document.createElementNS(SVG, tag), props, children);
 }
@@ -28,12 +29,12 @@ export function put(node, name, value) {
     node.setAttribute(name, value === true ? "" : value);
 }
 
-/** Sets its text, only if that changes it: selections and screen readers are left alone. */
+/** Sets its text, only if that changes it: selections and screen readers are not disturbed. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** One of icons.svg. */
+/** Makes one of the icons of icons.svg. */
 export function icon(name) {
   return svg(
     "svg",
@@ -46,7 +47,7 @@ export function setIcon(node, name) {
   put(node.firstChild, "href", `static/icons.svg#${name}`);
 }
 
-/** Children of `parent` for `keys`, in that order: `build(key)` makes those that are not there. */
+/** Orders children of `parent` by `keys`: `build(key)` makes those that are missing. */
 export function keyed(parent, kept, keys, build) {
   const wanted = new Set(keys);
   for (const [key, one] of kept) {

@@ -1,12 +1,13 @@
-// The server at large: what it is asked to do, how it is watched, and what its connections share.
+// SPDX-License-Identifier: BSD-2-Clause
+// The server as a whole: its policy, how it is watched, and what its connections share.
 
 import { make, put, say } from "./dom.js";
-import { UNKNOWN, amount, clock, count, percent, size, span } from "./words.js";
+import { UNKNOWN, amount, clock, count, percent, rate, size, span } from "./words.js";
 
 const WATCHED = {
   bpf: "BPF on the wire",
   server: "the server itself",
-  "bpf+server": "BPF on the wire, and the server itself",
+  "bpf+server": "BPF and the server itself",
 };
 
 export class Facts {
@@ -26,17 +27,23 @@ export class Facts {
       on: { click: askPolicy },
     });
     this.#add("policy", "Policy", change);
-    this.#add("watching", "Watching");
-    this.#add("since", "Since");
+    this.#add("total", "All connections");
+    this.#add("sessions", "Sessions");
     this.#add("memory", "DMA memory");
     this.#add("cpu", "Device thread");
-    this.#add("sessions", "Sessions");
+    this.#add("watching", "Watching");
+    this.#add("since", "Since");
     this.#add("unseen", "Not seen");
   }
 
   #add(name, label, ...more) {
     const value = make("span");
-    const fact = make("div", {}, make("dt", { text: label }), make("dd", {}, value, ...more));
+    const fact = make(
+      "div",
+      { data: { fact: name } },
+      make("dt", { text: label }),
+      make("dd", {}, value, ...more),
+    );
     this.#values[name] = { value, fact };
     this.#list.append(fact);
   }
@@ -47,7 +54,8 @@ export class Facts {
     put(fact, "data-tone", tone);
   }
 
-  draw(frame) {
+  /** totals: {bytesPerS, operationsPerS} of all connections. */
+  draw(frame, totals) {
     const { snapshot } = frame;
     const { host } = snapshot;
     this.#list.hidden = false;
@@ -62,6 +70,8 @@ export class Facts {
     const bound = host.budget_bytes === null ? "" : ` of ${size(host.budget_bytes)}`;
     this.#say("memory", `${size(host.mapped_bytes)}${bound} mapped`);
     this.#say("cpu", host.cpu_busy === null ? UNKNOWN : `${percent(host.cpu_busy)} busy`);
+    const { bytesPerS, operationsPerS } = totals;
+    this.#say("total", `${rate(bytesPerS)}, ${count(operationsPerS)} op/s`);
     const refuses = host.refuses_sessions;
     this.#say(
       "sessions",
@@ -77,7 +87,7 @@ export class Facts {
     );
   }
 
-  /** For the title of the tab. */
+  /** Returns the title of the tab. */
   static title(frame) {
     const slow = frame.diagnoses.filter((one) => one.is_degraded);
     if (!slow.length) return `livedma ${frame.server}`;

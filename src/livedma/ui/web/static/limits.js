@@ -1,14 +1,15 @@
-// How limits and events look: a tone, a sign and a word each. Colour is never the only one of them.
+// SPDX-License-Identifier: BSD-2-Clause
+// The look of limits and events: a tone, a sign and a word each. Colour is never the only one.
 
 const COLORS = 6; // of look.css
 
-/** Of a connection's line, by its number. */
+/** Returns the colour of a connection's line, by its number. */
 export const colorOf = (connection) => (connection - 1) % COLORS;
 
-/** Those that livedma can lift. */
+/** The limits that livedma can lift. */
 const LIFTED = new Set(["DMA memory", "credits", "slots"]);
 
-/** {tone, sign, word} of a diagnosis, or of an answer to why (is_slow). */
+/** Returns {tone, sign, word} of a diagnosis, or of an answer to why (is_slow). */
 export function looks(limit, isSlow) {
   if (limit === "nothing") {
     return isSlow
@@ -37,7 +38,7 @@ const TONES = {
   hand: "ink",
   source: "soft",
 };
-/** Of several at a time, the first of these is shown. */
+/** Of several events, the first kind of this list is shown. */
 const WEIGHT = [
   "failed",
   "undo",
@@ -63,7 +64,7 @@ function weight(kind) {
   return found < 0 ? WEIGHT.length : found;
 }
 
-/** Something was changed by it; all else only says something. */
+/** Events of these kinds have changed something; all others only say something. */
 const ACTS = new Set(["done", "undo", "shrink", "hand", "refuse", "admit", "policy"]);
 export const acts = (event) => ACTS.has(event.kind) && !event.dry;
 

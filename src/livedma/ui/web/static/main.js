@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause
 // The page: what the stream tells is kept in one state, and drawn once for each frame.
 
 import { Actions } from "./actions.js";
@@ -5,6 +6,7 @@ import { Connections } from "./connections.js";
 import { Decisions } from "./decisions.js";
 import { put, say } from "./dom.js";
 import { Facts } from "./facts.js";
+import { cue } from "./scroll.js";
 import { Sessions } from "./sessions.js";
 import { State } from "./state.js";
 import { follow } from "./stream.js";
@@ -22,7 +24,7 @@ const byId = (id) => document.getElementById(id);
 fromAddress();
 const state = new State();
 let chosen = null;
-let isPicked = false; // by somebody, not by us
+let isPicked = false; // by a person, not by the page
 let isDue = false;
 let heardMs = performance.now();
 let isLost = false;
@@ -41,6 +43,8 @@ const timeLines = new TimeLines(byId("lines"));
 const windowDrawing = new WindowDrawing(byId("window"));
 const decisions = new Decisions(byId("decisions"));
 const sessions = new Sessions(byId("sessions"), (id) => why.open(id));
+
+const cues = [byId("connections"), byId("log")].map(cue);
 
 byId("token").addEventListener("click", () => actions.token());
 sayToken();
@@ -70,7 +74,7 @@ function pick(number) {
   drawSoon();
 }
 
-/** Somebody's choice as long as it is there; else one that is slow, else the first. */
+/** Keeps a person's choice while it exists; else chooses a slow connection, else the first. */
 function choose() {
   const there = state.frame.snapshot.connections.map((one) => one.number);
   if (there.includes(chosen) && isPicked) return;
@@ -96,16 +100,18 @@ function draw() {
   if (!frame) return;
   choose();
   document.title = Facts.title(frame);
-  facts.draw(frame);
+  facts.draw(frame, state.totals());
   connections.draw(state, chosen);
+  say(byId("connections-count"), Connections.count(frame));
   timeLines.draw(state, chosen);
   windowDrawing.draw(chosen, state.window(chosen));
   sessions.draw(state);
   actions.draw();
+  for (const look of cues) look();
   document.body.dataset.frame = frame.number;
 }
 
-/** Whether what is shown is of now; how old it is changes, and is not read out each time. */
+/** Says whether the picture is live; its age changes, and is not read out each time. */
 function sayAge() {
   const { frame } = state;
   const ageMs = performance.now() - heardMs;

@@ -1,12 +1,13 @@
-// What was decided, as marks above the time lines: pointing at one, or its focus, shows the lines.
+// SPDX-License-Identifier: BSD-2-Clause
+// Decisions as marks above the time lines: pointing at a mark, or its focus, shows their text.
 
 import { icon, keyed, make, put, say, setIcon } from "./dom.js";
 import { acts, foremost, sign, tone } from "./limits.js";
 import { clock } from "./words.js";
 
-const APART_PX = 36; // what is nearer than this is one mark
+const APART_PX = 36; // events nearer than this share one mark
 const TIP_PX = 360;
-const LINGER_MS = 200; // so that the pointer can get to what is shown
+const LINGER_MS = 200; // so that the pointer can get to the tip
 
 export class Marks {
   node = make("div", {
@@ -30,8 +31,8 @@ export class Marks {
   }
 
   /**
-   * Marks of these, as far as they can be seen. Returns lines, {x, isOpen}: where something was
-   * done, else where it began.
+   * Marks the events that are in sight. Returns lines, {x, isOpen}: where something was done, else
+   * where the first event was.
    */
   draw(events, { x, from, secondsPerPx, width }) {
     this.#width = width;
@@ -71,7 +72,7 @@ export class Marks {
           pointerleave: () => this.#hide(),
           focus: () => this.#show(key),
           blur: () => this.#show(null),
-          click: () => mark.node.focus(), // not all browsers do
+          click: () => mark.node.focus(), // some browsers do not
         },
       },
       mark.sign,
@@ -116,7 +117,7 @@ export class Marks {
     this.tip.style.width = `${wide}px`;
   }
 
-  /** One of them is in the order of Tab: the last, or the one that has the focus. */
+  /** Puts one mark into the order of Tab: the last, or the one that has the focus. */
   #rove() {
     const all = [...this.node.children];
     const current = all.find((one) => one.matches(":focus")) ?? all.at(-1);
@@ -136,7 +137,7 @@ export class Marks {
   }
 }
 
-/** Events by the number of the first of them, however far the lines have moved. */
+/** Groups events by the number of the first of each group, however far the lines have moved. */
 function grouped(events, apartS) {
   const found = new Map();
   let first = null;
@@ -150,7 +151,7 @@ function grouped(events, apartS) {
   return found;
 }
 
-/** Its text, and that it was only said. */
+/** Returns its text, and whether it was a dry run. */
 export const told = (event) => `${event.text}${event.dry ? " (dry run)" : ""}`;
 
 export const lineOf = (event) => `${clock(event.wall_s)} ${event.kind}: ${told(event)}`;

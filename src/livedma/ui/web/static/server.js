@@ -1,8 +1,9 @@
-// What is asked of the server beside the stream.
+// SPDX-License-Identifier: BSD-2-Clause
+// Requests to the server besides the stream.
 
 import { token } from "./token.js";
 
-/** It was refused, or did not come through. isToken: because of the token. */
+/** The request was refused, or did not come through. isToken: because of the token. */
 export class Refused extends Error {
   constructor(message, isToken = false) {
     super(message);
@@ -25,10 +26,10 @@ async function answered(address, how) {
   return found;
 }
 
-/** Why a session is slow: livedma.control.why.Why. */
+/** Returns why a session is slow: livedma.control.diagnose.why.Why. */
 export const why = (session) => answered(`why?session=${encodeURIComponent(session)}`, {});
 
-/** Does something, and returns what was done, in words. */
+/** Acts, and returns in words what was done. */
 export async function act(what, wishes) {
   const found = await answered(`do/${what}`, {
     method: "POST",

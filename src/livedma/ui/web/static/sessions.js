@@ -1,11 +1,15 @@
-// The table of sessions. There may be thousands: only rows that can be seen are there.
+// SPDX-License-Identifier: BSD-2-Clause
+// The table of sessions. There may be thousands: it has only the rows that can be seen.
 
 import { COLUMNS, digitsFor, sorted } from "./columns.js";
 import { make, put, say, svg } from "./dom.js";
-import { SPARK } from "./state.js";
+import { cue } from "./scroll.js";
+import { WAITS, meanings, ofLatency, reference } from "./slow.js";
+import { SPARK, latency } from "./state.js";
 import { count } from "./words.js";
 
-const ROW_PX = 30; // as style.css has it
+const ROW_PX = 34; // as style.css has it
+const SPARK_PX = 28; // as style.css has it
 const MORE = 4; // rows above and below what can be seen
 const SORT_MS = 2000; // rows that change places all the time cannot be read
 
@@ -31,8 +35,11 @@ export class Sessions {
   #table;
   #box;
   #empty = make("p", { class: "empty", hidden: true });
+  #slow = make("li", { data: { level: "slow" } });
+  #very = make("li", { data: { level: "very" } });
+  #cue;
 
-  /** open(id): somebody wants to know more of a session. */
+  /** open(id) shows more of a session. */
   constructor(root, open) {
     this.#open = open;
     this.#filter = make("input", {
@@ -67,7 +74,9 @@ export class Sessions {
       }),
       this.#box,
       this.#empty,
+      make("ul", { class: "legend levels", title: WAITS }, this.#slow, this.#very),
     );
+    this.#cue = cue(this.#box);
     this.#hold();
     this.#body.addEventListener("click", (event) => this.#pick(event.target.closest("tr")));
     this.#body.addEventListener(
@@ -110,7 +119,7 @@ export class Sessions {
     return th;
   }
 
-  /** While somebody points at rows, or is among them with the keyboard, they keep their places. */
+  /** Rows keep their places while the pointer is over them, or the focus is in one. */
   #hold() {
     let isOver = false;
     const look = () => {
@@ -154,13 +163,17 @@ export class Sessions {
     }
     this.#tell(sessions.length);
     this.#show();
+    this.#cue();
+    const [slow, very] = meanings(reference(this.#state.frame.diagnoses[0]));
+    say(this.#slow, slow);
+    say(this.#very, very);
   }
 
   #tell(all) {
     const shown = this.#order.length;
     say(this.#count, shown === all ? count(all) : `${count(shown)} of ${count(all)}`);
     this.#empty.hidden = shown > 0;
-    say(this.#empty, all ? "None of them matches the filter." : "There is no session over RDMA.");
+    say(this.#empty, all ? "None of them matches the filter." : "There is no session.");
     put(this.#table, "aria-rowcount", shown + 1);
   }
 
@@ -193,7 +206,7 @@ export class Sessions {
         "svg",
         {
           class: "spark",
-          viewBox: `0 0 ${SPARK - 1} 18`,
+          viewBox: `0 0 ${SPARK - 1} ${SPARK_PX}`,
           preserveAspectRatio: "none",
           "aria-hidden": "true",
         },
@@ -212,12 +225,24 @@ export class Sessions {
     row.node.dataset.id = id;
     put(row.node, "aria-rowindex", place + 2);
     put(row.node, "tabindex", isTabbed ? 0 : -1);
-    COLUMNS.forEach(
-      (column, at) => column.text && say(row.cells[at], column.text(one, intervalS, this.#digits)),
-    );
+    const against = this.#against(one);
+    COLUMNS.forEach((column, at) => {
+      if (column.text) say(row.cells[at], column.text(one, intervalS, this.#digits));
+      if (column.level) put(row.cells[at], "data-level", column.level(one, against));
+    });
+    put(row.spark, "data-level", ofLatency(latency(one, "p99_ns"), against));
     put(row.spark, "d", sparkline(this.#state.spark(id)));
     if (id === this.#active && !hadFocus && this.#body.contains(document.activeElement))
       row.node.focus({ preventScroll: true });
+  }
+
+  /** Returns what its times are compared with: from its first connection that has a reference. */
+  #against(one) {
+    for (const number of one.connections) {
+      const found = reference(this.#state.diagnosis(number));
+      if (found) return found;
+    }
+    return null;
   }
 
   #pick(row) {
@@ -248,7 +273,7 @@ export class Sessions {
     this.#go(Math.max(0, Math.min(this.#order.length - 1, to)));
   }
 
-  /** To a row that may not be there yet: under the head, and above the end. */
+  /** Scrolls to a row that may not exist yet: below the head, and above the end. */
   #go(place) {
     this.#active = this.#order[place];
     const headPx = this.#table.tHead.offsetHeight;
@@ -263,14 +288,14 @@ export class Sessions {
   }
 }
 
-/** Of bandwidths, from 0 to the most of them. */
+/** Draws bandwidths, from 0 to the highest of them. */
 function sparkline(values) {
   const most = Math.max(1, ...values.filter((one) => !Number.isNaN(one)));
   let d = "";
   let isDown = false;
   values.forEach((value, x) => {
     if (!Number.isNaN(value))
-      d += `${isDown ? "L" : "M"}${x} ${(17 - (16 * value) / most).toFixed(1)}`;
+      d += `${isDown ? "L" : "M"}${x} ${(SPARK_PX - 2 - ((SPARK_PX - 4) * value) / most).toFixed(1)}`;
     isDown = !Number.isNaN(value);
   });
   return d;

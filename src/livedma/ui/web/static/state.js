@@ -1,23 +1,38 @@
-// What the stream has told: the last frame, the last minutes, the last events. No more than that.
+// SPDX-License-Identifier: BSD-2-Clause
+// What the stream has told: the last frame, the last minutes and the last events, no more.
+
+import { UNKNOWN } from "./words.js";
 
 const KEPT = 1200; // frames: ten minutes, as the server keeps them
 const EVENTS = 500;
 export const SPARK = 60; // frames: half a minute
 export const COLUMNS = ["bytes_per_s", "operations_per_s", "p99_ns", "mapped_bytes", "sessions"];
 
-/** Rates of what happened in a frame's interval; a connection or a session. */
+/** Returns rates over a frame's interval, of a connection or a session. */
 export function rates(one, intervalS) {
   if (!(intervalS > 0)) return { bytesPerS: null, operationsPerS: null };
+  const each = (...values) =>
+    values.some((value) => value === null || value === undefined)
+      ? null
+      : values.reduce((a, b) => a + b) / intervalS;
   return {
-    bytesPerS: (one.read_bytes + one.written_bytes) / intervalS,
-    operationsPerS: one.operations / intervalS,
+    bytesPerS: each(one.read_bytes, one.written_bytes),
+    operationsPerS: each(one.operations),
   };
 }
 
-/** A time of its latencies; null: there was none. */
-export const latency = (one, name) => (one.latency.count ? one.latency[name] : null);
+/** Returns one of its latencies; null: there was none. */
+export const latency = (one, name) => (one.latency?.count ? one.latency[name] : null);
 
-/** How long a call waited for memory; null: nobody knows, or there was no call. */
+/** Returns the address of a connection's client, and the name that it gives itself. */
+export function clientOf({ client, client_port: port, client_qpn: queuePair, client_name: name }) {
+  if (!client) return UNKNOWN;
+  const host = client.includes(":") ? `[${client}]` : client;
+  const end = port ? `${host}:${port}` : queuePair ? `${client} qp ${queuePair}` : client;
+  return name ? `${end} (${name})` : end;
+}
+
+/** Returns how long a call waited for memory; null: it is unknown, or there was no call. */
 export const waitOf = (session) =>
   session.inside && session.operations
     ? session.inside.memory_waited_ns / session.operations
@@ -30,6 +45,8 @@ export class State {
   at = [];
   /** Columns by connection, each as long as `at`. */
   lines = new Map();
+  /** The clients, present or past, by connection. */
+  clients = new Map();
   #sparks = new Map();
   #turn = 0;
 
@@ -40,6 +57,7 @@ export class State {
     this.lines = new Map(
       Object.entries(history.connections).map(([number, columns]) => [Number(number), columns]),
     );
+    this.clients.clear();
     this.#sparks.clear();
     this.frame = null;
     if (frame) this.take(frame);
@@ -51,6 +69,7 @@ export class State {
     const last = this.at.at(-1);
     if (last !== undefined && snapshot.wall_s < last) this.#forget(); // the clock was set
     if (snapshot.wall_s !== last) this.#append(snapshot);
+    for (const one of snapshot.connections) this.clients.set(one.number, clientOf(one));
     this.#spark(snapshot);
   }
 
@@ -76,7 +95,18 @@ export class State {
     return this.frame?.snapshot.sessions.find((one) => one.id === id) ?? null;
   }
 
-  /** Bandwidths of a session, the oldest first; NaN: it was not there. */
+  /** Returns the totals of all connections; null if they are unknown. */
+  totals() {
+    const { connections, interval_s: intervalS } = this.frame.snapshot;
+    const found = connections.map((one) => rates(one, intervalS));
+    const sum = (name) => {
+      const known = found.map((one) => one[name]).filter((value) => value !== null);
+      return known.length || !connections.length ? known.reduce((a, b) => a + b, 0) : null;
+    };
+    return { bytesPerS: sum("bytesPerS"), operationsPerS: sum("operationsPerS") };
+  }
+
+  /** Returns bandwidths of a session, the oldest first; NaN: it did not exist. */
   spark(id) {
     const values = this.#sparks.get(id);
     if (!values) return [];
@@ -87,6 +117,7 @@ export class State {
   #forget() {
     this.at = [];
     this.lines.clear();
+    this.clients.clear();
   }
 
   #append(snapshot) {
@@ -94,7 +125,8 @@ export class State {
       snapshot.connections.map((one) => {
         const { bytesPerS, operationsPerS } = rates(one, snapshot.interval_s);
         const mapped = one.inside?.mapped_bytes ?? null;
-        return [one.number, [bytesPerS, operationsPerS, one.latency.p99_ns, mapped, one.sessions]];
+        const p99 = one.latency?.p99_ns ?? null;
+        return [one.number, [bytesPerS, operationsPerS, p99, mapped, one.sessions ?? 0]];
       }),
     );
     for (const number of points.keys()) {
@@ -113,7 +145,10 @@ export class State {
       for (const columns of this.lines.values()) COLUMNS.forEach((name) => columns[name].shift());
     }
     for (const [number, { sessions }] of this.lines) {
-      if (sessions.every((one) => one === null)) this.lines.delete(number);
+      if (sessions.every((one) => one === null)) {
+        this.lines.delete(number);
+        this.clients.delete(number);
+      }
     }
   }
 

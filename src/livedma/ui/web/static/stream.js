@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause
 // One stream of server-sent events, which is opened again whenever it ends.
 
 const FIRST_MS = 1000;
@@ -18,7 +19,7 @@ export function follow(address, handlers) {
         handlers[name](JSON.parse(message.data));
       });
     }
-    // Browsers differ in when they try again by themselves, and after an HTTP error none does.
+    // Browsers differ in when they try again, and after an HTTP error none of them does.
     source.addEventListener("error", () => {
       source.close();
       handlers.state("lost");

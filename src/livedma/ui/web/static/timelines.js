@@ -1,9 +1,12 @@
-// Bandwidth, p99 and mapped memory on one axis of time, with what was decided marked on it.
+// SPDX-License-Identifier: BSD-2-Clause
+// Bandwidth, p99 and mapped memory on one axis of time, with decisions marked on it.
 
 import { Chart } from "./chart.js";
 import { make, say, svg } from "./dom.js";
+import { LinesLegend } from "./lines_legend.js";
 import { Marks } from "./marks.js";
 import { timeStep } from "./scale.js";
+import { reference } from "./slow.js";
 import { clock, duration, rate, size } from "./words.js";
 
 const CHARTS = [
@@ -13,7 +16,7 @@ const CHARTS = [
     column: "p99_ns",
     words: duration,
     zeroIsUnknown: true,
-    explains: "from a call's arrival to its reply",
+    explains: "of calls; dashed: wanted, else usual",
   },
   {
     name: "Mapped memory",
@@ -31,7 +34,7 @@ const SPANS = [
   [300, "5 min"],
   [600, "10 min"],
 ];
-const LEAST_S = 30; // a server that has just begun has not much to show
+const LEAST_S = 30; // a server that has just begun has little to show
 const LEFT = 68;
 const RIGHT = 12;
 const HEIGHT = 92;
@@ -43,6 +46,7 @@ export class TimeLines {
   #marks;
   #axis = svg("svg", { class: "axis", height: 20, "aria-hidden": "true" });
   #title = make("h2", { id: "lines-title" });
+  #legend = new LinesLegend();
   #heard = make("p", { class: "unseen", "aria-live": "polite" });
   #spanS = 120;
   #cursorS = null;
@@ -84,7 +88,12 @@ export class TimeLines {
       spans.append(make("label", {}, input, make("span", { text })));
     }
     const stage = make("div", { class: "stage" }, this.#marks.node, this.#plots, this.#marks.tip);
-    root.append(make("div", { class: "head" }, this.#title, spans), stage, this.#heard);
+    root.append(
+      make("div", { class: "head" }, this.#title, spans),
+      this.#legend.node,
+      stage,
+      this.#heard,
+    );
     new ResizeObserver(() => this.#redraw()).observe(this.#plots);
   }
 
@@ -92,10 +101,11 @@ export class TimeLines {
     this.#state = state;
     this.#chosen = chosen;
     say(this.#title, chosen === null ? "Time lines" : `Time lines of connection ${chosen}`);
+    this.#legend.draw(state, chosen);
     this.#redraw();
   }
 
-  /** What is shown of the time that was chosen: no more than there is. */
+  /** Returns the part of the chosen time that is shown: no more than there is. */
   get #shownS() {
     const { at, frame } = this.#state;
     const known = at.length ? frame.snapshot.wall_s - at[0] : 0;
@@ -121,13 +131,16 @@ export class TimeLines {
       left: LEFT,
       right: RIGHT,
       height: HEIGHT,
-      // By the whole span: marks that are one stay one while there is more and more to show.
+      // Grouped by the whole span: marks that are one stay one while there is more to show.
       events: this.#marks.draw(events, { x, from, secondsPerPx: this.#spanS / inner, width }),
       cursor: this.#cursor(x, from),
     };
-    const reserved = state.window(this.#chosen)?.bytes ?? null;
+    const bounds = {
+      mapped_bytes: state.window(this.#chosen)?.bytes ?? null,
+      p99_ns: reference(state.diagnosis(this.#chosen))?.ns ?? null,
+    };
     const said = this.#charts.map((chart, place) =>
-      chart.draw(state, this.#chosen, view, CHARTS[place].binary ? reserved : null),
+      chart.draw(state, this.#chosen, view, bounds[CHARTS[place].column] ?? null),
     );
     this.#times(view, to);
     return said;
@@ -208,7 +221,7 @@ export class TimeLines {
   }
 }
 
-/** The place of the time that is nearest; they go up. */
+/** Returns the index of the nearest time; times go up. */
 function nearest(times, wanted) {
   let low = 0;
   let high = times.length - 1;

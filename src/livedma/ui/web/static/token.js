@@ -1,5 +1,6 @@
-// What allows to act. It comes with the address that the server prints, behind the #, which is
-// sent to nobody; it is kept as long as this tab is.
+// SPDX-License-Identifier: BSD-2-Clause
+// The token that allows actions. It comes with the address that the server prints, behind the #,
+// which browsers do not send; it is kept as long as this tab is open.
 
 const KEY = "livedma-token";
 

@@ -1,4 +1,5 @@
-// Why is this session slow? Asked again as long as the answer is looked at.
+// SPDX-License-Identifier: BSD-2-Clause
+// The answer to why a session is slow, asked for again while it is shown.
 
 import { icon, make, put, say, setIcon } from "./dom.js";
 import { looks } from "./limits.js";
@@ -95,7 +96,7 @@ export class WhyDialog {
     );
   }
 
-  /** What was answered before is old now. */
+  /** Shows an error in place of the last answer. */
   #fail(text) {
     this.#chip.hidden = true;
     this.#figures.replaceChildren();
@@ -106,7 +107,7 @@ export class WhyDialog {
 const unitOf = (name) =>
   UNITS.find(([unit]) => name === unit || name.endsWith(`_${unit}`)) ?? ["", String];
 
-/** memory wait of memory_wait_ms */
+/** Returns "memory wait" for memory_wait_ms. */
 function label(name) {
   const [unit] = unitOf(name);
   return NAMES[name] ?? (unit ? name.slice(0, -unit.length - 1) : name).replaceAll("_", " ");

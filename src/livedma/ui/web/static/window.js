@@ -1,12 +1,13 @@
-// A connection's window, drawn as what it is: a range of addresses, of which parts have memory.
+// SPDX-License-Identifier: BSD-2-Clause
+// A connection's window, drawn as a range of addresses, of which parts have memory.
 
 import { keyed, make, put, say, svg } from "./dom.js";
 import { binaryStep } from "./scale.js";
-import { count, size } from "./words.js";
+import { amount, count, size } from "./words.js";
 
 const LABEL_PX = 84;
 const COUNT_PX = 44;
-const THIN_PX = 6; // without a line to the next: there would be nothing left
+const THIN_PX = 6; // too thin for a line to the next one: nothing would be left
 const MARK_PX = 80;
 
 export class WindowDrawing {
@@ -55,7 +56,7 @@ export class WindowDrawing {
     new ResizeObserver(() => this.#last && this.#place(this.#last)).observe(this.#range);
   }
 
-  /** window: null if nobody knows it. */
+  /** window: null if it is unknown. */
   draw(number, window) {
     this.#last = window;
     say(this.#title, number === null ? "Window" : `Window of connection ${number}`);
@@ -65,7 +66,7 @@ export class WindowDrawing {
       (sum, one) => sum + (one.taken * one.bytes) / (one.buffers || 1),
       0,
     );
-    const text = `${size(window.bytes)} reserved, ${size(window.mapped_bytes)} of it mapped in ${count(window.parts.length)} parts, ${size(leased)} leased just now`;
+    const text = `${size(window.bytes)} reserved, ${size(window.mapped_bytes)} of it mapped in ${amount(window.parts.length, "part")}, ${size(leased)} leased just now`;
     say(this.#said, text);
     put(this.#range, "aria-label", text);
     this.#place(window);

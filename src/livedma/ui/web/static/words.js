@@ -1,4 +1,5 @@
-// Figures for people, as livedma.control.words has them: three digits, and the unit that makes
+// SPDX-License-Identifier: BSD-2-Clause
+// Figures for people, in the form of livedma.control.words: three digits, and the unit that makes
 // them readable.
 
 export const UNKNOWN = "–";
@@ -30,15 +31,15 @@ export const size = (bytes) => scaled(bytes, SIZES, "bytes");
 export const rate = (bytesPerS) => scaled(bytesPerS, RATES, "B/s");
 export const duration = (ns) => scaled(ns, DURATIONS, "ns");
 
-const WHOLE = new Intl.NumberFormat("en-US"); // once: to make one takes longer than to use it
+const WHOLE = new Intl.NumberFormat("en-US"); // made once: making one takes longer than using it
 
-/** 12,345 */
+/** Returns 12,345. */
 export function count(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return UNKNOWN;
   return WHOLE.format(Math.round(value));
 }
 
-/** 24 % of 0.24 */
+/** Returns 24 % for 0.24. */
 export const percent = (part) =>
   part === null || part === undefined ? UNKNOWN : `${(100 * part).toFixed(0)} %`;
 
@@ -48,13 +49,13 @@ export function amount(value, word) {
 
 const two = (value) => String(value).padStart(2, "0");
 
-/** 20:14:03, of a clock on the wall here. */
+/** Returns 20:14:03, by the local clock. */
 export function clock(wallS) {
   const at = new Date(wallS * 1000);
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-/** 12 min, 3 h 20 min, 2 d 4 h */
+/** Returns 12 min, 3 h 20 min, 2 d 4 h. */
 export function span(seconds) {
   const s = Math.max(0, Math.floor(seconds));
   if (s < 60) return `${s} s`;

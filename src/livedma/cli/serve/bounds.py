@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checks the numbers that a server is given: each by itself, and several together.
+
+Without these checks a server whose values cannot work would start, and then refuse every client.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livedma.cli import units
+from livedma.errors import LivedmaError
+
+__all__ = ["Duration", "Number", "Size", "WrongUse", "check_memory", "written"]
+
+_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class WrongUse(LivedmaError):
+    """Says which options do not go together."""
+
+
+def written(size: int) -> str:
+    """Formats a size for a command line: exactly, in the largest unit that divides it."""
+    factor, unit = next(((one, unit) for one, unit in _UNITS if size % one == 0), (1, ""))
+    return f"{size // factor}{unit}" if unit else f"{size} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Reads a number of bytes from `least` to `most`; a type for argparse."""
+
+    least: int
+    most: int
+
+    def __call__(self, text: str) -> int:
+        value = int(_read(units.size, text, self))
+        if not self.least <= value <= self.most:
+            raise argparse.ArgumentTypeError(f"{text!r} is out of range: {self}")
+        return value
+
+    def __str__(self) -> str:
+        return f"{written(self.least)} to {written(self.most)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Reads a whole number from `least` to `most`. unit: what is counted."""
+
+    least: int
+    most: int
+    unit: str = ""
+
+    def __call__(self, text: str) -> int:
+        if not text.isdecimal() or not self.least <= int(text) <= self.most:
+            raise argparse.ArgumentTypeError(f"{text!r} is out of range: {self}")
+        return int(text)
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.most}{' ' if self.unit else ''}{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Reads seconds from `least` to `most`, which are written as on a command line."""
+
+    least: str
+    most: str
+
+    def __call__(self, text: str) -> float:
+        value = _read(units.duration, text, self)
+        if not units.duration(self.least) <= value <= units.duration(self.most):
+            raise argparse.ArgumentTypeError(f"{text!r} is out of range: {self}")
+        return value
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.most}"
+
+
+def _read(kind: Callable[[str], float], text: str, bounds: object) -> float:
+    """Reads a text as `kind`; if it cannot be read, the error names the range as well."""
+    try:
+        return kind(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, {bounds}") from None
+
+
+def check_memory(args: argparse.Namespace, inline_bytes: int, late_replies: int) -> None:
+    """Raises WrongUse if no RDMA connection could be made with these values, each of them in range.
+
+    late_replies: replies that take room in the window besides those of credits.
+    """
+    receives = 2 * args.credits * inline_bytes
+    late = late_replies * inline_bytes
+    mapped = int(args.window * args.mapped)
+    needs = f"Receives and replies for --credits {args.credits} take {written(receives)}"
+    if receives + late + args.buffer > args.window:
+        raise WrongUse(
+            f"--window {written(args.window)} is too small: {needs} (and {written(late)} for "
+            f"replies that come late), one --buffer takes {written(args.buffer)}; "
+            f"the window has to be {written(receives + late + args.buffer)} at least"
+        )
+    if receives + args.buffer > mapped:
+        raise WrongUse(
+            f"--mapped {args.mapped} of --window {written(args.window)} is {written(mapped)}, "
+            f"which is too small: {needs}, one --buffer takes {written(args.buffer)}; "
+            f"{written(receives + args.buffer)} have to be mapped at least"
+        )
+    if args.budget is not None and args.budget < mapped:
+        raise WrongUse(
+            f"--budget {written(args.budget)} is too small for one connection, which begins with "
+            f"{written(mapped)} (--mapped {args.mapped} of --window {written(args.window)})"
+        )
