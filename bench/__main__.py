@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Prints every comparison as it is made. Exit status 1 if a bar is missed."""
 
 from __future__ import annotations
@@ -10,14 +11,12 @@ from pathlib import Path
 from bench import capture_rate, decode, monitor, pool, rdma, storage, translation, views, windows
 from bench.report import heading
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "pcaps"
-_OWN = Path(__file__).resolve().parents[1] / "tests" / "data"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+import recorded
 
 
 def _captures() -> list[str]:
-    directory = Path(os.environ.get("LIVEDMA_PCAPS", _BESIDE))
-    found = sorted(directory.glob("*.pcap")) or sorted(_OWN.glob("*.pcap"))
-    return [str(path) for path in found]
+    return [str(path) for name in recorded.names() if (path := recorded.find(name)) is not None]
 
 
 def main() -> int:

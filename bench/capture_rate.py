@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How fast capture takes 128 bytes of every packet, against an XDP program that only drops.
 
 The same generator, pinned to one core, sends to the end of a veth pair; the consumer has the other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* How far apart two cores are: the round trip of one cache line between them, in ns.
  *
  *   core_distance CPU CPU

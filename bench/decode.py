@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Decoding files: to columns and to JSON, against tshark and against a minimal C loop; memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What decoding a capture costs at least: a loop over an mmapped pcap file that parses Ethernet, IP, UDP and BTH and
  * checks the ICRC, keeping nothing but sums. Little-endian pcap, Ethernet, no VLAN, no IPv6 extensions.
  *

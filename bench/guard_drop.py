@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How fast the guard drops a flood, against an XDP program that only drops.
 
 The same generator sends to a veth end, pinned to one core, which also runs the receiver's XDP: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Makes a large capture out of small ones.
 
 Repeats the packets of the given captures (little-endian microsecond pcap, Ethernet) until there are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the session monitor costs: a load on our server over a veth pair, with it and without.
 
 With: programs on the server's interface, and ten snapshots a second. One load runs all the time;

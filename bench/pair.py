@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two processes on two cores, over the loopback interface or over a veth pair between two hosts."""
 
 from __future__ import annotations

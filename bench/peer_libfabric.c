@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What libfabric does over sockets: RDMA writes and ping-pong of the provider `tcp;ofi_rxm`, both sides spinning. Debian
  * packages the library without its bandwidth tests.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads from an NBD server as fast as it can: so many connections with so many requests under way on each, in one thread.
  * Each request has memory of its own, where its data ends up, as a caller would have it: large data by reading it there,
  * small data by a copy, which is cheaper than a call.

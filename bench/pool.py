@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Taking and returning a pool's buffer in C: against the bar, malloc and the least there can be.
 
 And what the probes cost while nobody listens: the same code built without them. All take turns of
@@ -23,15 +24,15 @@ _TURNS = 60
 _PAIRS = 20_000
 _ALLOWED_NS = 60.0
 _HERE = Path(__file__).parent
-_CORE = _HERE.parent / "core"
+_NATIVE = _HERE.parent / "native"
 Figures = dict[str, float]
 
 
 def _build(directory: Path, name: str, *options: str) -> str:
     library = str(directory / f"{name}.so")
-    sources = [str(_HERE / "pool_cost.c"), *map(str, sorted(_CORE.glob("pool*.c")))]
+    sources = [str(_HERE / "pool_cost.c"), *map(str, sorted(_NATIVE.glob("memory/pool*.c")))]
     argv = ["gcc", "-std=gnu11", "-O3", "-shared", "-fPIC", "-Wl,-Bsymbolic", *options]
-    subprocess.run([*argv, f"-I{_CORE}", "-o", library, *sources, "-lpthread"], check=True)
+    subprocess.run([*argv, f"-I{_NATIVE}", "-o", library, *sources, "-lpthread"], check=True)
     return library
 
 

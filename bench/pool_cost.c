@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What taking and returning a buffer costs, in ns a pair, one thread: a library, of which bench/pool.py loads two builds.
  *
  * Ours has a lock, tells a wrong return from a right one and keeps shards apart; malloc is what a program would use without
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "pool.h"
+#include "memory/pool.h"
 
 enum { BUFFER = 4096, SHARD_BUFFERS = 16, SHARDS = 64, HELD = 512, EVENTS = 8192 };
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RDMA between two processes on two cores: ours, libfabric, UCX, and a bare UDP loop as the limit.
 
 They take turns, over lo and over veth. Figures are medians; ratios are medians over turns, so that

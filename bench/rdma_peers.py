@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The limit and the peers of RDMA over sockets: what is run, and what their output says.
 
 All of them give the same three figures: bytes/s of writes of 1 MiB, writes of 4 KiB a second, and

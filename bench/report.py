@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measuring side by side, and the table that it ends in."""
 
 from __future__ import annotations

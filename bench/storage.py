@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Storage: our server, NFS-Ganesha and nbdkit, from the page cache, each by a client of one thread.
 
 Server and client have a core each. NFS servers are asked by the same client, `livedma load`; nbdkit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What it costs to go through a window's table: WRITEs to windows and to regions over such memory.
 
 First all to one place, so that nothing but the translation differs; then around 256 MiB, where the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a reliable transport over UDP costs at least on this machine, both sides spinning:
  *
  *   udp_limit serve ADDRESS PORT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What looking at a thousand busy sessions costs, and whether a page of them stays fluid.
 
 Somebody looks and nobody does, in turns of one load: a real server, its page in a real Chromium

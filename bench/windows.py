@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What growing costs: mapping 16 MiB against doing so by hand, and what peers feel of it.
 
 A client streams WRITEs, then READs, into a window of a server that rests, or extends and shrinks

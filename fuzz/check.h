@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A check that ends the fuzzer with a finding. */
 #ifndef LDMA_FUZZ_CHECK_H
 #define LDMA_FUZZ_CHECK_H

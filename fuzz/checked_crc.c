@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* ISA-L is assembly, which no sanitizer watches: reads the same bytes in C before it does. */
 #include <stddef.h>
 #include <stdint.h>

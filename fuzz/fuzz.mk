@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # Fuzzing and sanitizers, in a build directory of their own. Included by the Makefile.
 # Both would share jobs with make, and cannot with those that make gives them.
 NINJA := env -u MAKEFLAGS ninja --quiet
@@ -6,11 +7,13 @@ FUZZ_SECONDS ?= 20
 NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device compound rpcrdma
-PORT_THREADS := threads full hostile pins paging windows # tests/port, for TSan
-STORAGE_THREADS := endpoint load load_move accelerator_read accelerator_threads accelerator_write slots_threads workers # tests/storage, for TSan
+# C tests with threads, for TSan: a folder of tests/ and a name in it.
+THREADED := memory_pins memory_pool_threads port_threads port_full port_hostile port_paging port_windows \
+  rpc_endpoint load_load load_load_move load_load_restore \
+  nfs_accelerator_read nfs_accelerator_threads nfs_accelerator_write nfs_slots_threads nfs_workers
 
 build-fuzz/build.ninja:
-	CC=clang meson setup build-fuzz -Dpython=false -Dfuzzers=true -Dcore_tests=true \
+	CC=clang meson setup build-fuzz -Dwerror=true -Dpython=false -Dfuzzers=true -Dnative_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 
 fuzz: setup .venv/tools build-fuzz/build.ninja ## fuzz all that takes bytes from strangers (FUZZ_SECONDS=20 each)
@@ -26,7 +29,7 @@ fuzz-%:
 
 # Other examples than CI's, which are always the same.
 nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
-	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/core/test_schedules.py tests/core/test_reference.py \
+	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/device/test_schedules.py tests/device/test_reference.py \
 	  tests/memory/test_window_machine.py
 	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
 	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_rstream.py tests/conformance/test_bad_wire.py \
@@ -35,13 +38,11 @@ nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
 build-threads/build.ninja:
-	CC=clang meson setup build-threads -Dpython=false -Dcore_tests=true \
+	CC=clang meson setup build-threads -Dwerror=true -Dpython=false -Dnative_tests=true \
 	  -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false >/dev/null
 
 sanitize: setup .venv/tools build-fuzz/build.ninja build-threads/build.ninja ## the C tests under ASan, UBSan and TSan, and the fuzzers' corpus
 	$(NINJA) -C build-fuzz
 	$(MESON_TEST) -C build-fuzz
-	$(NINJA) -C build-threads $(addprefix tests/port/test_port_,$(PORT_THREADS)) tests/core/test_pool_threads \
-	  $(addprefix tests/storage/test_storage_,$(STORAGE_THREADS))
-	$(MESON_TEST) -C build-threads --no-rebuild $(PORT_THREADS:%='port %') 'core pool_threads' \
-	  $(STORAGE_THREADS:%='storage %')
+	$(NINJA) -C build-threads $(THREADED:%=tests/test_%)
+	$(MESON_TEST) -C build-threads --no-rebuild $(THREADED)

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads any bytes as a capture file: whole, in pieces and into batches. All three must see the same. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "capfile.h"
+#include "capture/capfile.h"
 #include "check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,7 +21,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 	return (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
-static void see_frame(struct seen *seen, const struct ldma_frame *frame)
+static void see_frame(struct seen *seen, const struct ldma_capfile_frame *frame)
 {
 	CHECK(frame->captured <= frame->length && frame->captured <= LDMA_CAPFILE_FRAME_MAX);
 	seen->hash = mix(seen->hash, frame->time_ns);
@@ -60,7 +61,7 @@ static struct seen read_pieces(const uint8_t *data, size_t size, size_t piece)
 
 	ldma_capfile_init(&file);
 	do {
-		struct ldma_frame frame;
+		struct ldma_capfile_frame frame;
 		uint8_t *copy;
 
 		while (end < size && (end - pos < wanted || end == pos))
@@ -94,7 +95,7 @@ static struct seen read_whole(const uint8_t *data, size_t size)
 
 	ldma_capfile_init(&file);
 	do {
-		struct ldma_frame frame;
+		struct ldma_capfile_frame frame;
 
 		step = ldma_capfile_next(&file, data + pos, size - pos, true, &frame, &consumed);
 		CHECK(step != LDMA_CAPFILE_NEED && consumed <= size - pos);

@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Calls that need no Python. Input: four bytes of read_position, eight of read_length, then the message. What has the shape
  * points into its message, and its reply fits. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "check.h"
-#include "compound.h"
-#include "opens.h"
+#include "nfs/compound.h"
+#include "nfs/opens.h"
 
 enum { BEFORE = 12 };
 
@@ -22,7 +23,7 @@ static void check_inside(const uint8_t *p, uint32_t length)
 static void check_reply(const struct ldma_compound *compound, enum ldma_nfs_status status)
 {
 	uint32_t count =
-		compound->op == LDMA_OP_READ && compound->count <= 4096 ? compound->count : 0;
+		compound->op == LDMA_NFS_OP_READ && compound->count <= 4096 ? compound->count : 0;
 	struct ldma_compound_result result = {.status = status, .count = count};
 	uint32_t room = LDMA_COMPOUND_REPLY_MAX + count + 3, length;
 	uint8_t *reply = malloc(room);
@@ -54,10 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_inside(compound.tag, compound.tag_length);
 	check_inside(compound.handle, compound.handle_length);
 	CHECK(compound.tag_length <= LDMA_TAG_MAX && compound.handle_length <= LDMA_HANDLE_MAX);
-	CHECK((compound.op == LDMA_OP_COMMIT) == !compound.other);
+	CHECK((compound.op == LDMA_NFS_OP_COMMIT) == !compound.other);
 	if (compound.other)
 		check_inside(compound.other, LDMA_OTHER_BYTES);
-	CHECK((compound.op == LDMA_OP_WRITE && !read_length) == !!compound.data);
+	CHECK((compound.op == LDMA_NFS_OP_WRITE && !read_length) == !!compound.data);
 	if (compound.data)
 		check_inside(compound.data, compound.count);
 	CHECK(compound.request_bytes >= message_length);

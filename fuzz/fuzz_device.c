@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A device with live queue pairs, driven by any bytes: packets with a good ICRC and any numbers in them, posts, time,
  * errors, regions that go, a window whose memory comes and goes, a paged region whose pages do. Memory is allocated exactly
  * and freed when it is unlinked, absent pages are poisoned, so that a byte too far or too late is seen; what may not be
@@ -6,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "check.h"
-#include "device.h"
-#include "in_use.h"
-#include "paging.h"
-#include "window.h"
+#include "device/device.h"
+#include "device/in_use.h"
+#include "memory/paging.h"
+#include "memory/window.h"
 
 #define REGION_BYTES 3000
 #define REGION_VA 0x10000

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Any sequence of packets through the flow table and the columns: what a hostile capture can do to both. */
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
+#include "capture/columns.h"
+#include "capture/flow.h"
 #include "check.h"
-#include "columns.h"
-#include "flow.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Decodes any bytes as a frame of any link type; what decodes cleanly must survive being built and decoded again. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
+#include "capture/print.h"
 #include "check.h"
-#include "packet.h"
-#include "print.h"
+#include "wire/packet.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

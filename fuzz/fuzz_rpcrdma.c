@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Decodes any bytes as a header of RPC-over-RDMA; what is good must survive being encoded and decoded again. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
-#include "rpcrdma.h"
+#include "rpc/rpcrdma.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Makes the seed corpus of fuzz_compound: python fuzz/make_compound_corpus.py"""
 
 from __future__ import annotations

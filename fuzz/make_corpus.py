@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Makes the seed corpus: python fuzz/make_corpus.py CAPTURE.pcap …
 
 Takes the smallest packet of each opcode from the captures (Ethernet, little-endian pcap), cut to a

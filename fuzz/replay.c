@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Runs a fuzz target once over each file, and each file in each directory, that it is given. */
 #include <dirent.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Which BPF links a process holds."""
 
 from __future__ import annotations

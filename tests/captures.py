@@ -1,14 +1,14 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Captures of real traffic, and a walker of classic pcap that knows just enough.
 
-The directory comes from LIVEDMA_PCAPS, else it is shared/pcaps beside the repository. A few small
-captures are part of the repository (tests/data), so that a clone on its own has some.
+They are those of the repository (tests/recorded.py) or, if LIVEDMA_PCAPS names a directory, the
+captures in there.
 """
 
 from __future__ import annotations
 
 import functools
 import ipaddress
-import os
 import shutil
 import struct
 import subprocess
@@ -16,11 +16,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import recorded
 from needs import needs
+from recorded import BUNDLED, names
 
-_HERE = Path(__file__).resolve().parent
-DIRECTORY = Path(os.environ.get("LIVEDMA_PCAPS") or _HERE.parents[1] / "shared" / "pcaps")
-BUNDLED = _HERE / "data"
+__all__ = [
+    "BUNDLED",
+    "Frame",
+    "Packet",
+    "all_captures",
+    "capture",
+    "frames",
+    "names",
+    "own_captures",
+    "packets",
+    "tshark",
+]
+
 # Bytes of extension headers by opcode within RC, UC and XRC (XRC: 4 more), for those with SEND.
 _SEND_EXTRA = {0x00: 0, 0x01: 0, 0x02: 0, 0x03: 4, 0x04: 0, 0x05: 4, 0x16: 4, 0x17: 4}
 
@@ -78,22 +90,20 @@ def packets(path: Path) -> Iterator[Packet]:
 
 def capture(name: str) -> Path:
     """The path of a capture; without it the test is skipped."""
-    places = [directory / f"{name}.pcap" for directory in (DIRECTORY, BUNDLED)]
-    found = [path for path in places if path.exists()]
-    needs(found, f"there is no capture {places[0]} (LIVEDMA_PCAPS names the directory)")
-    return found[0]
+    found = recorded.find(name)
+    needs(found, f"there is no capture {name}.pcap")
+    assert found is not None
+    return found
 
 
 def all_captures() -> list[Path]:
-    """Every capture of the directory; without any the test is skipped."""
-    paths = sorted(DIRECTORY.glob("*.pcap"))
-    needs(paths, f"there are no captures in {DIRECTORY} (LIVEDMA_PCAPS names the directory)")
-    return paths
+    """Every capture: there is at least one."""
+    return [capture(name) for name in names()]
 
 
-def names() -> list[str]:
-    """The names of all captures there are, those of the repository included: never empty."""
-    return sorted({path.stem for path in (*DIRECTORY.glob("*.pcap"), *BUNDLED.glob("*.pcap"))})
+def own_captures() -> list[Path]:
+    """Those of the repository, for tests that know what is in them."""
+    return [capture(name) for name in recorded.own()]
 
 
 @functools.cache

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What all tests share. The modules beside this file (captures, needs) import by their name."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lost_guests import LAB, pytest_runtest_protocol, pytest_terminal_summary
 from needs import needs
+
+__all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]  # hooks
 
 if TYPE_CHECKING:
     from livedma.lab.guest import Lab
@@ -26,6 +31,11 @@ settings.register_profile(
     derandomize=os.environ.get("CI") == "true",
 )
 settings.load_profile("livedma")
+
+# A shell starts what runs in its background with SIGINT ignored, and every process would inherit
+# that: tests press Ctrl-C on those that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,7 +70,7 @@ def tracefs() -> None:
 
 
 @pytest.fixture(scope="session")
-def guests() -> Iterator[Lab]:
+def guests(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Guests a and b with a real kernel, and the host between them; the first time takes a minute.
 
     They are shared: a test leaves no servers, mounts or addresses behind that would hurt others.
@@ -76,4 +86,6 @@ def guests() -> Iterator[Lab]:
         except LabError as error:
             needs(False, str(error))
     with Lab(say=print) as lab:
+        request.session.stash[LAB] = lab
         yield lab
+        del request.session.stash[LAB]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma doctor as a process: what it says, for tests."""
 
 from __future__ import annotations

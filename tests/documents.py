@@ -1,13 +1,20 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The documentation as data: pages, their links, their blocks, and the commands in them.
 
 A block of the kind `console` is a terminal. Lines that begin with `$ ` are typed (`> ` goes on with
 one), the others are what is printed. Behind the kind, the opening line may say
 
     terminal NAME       another terminal, in which the last command may go on
-    user NAME           as somebody without privilege
+    user NAME           as somebody without privilege, and only so
+    privileged          it needs root, and the text before it says so; else root and any other user
+                        may type it
     again               it looks at something that changes: until it is as shown
     keys KEYS           the command has a screen of its own, and KEYS leave it
     not run: REASON     the test leaves it alone; REASON is one of UNRUNNABLE
+
+A block of the kind `python` is a whole program, and the same words may stand behind its kind. What
+it prints is in the block behind it, if that is `text printed`. With `file NAME` it is put into that
+file instead, for a console to use.
 """
 
 from __future__ import annotations
@@ -20,15 +27,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = ROOT / "docs"
 INTERRUPT = "^C"
 ANYTHING = "…"
+PRIVILEGED = "privileged"
 
 #: Why a command may stand in a page without being run.
 UNRUNNABLE = {
     "it runs this test": "make test",
+    "needs a container engine": "podman or docker, which this machine need not have",
     "needs another machine": "a client or a server that is not this one",
     "needs an RDMA NIC": "hardware",
+    "needs an interface": "eth0 is the reader's; its own tests give these commands on a veth",
     "needs systemd": "a system that was booted by it",
     "needs a Prometheus server": "it runs until it is ended, and asks for data",
     "takes minutes": "and its own tests run it at a smaller scale",
@@ -101,6 +112,19 @@ class Page:
         assert opened is None, f"{self.path}: a block is not closed"
         return found
 
+    def printed_by(self, block: Block) -> tuple[str, ...]:
+        """What a program prints, as the page shows it; nothing: the page does not say."""
+        behind = self.blocks[self.blocks.index(block) + 1 :]
+        if behind and behind[0].info == "text printed":
+            return tuple(behind[0].text.splitlines())
+        return ()
+
+    def prose_before(self, block: Block) -> str:
+        """The text of its section that stands before a block."""
+        before = "\n".join(self.text.splitlines()[: block.line - 2])
+        prose = re.sub(r"^```.*?^```$", "", before, flags=re.MULTILINE | re.DOTALL)
+        return re.split(r"^#+ .*$", prose, flags=re.MULTILINE)[-1]
+
     @cached_property
     def prose(self) -> str:
         """All but the blocks."""
@@ -136,7 +160,8 @@ class Page:
 
 
 def pages() -> list[Page]:
-    return [Page(README), *(Page(path) for path in sorted(DOCS.rglob("*.md")))]
+    paths = (README, CONTRIBUTING, *sorted(DOCS.rglob("*.md")))
+    return [Page(path) for path in paths]
 
 
 def steps(block: Block) -> Iterator[Step]:
@@ -191,7 +216,7 @@ _MASKS = (
     (re.compile(r"\b(?:[0-9a-f]{16,}|(?=[0-9a-f]*[0-9])[0-9a-f]{8})\b"), "ID"),
     (re.compile(r"\b0x[0-9a-f]+\b"), "ID"),
     (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?"), "TIME"),
-    (re.compile(r"[+-]?\b\d[\d,.]*(?: ?(?:[kMGT]i?B|bytes|B|ms|us|ns|s|%)(?:/s)?\b| ?%)?"), "N"),
+    (re.compile(r"[+-]?\b\d[\d,.]*(?: ?(?:[kKMGT]i?B|bytes|B|ms|us|ns|s|%)(?:/s)?\b| ?%)?"), "N"),
     (re.compile(r"\s+"), " "),
 )
 

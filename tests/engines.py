@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two engines and the wire between them: a vocabulary for tests of a few lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frames made by hand: IP headers with options and extensions, links, and a second ICRC.
 
 The ICRC here is `zlib.crc32` over bytes put together from the specification's words (IBA A16.5.1,

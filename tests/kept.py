@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the kernel says about memory that is kept in its place; and memory to keep there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Memory by address, as a C program has it: words for tests that unmap, move and protect it."""
 
 from __future__ import annotations

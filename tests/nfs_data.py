@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What any NFS server has to do right for our client: data, names, locks, attributes.
 
 A scenario takes a `Site`, which knows how to reach a server, and works in a directory of its own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All tests, in parts: those with guests, or other hosts of their own, run beside those that share
 this host's addresses, and what needs the machine for itself comes afterwards.
 
@@ -5,8 +6,9 @@ this host's addresses, and what needs the machine for itself comes afterwards.
 
 --quick: only what is not slow, in two halves; those with devices share addresses, and are in one.
 
-Lines carry the name of their part. Every part runs to its end, whatever fails in another; Ctrl-C
-ends them all. A file of --junit-xml gets the part's name in front of its suffix.
+Lines carry the name of their part. Every part runs to its end, whatever fails in another, and the
+last lines name every test that failed; Ctrl-C ends all parts. A file of --junit-xml gets the part's
+name in front of its suffix.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ QUICK: tuple[Phase, ...] = (
 _WIDTH = max(len(name) for phase in (*WHOLE, *QUICK) for name in phase)
 _INTERRUPTED, _NO_TESTS = 2, 5  # of pytest's exit statuses
 _ALONE = "pytest.mark.alone"
+_FAILURE = re.compile(r"(\x1b\[\d+m)*(FAILED|ERROR)(\x1b\[\d*m)* tests/")
 _XML = re.compile(r"(--junit-?xml[= ])(\S+)")
 
 
@@ -52,6 +55,7 @@ class Ended(NamedTuple):
     part: str
     status: int
     seconds: float
+    failures: list[str]  # as pytest's summary has them
 
     def __str__(self) -> str:
         words = {0: "passed", _INTERRUPTED: "stopped", _NO_TESTS: "no tests"}
@@ -63,6 +67,7 @@ class Part:
 
     def __init__(self, name: str, which: Sequence[str], options: Sequence[str]) -> None:
         self.name = name
+        self._failures: list[str] = []
         environment = {**os.environ, "COLUMNS": str(_columns())}
         if sys.stdout.isatty():
             environment["PY_COLORS"] = "1"
@@ -87,6 +92,9 @@ class Part:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             say(self.name, line.rstrip("\n"))
+            if _FAILURE.match(line):
+                self._failures.append(line.rstrip("\n"))
+        self._ended_s = time.monotonic()
 
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
@@ -94,7 +102,7 @@ class Part:
     def wait(self) -> Ended:
         status = self._process.wait()
         self._reader.join()
-        return Ended(self.name, status, time.monotonic() - self._began_s)
+        return Ended(self.name, status, self._ended_s - self._began_s, self._failures)
 
 
 def _files(part: str) -> list[str]:
@@ -152,6 +160,9 @@ def main(argv: Sequence[str]) -> int:
             ended += [part.wait() for part in parts]
         if interruptions:
             break
+    for one in ended:
+        for failure in one.failures:
+            say(one.part, failure)
     for one in ended:
         say(one.part, str(one))
     found = {one.status for one in ended}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs the pynfs 4.1 suite against `livedma serve`, and compares with docs/conformance.md.
 
     python tests/pynfs.py DIR [TEST...]

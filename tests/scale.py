@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How much of something a test does: what was promised, or as much of it as CI has time for."""
 
 from __future__ import annotations

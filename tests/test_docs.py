@@ -1,23 +1,21 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The documentation is true: links lead somewhere, commands are ours, and what can be run is."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from documents import (
     DOCS,
+    PRIVILEGED,
     README,
     ROOT,
     UNRUNNABLE,
@@ -34,12 +32,17 @@ from documents import (
 from livedma.cli import parser as command_line
 from livedma.lab.guest import Lab
 from needs import needs
-from terminals import furnish, machine, play
+from terminals import played
 
 PAGES = pages()
 BY_PATH = {page.path: page for page in PAGES}
 REFERENCE = DOCS / "reference.md"  # made from the parser, in the parser's own notation
 RUN_BY_THEMSELVES = (DOCS / "tutorial.md",)  # tests/test_tutorial.py
+#: Commands that only root may give, wherever they stand.
+NEEDS_PRIVILEGE = re.compile(
+    r"\b(sudo|mount|umount|modprobe|systemctl|rdma link add|livedma (lab|guard|capture [a-z])|"
+    r"(mkdir|install|rm)\b.* /(srv|etc|usr|var|mnt))\b"
+)
 
 
 def name(page: Page) -> str:
@@ -50,26 +53,34 @@ def consoles(page: Page) -> list[Block]:
     return [block for block in page.blocks if block.kind == "console"]
 
 
-PLAYED = [
-    page
-    for page in PAGES
-    if page.path not in RUN_BY_THEMSELVES and any(block.not_run is None for block in consoles(page))
-]
+def played_blocks(page: Page) -> list[Block]:
+    """Consoles and programs; those that are files are run by a console."""
+    found = [block for block in page.blocks if block.kind in ("console", "python")]
+    return [block for block in found if block.not_run is None and block.option("file") is None]
+
+
+PLAYED = [page for page in PAGES if page.path not in RUN_BY_THEMSELVES and played_blocks(page)]
 
 
 def has_guests(page: Page) -> bool:
-    return any(line == "livedma lab up" for _, line in typed_commands(page))
+    is_up = any(line == "livedma lab up" for _, line in typed_commands(page))
+    return is_up or any("Lab(" in block.text for block in played_blocks(page))
 
 
-def run(page: Page, home: Path) -> None:
-    """Its consoles, on a machine of its own."""
-    needs(os.geteuid() == 0, "a machine of its own needs root")
+def run(page: Page, home: Path, user: str | None = None) -> None:
+    """Its consoles, on a machine of its own. user: who types them, if it is not root."""
     for tool in ("curl", "promtool"):
         if any(line.startswith(f"{tool} ") for _, line in typed_commands(page)):
             needs(shutil.which(tool), f"{tool} is not installed")
-    furnish(home)
-    with machine() as here:
-        assert play(page, here, home)
+    assert played(page, home, user)
+
+
+def is_for(page: Page, user: str | None) -> bool:
+    """Something of it is typed by that user."""
+    blocks = played_blocks(page)
+    if user is None:
+        return any(block.option("user") is None for block in blocks)
+    return any(not block.has(PRIVILEGED) for block in blocks)
 
 
 class TestLinks:
@@ -225,10 +236,38 @@ class TestConsoles:
         run_elsewhere = {line for _, line in typed_commands(Page(DOCS / "tutorial.md"))}
         assert left - run_elsewhere == {"make test"}
 
+    @pytest.mark.parametrize("page", PAGES, ids=name)
+    def test_say_what_needs_privilege(self, page: Page) -> None:
+        introduction = page.prose.partition("\n## ")[0]
+        for block in page.blocks:
+            if block.has(PRIVILEGED):
+                before = introduction + page.prose_before(block)
+                assert re.search(r"\b(root|privilege)\b", before), f"{block.where}: who may?"
+            elif block.kind == "console" and block.option("user") is None:
+                typed = " ".join(step.command or "" for step in steps(block))
+                assert not NEEDS_PRIVILEGE.search(typed), f"{block.where}: is it privileged?"
+
+    @pytest.mark.parametrize("page", [p for p in PAGES if p.path != REFERENCE], ids=name)
+    def test_are_called_so(self, page: Page) -> None:
+        """What is typed cannot hide in a block without a kind, which nothing runs."""
+        for block in page.blocks:
+            if block.kind not in ("console", "python"):
+                found = re.search(
+                    r"^(\$ |sudo |livedma [a-z]|curl |mount )", block.text, re.MULTILINE
+                )
+                assert found is None, block.where
+
     @pytest.mark.slow
-    @pytest.mark.parametrize("page", [p for p in PLAYED if not has_guests(p)], ids=name)
-    def test_print_what_is_shown(self, page: Page, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "page", [p for p in PLAYED if is_for(p, None) and not has_guests(p)], ids=name
+    )
+    def test_print_what_is_shown_to_root(self, page: Page, tmp_path: Path) -> None:
         run(page, tmp_path)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("page", [p for p in PLAYED if is_for(p, "nobody")], ids=name)
+    def test_print_what_is_shown_to_a_plain_user(self, page: Page, tmp_path: Path) -> None:
+        run(page, tmp_path, "nobody")
 
     @pytest.mark.slow
     @pytest.mark.parametrize("page", [p for p in PLAYED if has_guests(p)], ids=name)
@@ -278,6 +317,7 @@ fine
         ("line", "other", "alike"),
         [
             ("p99 35.4 ms, 487 MB/s", "p99 1.2 s, 9 kB/s", True),
+            ("896 KiB of it", "4 MiB of it", True),
             ("mapped [####....] 4 MiB", "mapped [########] 16 MiB", True),
             ("20:55:11.023 done", "1:02 done", False),
             ("3 sessions", "3 connections", False),
@@ -301,50 +341,17 @@ fine
         assert bool(expected(shown).fullmatch(printed(text))) is fits
 
 
-@contextmanager
-def running(program: str) -> Iterator[None]:
-    """A server, which ends when it is no longer needed."""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-
-
-def printed_by(program: str) -> str:
-    argv = [sys.executable, "-c", program]
-    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
-
-
-def programs(*words: str) -> list[str]:
-    blocks = Page(DOCS / "python.md").blocks
-    return [
-        block.text
-        for block in blocks
-        if block.kind == "python" and all(word in block.text for word in words)
-    ]
-
-
 class TestPython:
-    """docs/python.md"""
+    """Programs are run where consoles are, by root and by a plain user."""
 
-    def test_packets(self) -> None:
-        (program,) = programs("wire.decode")
-        assert "RC_SEND_FIRST 4524708 None\n" in printed_by(program)
-
-    def test_memory_grows_and_shrinks(self) -> None:
-        (program,) = programs("window.extend")
-        printed = printed_by(program)
-        assert re.fullmatch(r"a buffer at 0x1[0-9a-f]{12} of 16; 80 MiB\n", printed)
+    @pytest.mark.parametrize("page", PAGES, ids=name)
+    def test_says_why_it_is_not_run(self, page: Page) -> None:
+        for block in page.blocks:
+            if block.kind == "python":
+                assert block.not_run in {None, *UNRUNNABLE}, block.where
+                compile(block.text, block.where, "exec")  # whole: no await without a function
 
     def test_ten_lines_read_remote_memory(self) -> None:
-        server, client = programs("cm.")
-        assert all(len(program.splitlines()) <= 10 for program in (server, client))
-        with running(server):
-            for _ in range(100):
-                argv = [sys.executable, "-c", client]
-                asked = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-                if not asked.returncode:
-                    break
-                time.sleep(0.1)
-        assert asked.stdout == "hello from afar\n", asked.stderr
+        blocks = [block for block in Page(DOCS / "python.md").blocks if "cm." in block.text]
+        assert len(blocks) == 2
+        assert all(len(block.text.splitlines()) <= 10 for block in blocks)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Imports go one way: the order of the parts, by a walk over their sources.
 
 errors <- _native <- wire, memory <- rdma <- rpc <- nfs <- control <- ui <- cli; capture and monitor
@@ -8,22 +9,29 @@ need; lab may use everything, and nothing uses lab but cli and the tests.
 from __future__ import annotations
 
 import ast
-import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from docs import graphs
 
 SOURCES = Path(__file__).resolve().parents[1] / "src" / "livedma"
 
-_SYSTEM = {"errors", "_native", "bpffs", "privilege"}
+_SYSTEM = {"errors", "_native", "bpffs", "opening", "privilege", "version"}
 _WIRE = _SYSTEM | {"wire"}
 _RDMA = _WIRE | {"memory", "rdma"}
 _CONTROL = _RDMA | {"rpc", "nfs", "control", "monitor", "capture"}
-_EVERYTHING = _CONTROL | {"doctor", "tools", "ui", "lab", "cli"}
+_EVERYTHING = _CONTROL | {"extras", "doctor", "tools", "ui", "lab", "cli"}
+_OFFERED = {"errors", "memory", "nfs", "rdma", "version", "wire"}
 MAY_USE = {
-    "": set(),  # livedma/__init__.py
+    "": set(),  # livedma/__init__.py when it is imported; its names come later, from _OFFERED
+    "__main__": {"cli"},
+    "version": set(),
     "errors": set(),
+    "opening": set(),
+    "extras": set(),
     "privilege": set(),
     "_native": {"errors"},
     "bpffs": {"errors", "_native"},
@@ -48,42 +56,30 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imported(path: Path, module: str) -> Iterator[str]:
-    """The modules of livedma that a source file imports, wherever in it."""
-    text = path.read_text()
-    if path.suffix in (".pyx", ".pxd"):
-        pattern = r"^\s*(?:from\s+(livedma[\w.]*)\s+c?import|c?import\s+(livedma[\w.]*))"
-        yield from (one or two for one, two in re.findall(pattern, text, re.MULTILINE))
-        return
-    package = module if path.name.startswith("__init__.") else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
-            yield base
-            # `from livedma import wire` names a part, too.
-            yield from (f"{base}.{alias.name}" for alias in node.names if base == "livedma")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
+def offered(path: Path) -> set[str]:
+    """The parts whose modules livedma/__init__.py names for type checkers, or imports when one of
+    its names is asked for.
+    """
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for one in ast.walk(node) if is_for_types else ():
+            if isinstance(one, ast.ImportFrom):
+                found.add(part_of(one.module or ""))
+    return found
 
 
 def violations(sources: Path) -> list[str]:
     found = []
-    for path in sorted(sources.rglob("*.py*")):
-        if path.suffix not in (".py", ".pyi", ".pyx", ".pxd"):
-            continue
-        parts = path.relative_to(sources).with_suffix("").parts
-        module = ".".join(["livedma", *(part for part in parts if part != "__init__")])
+    for module, path in graphs.modules(sources):
         part = part_of(module)
         if part not in MAY_USE:
             found.append(f"{module}: {part} has no place in the order yet")
             continue
-        for other in imported(path, module):
+        for other in graphs.imported(path, module, sources):
             used = part_of(other)
+            if module == "livedma" and used in _OFFERED and used in offered(path):
+                continue
             if other.split(".")[0] != "livedma" or used in ("", part):
                 continue
             if used in MAY_USE and used not in MAY_USE[part]:
@@ -93,6 +89,30 @@ def violations(sources: Path) -> list[str]:
 
 def test_imports_go_one_way() -> None:
     assert not violations(SOURCES)
+
+
+def test_the_package_alone_imports_nothing() -> None:
+    code = (
+        "import sys; before = {*sys.modules}; import livedma; print({*sys.modules} - before); "
+        "livedma.LivedmaError; found = [one for one in sys.modules if one[:8] == 'livedma.']; "
+        "print(found)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["{'livedma'}", "['livedma.errors']"]
+
+
+def test_the_names_of_the_package_are_there() -> None:
+    import livedma
+    from livedma import errors, memory, nfs, rdma, version, wire
+
+    assert livedma.__version__ == version.version()
+    assert (livedma.Client, livedma.Device) == (nfs.Client, rdma.Device)
+    assert (livedma.Window, livedma.Pool) == (memory.Window, memory.Pool)
+    assert (livedma.decode, livedma.LivedmaError) == (wire.decode, errors.LivedmaError)
+    assert {*livedma.__all__} <= {*dir(livedma)}
+    assert all(getattr(livedma, name) is not None for name in livedma.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = livedma.Nothing  # type: ignore[attr-defined]
 
 
 def test_the_order_has_no_cycle() -> None:
@@ -123,6 +143,7 @@ def test_the_order_has_no_cycle() -> None:
         ("_native/x.pyi", "from livedma.wire import Opcode"),
         ("misc/x.py", ""),
         ("__init__.py", "from livedma.wire import decode"),
+        ("__init__.py", "if TYPE_CHECKING:\n    from livedma.cli import main"),
     ],
 )
 def test_the_walk_sees(path: str, text: str, tmp_path: Path) -> None:

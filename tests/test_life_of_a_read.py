@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The packets of a read are those that docs/architecture.md draws."""
 
 from __future__ import annotations

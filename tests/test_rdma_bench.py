@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the peers print is read as they mean it; the outputs were recorded from real runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Running commands without privilege."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Load that monitors watch: what the client did, beside what was seen of it on the wire."""
 
 from __future__ import annotations

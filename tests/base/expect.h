@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A check that ends a test, also where assert() is compiled out. */
 #ifndef LDMA_EXPECT_H
 #define LDMA_EXPECT_H

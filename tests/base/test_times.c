@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Times between two looks: what a histogram says against sorted values. */
-#include "expect.h"
-#include "times.h"
+#include "base/times.h"
+#include "tests/base/expect.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The init of a guest that is there for its verifier alone: loads each BPF object in /, says how that went, and goes. */
 #include <bpf/libbpf.h>
 #include <dirent.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Debian 12's own kernel in a guest that has nothing but a loader of BPF programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The BPF programs on the oldest kernel that they are for: that of Debian 12, Linux 6.1."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Capture files made by hand, byte by byte: every variant, and the broken ones.
 
 Independent of the writer in the product. `order` is '<' or '>', as in struct formats.

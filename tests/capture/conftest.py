@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two hosts for each test, and captures on them."""
 
 from __future__ import annotations

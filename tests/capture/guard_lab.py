@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two hosts in network namespaces, joined by a veth: one sends, the other is guarded."""
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def guards() -> list[int]:
     return [program["id"] for program in programs if program.get("name") == "guard_xdp"]
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 5) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:

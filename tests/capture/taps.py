@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Captures whose packets outlive a batch."""
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Tap:
     host: Host
     seen: list[Seen] = field(default_factory=list)
 
-    def read(self, expected: int, timeout_s: float = 5.0) -> list[Seen]:
+    def read(self, expected: int, timeout_s: float = 30.0) -> list[Seen]:
         """Reads until so many packets came in all, or none came for a while."""
         from livedma._native.wire import Batch
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching beside others, following an interface, and leaving nothing behind."""
 
 from __future__ import annotations
@@ -58,14 +59,13 @@ def test_nothing_stays_behind(hosts: tuple[Host, Host], sig: signal.Signals) -> 
         assert attached_id(dst)
         assert attached_tcx(dst) == 1
         send_some(src, dst)
-        time.sleep(0.3)
         process.send_signal(sig)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     if sig != signal.SIGKILL:
         assert process.returncode == 0
         assert [json.loads(line)["psn"] for line in out.splitlines()] == list(range(10))
         assert "10 RoCE packets, no bad ICRC, 0 lost to a full ring" in err
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while attached_id(dst) + attached_tcx(dst) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert attached_id(dst) == 0
@@ -125,14 +125,14 @@ def test_an_interface_that_goes_comes_back_and_is_replaced(hosts: tuple[Host, Ho
     said: list[str] = []
     psns: list[int] = []
 
-    def until(words: str, seconds: float = 10) -> None:
+    def until(words: str, seconds: float = 60) -> None:
         end_s = time.monotonic() + seconds
         while not any(words in sentence for sentence in said):
             assert time.monotonic() < end_s, f"{words!r} not said: {said}"
             psns.extend(packet.psn for packet in next(batches))
 
     def read(expected: int) -> None:
-        end_s = time.monotonic() + 5
+        end_s = time.monotonic() + 60
         while len(psns) < expected:
             assert time.monotonic() < end_s
             psns.extend(packet.psn for packet in next(batches))

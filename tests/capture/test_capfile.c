@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the reader and the writer promise in C, where Python cannot look. */
 #undef NDEBUG
 #include <assert.h>
@@ -5,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capfile.h"
-#include "pcapng_write.h"
+#include "capture/capfile.h"
+#include "capture/pcapng_write.h"
 
 static const uint8_t frame[61] = {1, 2, 3};
 
@@ -40,7 +41,7 @@ static void test_write_then_read(void)
 	size_t size = write_file(buf, sizeof(buf)), pos = 0, consumed;
 	enum ldma_capfile_step step;
 	struct ldma_capfile file;
-	struct ldma_frame got = {0};
+	struct ldma_capfile_frame got = {0};
 
 	ldma_capfile_init(&file);
 	do {
@@ -81,7 +82,7 @@ static void test_no_room(void)
 static void test_error_is_final(void)
 {
 	struct ldma_capfile file;
-	struct ldma_frame got;
+	struct ldma_capfile_frame got;
 	size_t consumed;
 
 	ldma_capfile_init(&file);
@@ -99,7 +100,7 @@ static void test_interface_limit(void)
 	uint8_t buf[64];
 	size_t size = ldma_pcapng_section(buf, sizeof(buf), NULL, NULL, NULL), consumed, used;
 	struct ldma_capfile file;
-	struct ldma_frame got;
+	struct ldma_capfile_frame got;
 
 	ldma_capfile_init(&file);
 	for (used = 0; used < size; used += consumed)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The file readers: every variant gives the same packets; damage gives one clear sentence."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Filters: what is written, and what the kernel then lets through."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The bytes of a record are the bytes on the wire, whatever precedes the BTH."""
 
 from __future__ import annotations

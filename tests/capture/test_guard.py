@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The guard against real packets on a real interface."""
 
 from __future__ import annotations

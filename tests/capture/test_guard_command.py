@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`livedma guard` as people use it: what stays, what goes, what is said."""
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ def test_wrong_use(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["guard", "lo", *words.split()])
     assert stop.value.code == 2
-    assert "error: " in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("livedma guard")
 
 
 @pytest.mark.parametrize("words", [[], ["add"], ["remove"], ["qps"], ["off"]])
@@ -268,6 +269,6 @@ def test_without_privilege(words: list[str]) -> None:
         text=True,
     )  # fmt: skip
     assert done.returncode == 1
-    again = shlex.join([sys.executable, "-m", cli.__name__, "guard", "lo", *words])
+    again = shlex.join([sys.executable, "-m", "livedma", "guard", "lo", *words])
     assert done.stderr == f"livedma: guarding an interface needs root: sudo {again}\n"
     assert done.stdout == ""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The parser in BPF and the decoder in C agree on what is RoCE, wherever its bytes lie."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Captures that come through pipes: in pieces, slowly, or not yet."""
 
 import os
@@ -79,7 +80,7 @@ def test_a_slow_fifo_delivers_packets_as_they_come(tmp_path: Path) -> None:
                 out.write(record[:20])
                 time.sleep(0.01)
                 out.write(record[20:])
-                assert go_on.acquire(timeout=10)
+                assert go_on.acquire(timeout=60)
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The pcapng writer: what it writes reads back the same, here and in Wireshark's tools."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The server as its unit file has it run: another user, with these capabilities and no others.
 
 What systemd would do is done by unshare, mount and setpriv: the export is mounted by itself, in a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`livedma serve` in a process of its own, with a file that says how."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A client of a server, as several users: prints what it found, as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`livedma decode` as people run it: in a process of its own."""
 
 from __future__ import annotations
@@ -155,7 +156,10 @@ def in_a_terminal(*args: object) -> str:
     """What the command prints where standard output is a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, *map(str, args)], stdout=follower, stderr=subprocess.PIPE
+        [*COMMAND, *map(str, args)],
+        stdout=follower,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm"},
     ) as child:
         os.close(follower)
         printed = b""
@@ -302,7 +306,8 @@ def test_damaged_captures() -> None:
 def test_wrong_use(args: list[str]) -> None:
     done = run(*args)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"usage: livedma ")
+    assert done.stderr.startswith(b"livedma decode: ")
+    assert done.stderr.endswith(b"\ntry 'livedma decode --help'\n")
 
 
 def test_help_has_an_example() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the demo makes of a run: its outcome, rows, and the story in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma lab where it cannot do what it is asked for. tests/lab has it with guests."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from livedma.cli import main
         ("sh c", "invalid choice: 'c'"),
         ("up --mtu 99", "'99' is no MTU from 1280 to 9000"),
         ("host", "a command is missing"),
-        ("sideways", "invalid choice: 'sideways'"),
+        ("sideways", "there is no action 'sideways'"),
         ("--name ../etc down", "'../etc' is no name"),
     ],
 )

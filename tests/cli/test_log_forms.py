@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Decisions as structured lines: objects, and fields as systemd's journal takes them."""
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from livedma.cli import logs
 from livedma.cli.log_forms import JournalHandler, JsonFormatter
 from livedma.control.events import Events
 from livedma.errors import LivedmaError
+from livedma.rpc.connection_log import ConnectionLog, Peer
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture
@@ -235,3 +237,24 @@ def test_all_of_livedma_is_heard_in_one_form(
 def test_who_has_no_journal_is_told_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(LivedmaError, match=r"no journal listens at .*--log-format"):
         JournalHandler(tmp_path / "nothing")
+
+
+def test_a_connection_has_its_fields_in_every_form(
+    everything: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    heard.settimeout(LIMIT_S)
+    heard.bind(str(tmp_path / "journal"))
+    for form in ("text", "json", "journal"):
+        logs.start("info", form, journal=tmp_path / "journal")
+    ConnectionLog().left(3, Peer("10.0.0.9", 4711, "rdma"), "the peer disconnected", 1.5, 7)
+    fields = heard.recv(4096).decode().splitlines()
+    heard.close()
+    text, line = capsys.readouterr().err.splitlines()
+    assert "left      connection 3: 10.0.0.9:4711 over rdma: the peer disconnected" in text
+    found = json.loads(line)
+    assert (found["kind"], found["connection"], found["level"]) == ("left", 3, "info")
+    assert found["data"]["calls"] == 7 and found["data"]["seconds"] == 1.5
+    assert {"LIVEDMA_KIND=left", "LIVEDMA_CONNECTION=3", "PRIORITY=6"} <= set(fields)
+    data = next(one for one in fields if one.startswith("LIVEDMA_DATA="))
+    assert json.loads(data.partition("=")[2]) == found["data"]

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Manual pages, the reference and completion: all of what the command line knows, and current."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -129,6 +131,43 @@ def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert completed(script, tmp_path, "livedma guard eth0 of") == ["off"]
     assert "file.pcap" in completed(script, tmp_path, "livedma decode f")
     assert completed(script, tmp_path, "livedma serve --state ") == ["data"]
+
+
+def test_fish_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "fish"]) == 0
+    (tmp_path / "livedma.fish").write_text(capsys.readouterr().out)
+    needs(shutil.which("fish"), "fish is not installed")
+    (tmp_path / "file.pcap").write_text("")
+    (tmp_path / "fdata").mkdir()
+    lines = (
+        ("livedma ser", ["serve"]),
+        ("livedma serve --squash ", ["all", "none", "root"]),
+        ("livedma serve --log-f", ["--log-format"]),
+        ("livedma guard eth0 of", ["off"]),
+        ("livedma guard eth0 add --mal", ["--malformed"]),
+        ("livedma guard eth0 --mal", []),
+        ("livedma perf read-", ["read-bw", "read-lat"]),
+        ("livedma decode f", ["fdata/", "file.pcap"]),
+        ("livedma decode --write f", ["fdata/", "file.pcap"]),
+        ("livedma serve --state f", ["fdata/"]),
+        ("livedma load f", []),
+        ("livedma --ver", ["--version"]),
+    )
+    wanted = "".join(f"echo = '{line}'; complete -C '{line}'\n" for line, _ in lines)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {tmp_path}/livedma.fish\n{wanted}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {}
+    for block in done.stdout.split("= ")[1:]:
+        line, *offered = block.splitlines()
+        found[line] = sorted(one.split("\t")[0] for one in offered)
+    assert found == dict(lines)
 
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh"])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma serve --config: what a file may say, and what is said of one that is wrong."""
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ def test_what_is_not_said_is_as_ever() -> None:
         ("serve.tcp = 1\n", ":1: [serve]: there are no tables here"),
         ('window = "64XB"\n', ":1: window: '64XB' is no size: write 64, 4KiB or 1MiB"),
         ("tcp = 123456\n", ":1: tcp: '123456' is no port"),
+        ("threads = 65\n", ":1: threads: '65' is out of range: 1 to 64"),
+        ('buffer = "3GiB"\n', ":1: buffer: '3GiB' is out of range: 4KiB to 64MiB"),
+        ('store-delay = "2h"\n', ":1: store-delay: '2h' is no time"),
+        ('store-delay = "4000s"\n', ":1: store-delay: '4000s' is out of range: 0s to 3600s"),
         ("tcp = true\n", "tcp: this is true or false, and it has to be a string or a number"),
         ('read-only = "yes"\n', "this is a string, and it has to be true or false"),
         ('listen = "::1"\n', 'listen: this is a string, and it has to be a list, such as ["::1"]'),
@@ -106,7 +111,7 @@ def test_no_text(tmp_path: Path, content: bytes | None, said: str) -> None:
     ("text", "said"),
     [
         ("tcpp = 1\n", "livedma.toml:1: tcpp: there is no such option; did you mean tcp?"),
-        ("lease = 60\ngrace = 30\ndirectory = '.'\n", "--grace is no shorter than --lease"),
+        ("lease = 60\ngrace = 30\ndirectory = '.'\n", "--grace 30 is shorter than --lease 60"),
         ("", "DIR is missing"),
     ],
 )

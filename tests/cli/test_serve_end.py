@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How a server ends, and what a service manager is told meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server that reads its file again: what changes, what does not, and no session is dropped."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from livedma.nfs.client import Client
 from livedma.nfs.control import ControlError
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
-from livedma.rpc.client import ConnectionLost
+from livedma.rpc.client import ConnectionRefusedByServer
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +120,7 @@ def test_others_may_connect(tmp_path: Path) -> None:
         asyncio.run(connect())
         server.write(**where, allow=["10.0.0.0/8"])
         server.ask("reload")
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionRefusedByServer):
             asyncio.run(connect())
 
 

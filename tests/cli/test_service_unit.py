@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The unit file: systemd takes it, and its capabilities are enough, and none of them too many."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma why: finds the server, asks it, prints the answer."""
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ def why(session: str | None = None) -> dict[str, object]:
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("livedma.cli.serve.places.RUN", tmp_path / "run")
+    monkeypatch.setattr("livedma.cli.serve.places.SERVICES", tmp_path / "run" / "livedma")
+    monkeypatch.setattr("livedma.cli.serve.places.SHARED", tmp_path / "tmp")
+    (tmp_path / "livedma").mkdir()
     return tmp_path / "livedma"
 
 
@@ -85,18 +90,36 @@ def test_a_server_that_cannot_tell_says_so(
         without.close()
 
 
-def test_root_finds_the_server_of_a_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "place", ["run/livedma/serve", "run/user/64123/livedma/serve-1", "tmp/livedma-64123/serve-1"]
+)
+def test_root_finds_the_server_of_another_user(
+    directory: Path, tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needs(os.geteuid() == 0, "only root asks servers of others")
     user = 64123
-    monkeypatch.setattr("livedma.cli.serve.places.SERVICES", tmp_path / "services")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    made = ControlServer(tmp_path / "services" / "serve", {"why": why})
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    made = ControlServer(path, {"why": why})
     try:
-        os.chown(tmp_path / "services" / "serve", user, user)
-        assert main(["why"]) == 1  # in root's directory, a socket of somebody else
-        os.chown(tmp_path / "services", user, user)
+        os.chown(path, user, user)
+        assert main(["why"]) == 1  # in root's directory, a socket of another user
+        os.chown(path.parent, user, user)
+        assert main(["why"]) == 0
+        assert capsys.readouterr().out == "one\ntwo\n"
+    finally:
+        made.close()
+
+
+def test_root_asks_its_own_server_first(
+    server: ControlServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs(os.geteuid() == 0, "only root asks servers of others")
+    path = tmp_path / "tmp" / "livedma-64123" / "serve-1"
+    path.parent.mkdir(parents=True)
+    os.chown(path.parent, 64123, 64123)
+    made = ControlServer(path, {})
+    try:
         assert main(["why"]) == 0
         assert capsys.readouterr().out == "one\ntwo\n"
     finally:

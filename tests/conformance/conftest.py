@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Kernels to conform with, with room for packets of 4096 bytes, and our device beside them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a scenario needs of a side, whichever device is behind it; and the side that is a kernel's.
 
 A scenario takes two endpoints and does not know which is which: between two kernels it shows that

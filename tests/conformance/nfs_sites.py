@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Servers that the client is held against, by name: each a context that gives a `Site`.
 
 Whoever uses a site is in the network namespace of the host between the guests.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The side that is our device, in the words of a scenario."""
 
 from __future__ import annotations

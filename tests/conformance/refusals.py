@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a device must refuse, and how both sides hear of it.
 
 A case says what the specification wants. Where the kernel does something else, the case says that,

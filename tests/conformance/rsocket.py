@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One end of librdmacm's rsockets, streams over a reliable connection, as far as rstream uses them.
 
 Each end has a ring for what it receives, in two halves. The first is the peer's from the start, by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What two devices do with each other, whichever they are. The requester is always `link.a`.
 
 Each scenario checks every byte, and that each request completed once and as it should.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel's device and our memory that is there on demand: it comes back, and sees no error."""
 
 from __future__ import annotations

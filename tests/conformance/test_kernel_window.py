@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel's device as the peer of a window of ours that grows and shrinks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The scenarios between two kernels: whether they are right, and what the kernel really does."""
 
 from __future__ import annotations

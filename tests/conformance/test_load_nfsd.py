@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The load against the kernel's nfsd in a guest: every byte is as it was written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Our client against the kernel's nfsd in a guest: the data comes back as it went."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Both ends of an rsocket are ours, on loopback: its long run, and a peer that breaks the rules."""
 
 from __future__ import annotations

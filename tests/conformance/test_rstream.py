@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Our device and librdmacm's rstream in a kernel: streams by WRITE with immediate, both ways."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs in a guest: drives the kernel's RDMA device with pyverbs, as it is told line by line.
 
 A line of input is a JSON object with "do", the name of a command, and its arguments; each is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server and its load in one process, for those who look at the server meanwhile."""
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from livedma.nfs.config import Config
 from livedma.nfs.load import Plan, Result, Runner
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options
 from needs import needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Real servers with a controller, in this process or in one of their own, and load for them."""
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from livedma.control.running import Controlled, Options, controlled
-from livedma.nfs.config import Config
 from livedma.nfs.control import Control
 from livedma.nfs.load import Plan, Result, Runner
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options as RdmaOptions
 from needs import needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server that is only arithmetic: sessions, credits, buffers, a store. Time is what it says.
 
 Calls that are wanted come in as far as there are credits, go on as far as there are buffers, and
@@ -11,13 +12,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from livedma.control.act.hands import Outcome, Progress
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.control.events import Event, Events
-from livedma.control.hands import Outcome, Progress
-from livedma.control.limits import Diagnosis, Limit
-from livedma.control.plan import (
+from livedma.control.policy.plan import (
     Action,
+    Cut,
     Extend,
     Migrate,
+    RefuseSessions,
     Room,
     SetCredits,
     SetSlots,
@@ -208,6 +211,11 @@ class Plant:
                 return Outcome("set", (SetSlots(action.session, before),))
             case Spread() | Migrate():
                 return Outcome("asked")
+            case RefuseSessions():
+                before, self.refuses = self.refuses, action.is_refused
+                return Outcome("set", (RefuseSessions(before),))
+            case Cut():
+                raise NoRoomError("a plant has no connection to cut")
 
     def progress(self, action: Action) -> Progress | None:
         """A client does what it is asked for when `follow` says so."""
@@ -217,9 +225,6 @@ class Plant:
 
     def give_up(self, action: Action) -> None:
         self.given_up.append(action)
-
-    def refuse_sessions(self, is_refused: bool) -> None:
-        self.refuses = is_refused
 
     def _pipe(self, number: int) -> Pipe:
         return next(one for one in self.pipes if one.number == number)

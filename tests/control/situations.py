@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Situations whose limit is known, since they are made so.
 
 Each resource could do so many operations a second if it were alone, and one of them clearly less
@@ -14,7 +15,7 @@ from typing import Any
 
 from storage_model import Model
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.monitor.snapshot import Snapshot, Source
 
 _MARGINS = (1.5, 4.0)  # of what is not the limit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A storage server with all that may limit it, as a discrete-event model that makes snapshots.
 
 Sessions of a client keep calls under way, as many as they want and have slots for. A call waits at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What goes wrong around a real server: named in its log, served on, recovered."""
 
 from __future__ import annotations

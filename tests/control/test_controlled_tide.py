@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Load that comes and goes on a real server, under each policy that does something."""
 
 from __future__ import annotations

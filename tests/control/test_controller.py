@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The controller against a simulated server: what it decides, does, checks and takes back."""
 
 from __future__ import annotations
@@ -5,10 +6,10 @@ from __future__ import annotations
 import pytest
 from tests.control.plant import MIB, Deceived, Pipe, Plant, Truth, kinds, only
 
-from livedma.control import policies
-from livedma.control.controller import Controller
-from livedma.control.limits import Limit
-from livedma.control.plan import Extend, SetCredits, SetSlots, Shrink
+from livedma.control.act.controller import Controller
+from livedma.control.diagnose.limits import Limit
+from livedma.control.policy import policies
+from livedma.control.policy.plan import Extend, SetCredits, SetSlots, Shrink
 
 STORY = ["degraded", "why", "plan", "done", "check"]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Traps: what looks like one limit and is another, or none."""
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from dataclasses import replace
 import pytest
 from storage_model import Link, Model
 
-from livedma.control.diagnosis import Diagnostician
-from livedma.control.limits import Diagnosis, Limit, Objectives
+from livedma.control.diagnose.diagnosis import Diagnostician
+from livedma.control.diagnose.limits import Diagnosis, Limit, Objectives
 from livedma.monitor.snapshot import Snapshot, Source
 
 INTERVAL_S = 0.1

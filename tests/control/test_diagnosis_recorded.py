@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Real servers under real load, recorded on a machine whose two processors had ten times as much to
 do: threads wait, clients stop for a while, and figures are rough. Whatever is changed about the
 diagnosis, these have to stay right.
@@ -14,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from livedma.control.diagnosis import Diagnostician
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.diagnose.diagnosis import Diagnostician
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.monitor.snapshot import Snapshot
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "diagnosis"

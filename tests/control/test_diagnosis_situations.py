@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The limit that is named is the one there is, in situations that are made so that it is known."""
 
 from __future__ import annotations
@@ -7,8 +8,8 @@ from collections import Counter
 import pytest
 from situations import Situation, situation
 
-from livedma.control.diagnosis import Diagnostician
-from livedma.control.limits import Limit
+from livedma.control.diagnose.diagnosis import Diagnostician
+from livedma.control.diagnose.limits import Limit
 
 QUICK, ALL = range(3), range(25)
 RESOURCES = [limit for limit in Limit if limit is not Limit.NOTHING]

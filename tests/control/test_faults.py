@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whatever fails in the loop is named once, and the next round goes on."""
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import pytest
 from tests.control.plant import MIB, Deceived, Pipe, Plant, Truth, kinds, only
 from tests.control.test_controller import control, run
 
-from livedma.control import policies
-from livedma.control.controller import Controller
+from livedma.control.act.controller import Controller
+from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.events import Event
-from livedma.control.limits import Diagnosis
-from livedma.control.plan import Action, Demand, Extend, Plan, Room, SetCredits, Shrink
+from livedma.control.policy import policies
+from livedma.control.policy.plan import Action, Demand, Extend, Plan, Room, SetCredits, Shrink
 from livedma.errors import BudgetError, LimitError, NoRoomError
 from livedma.monitor.snapshot import Connection, Snapshot
 
@@ -181,7 +182,7 @@ def test_its_thread_outlives_everything_and_ends_when_told(monkeypatch: pytest.M
 
     plant = Plant()
     with control(plant) as controller:
-        monkeypatch.setattr("livedma.control.controller.os.open", refuse)
+        monkeypatch.setattr("livedma.control.act.controller.os.open", refuse)
         controller.start()
         assert _told(controller, "failed").text.startswith("file descriptors: OSError: [Errno 24]")
         monkeypatch.undo()

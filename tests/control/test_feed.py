@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frames of a real server: what views show of it, and what people do by hand."""
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 from tests.control.live import HEAVY, LIMIT_S, MIB, loaded, running, serving
 
-from livedma.control.feed import Feed
-from livedma.control.frame import Frame
-from livedma.control.inside import InsideSource
+from livedma.control.observe.inside import InsideSource
 from livedma.control.running import Options
+from livedma.control.show.feed import Feed
+from livedma.control.show.frame import Frame
 from livedma.errors import LivedmaError, NoRoomError
 from livedma.monitor.snapshot import Snapshot
 from livedma.nfs.control import Control

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Hands on a real server: each action as a whole or not at all, within the budget."""
 
 from __future__ import annotations
@@ -11,14 +12,23 @@ from typing import Any
 
 import pytest
 
-from livedma.control.budget import HostBudget
-from livedma.control.hands import ServiceHands
-from livedma.control.plan import Action, Extend, Migrate, SetCredits, SetSlots, Shrink, Spread
+from livedma.control.act.budget import HostBudget
+from livedma.control.act.hands import ServiceHands
+from livedma.control.policy.plan import (
+    Action,
+    Extend,
+    Migrate,
+    RefuseSessions,
+    SetCredits,
+    SetSlots,
+    Shrink,
+    Spread,
+)
 from livedma.errors import BudgetError, LivedmaError, NoRoomError
 from livedma.nfs import Client
 from livedma.nfs.client.errors import OperationFailed
-from livedma.nfs.config import Config
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import RpcError, Transport
@@ -57,7 +67,7 @@ async def connected(device: Device, **options: Any) -> AsyncIterator[Client]:
 
     async with (
         asyncio.timeout(LIMIT_S),
-        await Client.connect(SERVER, PORT, connect, **options) as client,
+        Client.connect(SERVER, PORT, connect, **options) as client,
     ):
         yield client
 
@@ -78,7 +88,7 @@ def with_client(
 
 async def use(client: Client) -> None:
     data = os.urandom(3 * 65536 + 5)
-    async with await client.open("/file", "rw", create=True) as file:
+    async with client.open("/file", "rw", create=True) as file:
         await file.write(0, data)
         assert await file.read(0, len(data)) == data
 
@@ -170,12 +180,12 @@ def test_after_the_budget_others_may_come(service: NfsService) -> None:
 def test_sessions_are_refused_and_admitted(service: NfsService) -> None:
     async def work(client: Client, connection: RdmaConnection) -> None:
         hands = ServiceHands(service, HostBudget(service))
-        hands.refuse_sessions(True)
+        outcome = hands.carry_out(RefuseSessions(True))
         with pytest.raises(OperationFailed, match="NOSPC"):
             await client.session()
         await use(client)
-        hands.refuse_sessions(False)
-        async with await client.session():
+        undo(hands, outcome.undo)
+        async with client.session():
             pass
 
     with_client(service, work)

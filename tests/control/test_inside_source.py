@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Snapshots by the server itself, against what clients did and what was done to them."""
 
 from __future__ import annotations
@@ -5,7 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -15,14 +19,14 @@ from tests.control.inside_server import CLIENT, PORT, SERVER, TCP_PORT, Load, se
 from tests.rpc.rdma_peer import Peer
 
 from livedma._native.nfs import SessionLook
-from livedma.control.inside import InsideSource
+from livedma.control.observe.inside import InsideSource
 from livedma.monitor.snapshot import Connection, Inside, Snapshot, Times
 from livedma.monitor.snapshot import Session as SessionSeen
 from livedma.nfs import Client
 from livedma.nfs.load import Plan
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
-from livedma.nfs.service import NfsService
-from livedma.nfs.sessions import Session
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.server.service import NfsService
+from livedma.nfs.server.state.sessions import Session
 from livedma.rdma import Device
 from livedma.rpc import rdma_client, tcp_client
 from livedma.rpc.client import Transport
@@ -77,7 +81,7 @@ def use(*work: Callable[[], object], proto: Literal["rdma", "tcp"] = "rdma") -> 
                 await transfer(client)
                 step()
 
-    with Device(CLIENT) as device:
+    with Device(CLIENT) if proto == "rdma" else nullcontext() as device:
         asyncio.run(run())
 
 
@@ -201,15 +205,64 @@ def test_calls_that_python_serves_count_as_well(service: NfsService) -> None:
     use(leave_all_to_python, look)
 
 
-def test_sessions_over_tcp_are_not_shown(service: NfsService) -> None:
+def test_sessions_over_tcp_are_shown(service: NfsService) -> None:
+    source = InsideSource(service)
+
+    def look() -> None:
+        # A reply is sent first, and counted as no longer under way then.
+        wait_until(lambda: not any(one.outstanding for one in service.tcp[0].open_connections()))
+        snapshot = source.snapshot()
+        assert snapshot == Snapshot.from_json(json.loads(json.dumps(asdict(snapshot))))
+        (connection,), (session,) = snapshot.connections, snapshot.sessions
+        (tcp,) = service.tcp[0].connections()
+        assert (connection.transport, connection.server) == ("tcp", SERVER)
+        assert (connection.client, connection.client_port) == (tcp.peer, tcp.port)
+        assert connection.client_name == socket.gethostname()
+        assert (connection.number, connection.sessions) == (tcp.number, 1)
+        assert session.connections == (tcp.number,)
+        assert session.read_bytes == session.written_bytes == LENGTH
+        assert (connection.read_bytes, connection.written_bytes) == (LENGTH, LENGTH)
+        assert connection.operations == connection.latency.count >= session.operations > 0
+        assert (connection.in_flight, connection.credits_granted) == (0, 0)
+        assert connection.inside is None and connection.tcp is not None
+        assert connection.tcp.storage.count >= 2
+        assert connection.tcp.thread_waits.count == connection.operations
+        assert session.inside is not None
+        assert session.inside.storage_ns == connection.tcp.storage.sum_ns > 0
+        assert snapshot.host.mapped_bytes == 0
+        assert snapshot.host.tcp_busy is not None and snapshot.host.tcp_busy > 0
+
+    def nothing() -> None:
+        source.snapshot()
+        (connection,) = source.snapshot().connections
+        assert (connection.operations, connection.bytes, connection.latency) == (0, 0, Times())
+
+    use(look, nothing, proto="tcp")
+    wait_until(lambda: not source.snapshot().connections)
+
+
+def test_both_transports_at_once_add_up(service: NfsService) -> None:
     source = InsideSource(service)
 
     def look() -> None:
         snapshot = source.snapshot()
-        assert len(service.server.sessions) == 1
-        assert snapshot.sessions == snapshot.connections == ()
+        by = {one.transport: one for one in snapshot.connections}
+        assert by.keys() == {"tcp", "rdma"}
+        assert by["tcp"].number != by["rdma"].number
+        assert {one.connections for one in snapshot.sessions} == {
+            (by["tcp"].number,),
+            (by["rdma"].number,),
+        }
+        assert sum(one.bytes for one in snapshot.connections) == 4 * LENGTH
+        assert sum(one.bytes for one in snapshot.sessions) == 4 * LENGTH
+        assert by["rdma"].inside is not None and by["tcp"].inside is None
+        assert snapshot.host.mapped_bytes == by["rdma"].inside.mapped_bytes
 
-    use(look, proto="tcp")
+    def look_beside_tcp() -> None:
+        with ThreadPoolExecutor(1) as thread:  # this one has a loop
+            thread.submit(use, look, proto="tcp").result()
+
+    use(look_beside_tcp)
 
 
 def test_waits_for_memory(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What clients are asked for: another connection, or to move. They may, or they may not."""
 
 from __future__ import annotations
@@ -6,8 +7,8 @@ import pytest
 from tests.control.plant import MIB, Pipe, Plant, kinds, only
 from tests.control.test_controller import control, run
 
-from livedma.control.hands import Progress
-from livedma.control.plan import Migrate, Spread
+from livedma.control.act.hands import Progress
+from livedma.control.policy.plan import Migrate, Spread
 
 
 def spread_to(plant: Plant, number: int, wanted: int) -> None:

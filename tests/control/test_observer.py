@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One snapshot from the wire and the server; what happens when one of them fails, or time does."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 from tests.control.plant import Pipe, Plant, only
 
 from livedma.control.events import Events
-from livedma.control.observer import Observer
+from livedma.control.observe.observer import Observer
 from livedma.errors import PrivilegeError
 from livedma.monitor.snapshot import Losses, Snapshot, Times
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Policies, as the pure functions that they are."""
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.control.plant import BUFFER, MIB, PER_CREDIT, Pipe, Plant
 
-from livedma.control import policies
-from livedma.control.limits import Diagnosis, Limit
-from livedma.control.plan import (
+from livedma.control.diagnose.limits import Diagnosis, Limit
+from livedma.control.policy import policies
+from livedma.control.policy.plan import (
     Demand,
     Extend,
     Migrate,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """New sessions are refused while there is no memory for those that are there."""
 
 from __future__ import annotations
@@ -6,7 +7,8 @@ import pytest
 from tests.control.plant import MIB, Pipe, Plant, kinds, only
 from tests.control.test_controller import control, run
 
-from livedma.control import policies
+from livedma.control.act.by_hand import ByHand
+from livedma.control.policy import policies
 
 ACTIVE = ["extend", "spread", "migrate"]
 
@@ -67,6 +69,40 @@ def test_a_policy_that_refuses_nobody_admits() -> None:
     assert plant.refuses
     controller.policy = policies.by_name("static")
     assert not plant.refuses
+
+
+def test_what_is_refused_by_hand_stays_refused_until_it_is_admitted_by_hand() -> None:
+    plant = Plant([Pipe(wanted=1000)], budget_bytes=5 * MIB)
+    controller = control(plant)
+    by_hand = ByHand(controller)
+    assert by_hand.refuse_sessions(True) == "set" and plant.refuses
+    run(controller, 20)  # the policy would refuse them, and admit them again
+    plant.pipe.wanted = 10
+    run(controller, 20)
+    controller.policy = policies.by_name("static")
+    assert plant.refuses
+    by_hand.refuse_sessions(False)
+    assert not plant.refuses
+    assert [one.data["is_refused"] for one in only(controller.events, "hand")] == [True, False]
+    assert not only(controller.events, "refuse", "admit")
+
+
+def test_what_the_policy_refuses_can_be_admitted_by_hand() -> None:
+    plant = Plant([Pipe(wanted=1000)], budget_bytes=5 * MIB)
+    controller = control(plant)
+    run(controller, 20)
+    assert plant.refuses
+    ByHand(controller).refuse_sessions(False)
+    assert not plant.refuses
+    run(controller, 5)
+    assert plant.refuses  # nothing has changed, so it is decided again
+
+
+def test_sessions_that_were_refused_by_hand_are_admitted_at_the_end() -> None:
+    plant = Plant()
+    with control(plant) as controller:
+        ByHand(controller).refuse_sessions(True)
+    assert not plant.refuses and only(controller.events, "admit")
 
 
 def test_a_controller_that_ends_leaves_nobody_refused() -> None:

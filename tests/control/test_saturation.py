@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What does more with more at a time, and what only takes longer."""
 
 from __future__ import annotations
 
-from livedma.control.saturation import Saturation
+from livedma.control.diagnose.saturation import Saturation
 
 KIND = "reads"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Why is this session slow?"""
 
 from __future__ import annotations
@@ -7,9 +8,9 @@ from dataclasses import replace
 import pytest
 from storage_model import Link, Model
 
-from livedma.control.diagnosis import Diagnostician
-from livedma.control.limits import Diagnosis
-from livedma.control.why import Why, why
+from livedma.control.diagnose.diagnosis import Diagnostician
+from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.diagnose.why import Why, why
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Snapshot
 
@@ -91,12 +92,14 @@ def test_connections_are_answered_for_without_a_session() -> None:
     found = asked(model, None)
     assert (found.session, found.is_slow, found.limit) == (None, True, "DMA memory")
     first, second = found.lines
-    assert first.startswith("connection 1 of 10.0.0.2: slow, limited by DMA memory: requests wait")
-    assert second.startswith("connection 2 of 10.0.0.2: fine: it does all that is asked of it")
+    assert first.startswith(
+        "connection 1 of 10.0.0.2 qp 3: slow, limited by DMA memory: requests wait"
+    )
+    assert second.startswith("connection 2 of 10.0.0.2 qp 5: fine: it does all that is asked of it")
 
 
 def test_there_is_no_connection() -> None:
-    assert asked(Model(), None).lines == ("there is no connection over RDMA",)
+    assert asked(Model(), None).lines == ("no client is connected",)
 
 
 def test_the_beginning_of_an_id_is_enough_if_there_is_one_such_session() -> None:
@@ -118,3 +121,50 @@ def test_json_can_say_it() -> None:
     link.add_session(1)
     found = asked(model, None).as_json()
     assert sorted(found) == ["evidence", "is_slow", "limit", "lines", "session"]
+
+
+def test_means_of_different_things_have_numbers_of_their_own() -> None:
+    """Calls without an access to the store make the mean of all calls the shorter one."""
+    model, link = made()
+    link.add_session(2)
+    snapshot, _ = seen(model)
+    (one,) = snapshot.connections
+    assert one.inside is not None
+    calls = one.operations + one.inside.storage.count // 10  # every tenth is a GETATTR
+    mixed = replace(one, operations=calls, latency=replace(one.latency, count=calls))
+    diagnostician = Diagnostician()
+    for step in range(5):
+        at_s = snapshot.at_s + step / 10
+        (found,) = diagnostician.see(replace(snapshot, at_s=at_s, connections=(mixed,)))
+    per_s = 10 * one.inside.storage.count
+    assert f", {per_s:,.0f} accesses/s to the store in 20" in found.sentence
+    assert "(storage" not in found.sentence
+
+
+def test_a_part_of_a_call_is_of_the_same_calls() -> None:
+    """The wire has seen other calls than the server, whose times these are."""
+    model, link = made()
+    link.add_session(2)
+    snapshot, diagnoses = seen(model)
+    (session,) = snapshot.sessions
+    assert session.inside is not None
+    inside = replace(session.inside, calls=10, calls_ns=1_000_000_000, storage_ns=900_000_000)
+    session = replace(session, operations=12, inside=inside)
+    assert session.storage_ns == 90_000_000
+    found = why(replace(snapshot, sessions=(session,)), diagnoses, session.id)
+    assert "a call takes 100 ms, 90 ms of it in the store" in found.lines
+
+
+def test_pieces_that_are_in_the_store_at_the_same_time_are_no_part_of_a_call() -> None:
+    model, link = made()
+    link.add_session(2)
+    snapshot, diagnoses = seen(model)
+    (session,) = snapshot.sessions
+    assert session.inside is not None
+    inside = replace(session.inside, calls=10, calls_ns=1_000_000_000, storage_ns=8_000_000_000)
+    session = replace(session, inside=inside)
+    found = why(replace(snapshot, sessions=(session,)), diagnoses, session.id)
+    assert (
+        "a call takes 100 ms, and its pieces, several at once, 800 ms together in the store"
+        in found.lines
+    )

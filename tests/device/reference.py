@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A second responder, in Python and written from the rules alone, to check the core's against.
 
 It is slow and simple on purpose: every rule is one line, memory is a dict of regions, and answers

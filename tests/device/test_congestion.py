@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Congestion marks and notifications: who is told, how often, and what they do."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Counters with names of rxe's: what happens, and what rxe counts when it does."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A hostile peer: no byte changes outside of what it may write, and others are not disturbed."""
 
 import random

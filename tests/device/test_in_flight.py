@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The congestion window: how much is in flight, and when ACKs are asked for."""
 
 import pytest

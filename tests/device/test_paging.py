@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Paged regions: what an absent page does to each operation, of peers and of the device itself."""
 
 from __future__ import annotations

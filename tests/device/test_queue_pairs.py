@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Queue pairs as such: states, limits, datagrams, sharing, fairness, what is counted."""
 
 import errno

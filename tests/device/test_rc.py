@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RC, rule by rule: each test provokes one."""
 
 import mmap

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RC, when it goes wrong: each way to fail, and with which status."""
 
 import pytest

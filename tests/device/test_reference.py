@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The core's responder and the one in reference.py agree on any stream of requests."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whatever the wire does: each message is delivered exactly once and intact, or reported failed."""
 
 import mmap

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a queue pair lets itself be told in each state, and that it heeds it."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Windows: the rules of mapping in two steps, and what peers may do meanwhile."""
 
 from __future__ import annotations

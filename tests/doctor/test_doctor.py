@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma doctor in situations that are really made: what it says, and its exit status."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +47,16 @@ def host() -> Iterator[Host]:
     needs(os.geteuid() == 0, "namespaces need root")
     with two_hosts(mtu=9000) as (one, _):
         yield one
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A plain user's."""
+    with tempfile.TemporaryDirectory() as name:
+        for one in (Path(name), Path(name) / "export"):
+            one.mkdir(exist_ok=True)
+            os.chown(one, 65534, 65534)
+        yield Path(name)
 
 
 def test_the_server_needs_what_its_unit_gives() -> None:
@@ -87,7 +99,8 @@ def test_without_root_it_says_what_each_part_lacks(host: Host) -> None:
     assert port["state"] == "costs" and "CAP_NET_RAW" in port["cost"]
     sharing = found.one("sharing")
     assert sharing["state"] == "costs" and "CAP_BPF" in sharing["cost"]
-    assert found.one("state")["state"] == "costs"  # nobody has no home
+    state = found.one("state")  # nobody has no home
+    assert state["state"] == "fine" and state["facts"]["path"].startswith("/var/tmp/livedma-")
     buffers = found.one("socket-buffers")
     allowed = int(Path("/proc/sys/net/core/rmem_max").read_text())
     assert buffers["facts"]["given_bytes"] == min(allowed, WANTED_BYTES)
@@ -179,8 +192,10 @@ def test_a_port_that_is_taken_everywhere_stops_the_server(host: Host) -> None:
         assert found.said["addresses"] == []
         one = found.one("address", address=host.ipv4)
         assert (one["state"], one["facts"]["owner_pid"]) == ("costs", os.getpid())
-        assert f"(process {os.getpid()})" in one["text"]
-        assert one["fix"] == f"kill {os.getpid()}"
+        assert f"(process {os.getpid()} of root)" in one["text"]
+        # Whether a stranger's process may end is for its user to say.
+        assert (one["fix"], one["look"]) == ("", f"ps -fp {os.getpid()}")
+        assert one["facts"]["is_own"] is False
         assert "cannot run here" in found.said["verdict"]
         said = subprocess.run(host.command("livedma", "doctor"), capture_output=True, text=True)
         assert said.returncode == 1
@@ -211,15 +226,40 @@ def test_a_server_that_runs_already_has_its_ports(host: Host, tmp_path: Path, bp
         while "control socket" not in server.stderr.readline():
             assert server.poll() is None
         found = diagnose(*host.command())
+        look = found.one("address", address=host.ipv4)["look"]
+        looked = subprocess.run(["sh", "-ec", look], stdout=subprocess.DEVNULL).returncode
         server.terminate()
     nfs = found.one("nfs-port")
-    assert nfs["state"] == "costs" and f"(process {server.pid})" in nfs["text"]
+    assert nfs["state"] == "costs" and f"(process {server.pid} of root)" in nfs["text"]
     assert nfs["fix"].endswith(" serve DIR --tcp 12049")
     one = found.one("address", address=host.ipv4)
     assert one["facts"]["is_free"] is True and one["facts"]["is_rdma_port_free"] is False
     assert "RDMA port 20049" in one["text"] and one["facts"]["owner_pid"] == server.pid
+    assert "livedma's server" in one["text"] and " of root)" in one["text"]
+    assert one["fix"].endswith(f" serve DIR --listen {host.ipv4} --rdma 20050")
+    assert one["look"].endswith(f" why --control {tmp_path / 'control'}") and looked == 0
+    assert one["facts"]["is_own"] is nfs["facts"]["is_own"] is True
+    assert f"kill {server.pid}" not in str(found.said)
     # its monitor is on the interface, and is not mistaken for somebody else's
     assert found.one("programs", interface=host.iface)["state"] == "fine"
+
+
+@pytest.mark.slow
+def test_a_server_of_a_plain_user_is_known_as_one(host: Host, home: Path) -> None:
+    """It does not share its address: a second server takes the next one."""
+    serve = ["livedma", "serve", str(home / "export"), "--listen", "127.0.0.1", "--tcp", "12049"]
+    serve += ["--state", str(home / "state"), "--control", str(home / "control")]
+    argv = host.command(*as_nobody(), *serve)
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        while "control socket" not in server.stderr.readline():
+            assert server.poll() is None
+        for who in ([], as_nobody()):
+            one = diagnose(*host.command(*who)).one("address", address="127.0.0.1")
+            assert f"livedma's server (process {server.pid} of nobody)" in one["text"]
+            assert one["fix"].endswith(" serve DIR --listen 127.0.0.2")
+            assert one["look"].endswith(f" why --control {home / 'control'}")
+        server.terminate()
 
 
 @pytest.mark.slow
@@ -228,7 +268,7 @@ def test_a_web_port_that_is_taken_is_told(host: Host) -> None:
         taker = socket.create_server(("127.0.0.1", 20080))
     with taker:
         web = diagnose(*host.command()).one("web-port")
-    assert web["state"] == "costs" and f"(process {os.getpid()})" in web["text"]
+    assert web["state"] == "costs" and f"(process {os.getpid()} of root)" in web["text"]
     assert web["fix"].endswith("--web 127.0.0.1:20081")
 
 
@@ -267,7 +307,17 @@ def test_the_form_of_the_object() -> None:
     assert found.said["version"] == 1
     assert found.status == (0 if found.said["can_run"] else 1)
     for one in found.findings:
-        assert set(one) == {"group", "name", "state", "text", "cost", "fix", "keep", "facts"}
+        assert set(one) == {
+            "group",
+            "name",
+            "state",
+            "text",
+            "cost",
+            "fix",
+            "keep",
+            "look",
+            "facts",
+        }
         assert one["state"] in ("fine", "costs", "stops", "unknown")
         assert bool(one["cost"]) == (one["state"] == "costs"), one
         assert one["fix"] or not one["keep"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What doctor prints for people."""
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ TAKEN = Finding(
     "costs",
     "10.0.0.2 (eth0): UDP port 4791 is in use",
     "no device here meanwhile",
-    "kill 7",
+    "",
     {"address": "10.0.0.2", "is_free": False, "is_rdma_port_free": None},
     group="network",
+    look="ps -fp 7",
 )
+
+
+COSTLY = Finding("x", "costs", "slow", "time", "sysctl -w x=1", group="limits")
 
 
 def test_lines_fit_80_columns_but_for_commands() -> None:
@@ -34,7 +39,7 @@ def test_lines_fit_80_columns_but_for_commands() -> None:
     lines = text.splitlines()
     assert "\x1b" not in text
     for line in lines:
-        assert len(line) <= 80 or line.strip().startswith(("fix ", "keep ")), line
+        assert len(line) <= 80 or line.strip().startswith(("fix ", "keep ", "look ")), line
     titles = [line for line in lines if line in GROUPS]
     assert titles == list(GROUPS)
     assert lines[-1].startswith("livedma serve can")
@@ -81,8 +86,11 @@ def test_verdicts(findings: list[Finding], says: str) -> None:
     ("findings", "says"),
     [
         ([FREE], "Next: livedma serve DIR, or livedma demo."),
-        ([FREE, TAKEN], "Next: each 'fix' is a command to copy; 'keep' makes it last."),
-        ([TAKEN], "Next: kill 7, and look again."),
+        (
+            [FREE, COSTLY],
+            "Next: each 'fix' is a command to copy; 'keep' makes it last; 'look' only shows.",
+        ),
+        ([TAKEN], "Next: ps -fp 7, and look again."),
     ],
 )
 def test_what_to_do_next(findings: list[Finding], says: str) -> None:
@@ -93,7 +101,8 @@ def on_a_terminal(**environment: str) -> str:
     """What a terminal of 80 columns gets."""
     ours, theirs = pty.openpty()
     argv = ["livedma", "doctor"]
-    with subprocess.Popen(argv, stdout=theirs, env={**os.environ, "COLUMNS": "80", **environment}):
+    usual = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    with subprocess.Popen(argv, stdout=theirs, env={**usual, **environment}):
         os.close(theirs)
         said = b""
         while True:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What doctor makes of machines that are not this one, from their files; and of looks that fail."""
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ def test_a_kernel_that_holds_things_back(tmp_path: Path) -> None:
     assert found["bpf-jit"].state == "costs"
     assert found["bpf-jit"].fix.endswith("sysctl -w net.core.bpf_jit_enable=1")
     assert "/etc/sysctl.d/" in found["bpf-jit"].keep
-    assert found["io-uring"].fix.endswith("sysctl -w kernel.io_uring_disabled=0")
+    assert found["io-uring"].state == "costs" and found["io-uring"].fix == ""
     assert found["btf"].state == "costs"
-    assert found["clock"].state == "costs" and found["clock"].fix.startswith("echo tsc | ")
+    assert found["clock"].state == "costs" and "dmesg" in found["clock"].look
     assert found["user-ns"].facts["is_allowed"] is False
 
 
@@ -164,7 +165,7 @@ def test_rdma_devices_of_the_kernel(tmp_path: Path) -> None:
     _device(tmp_path, "iwp1", "4: RNIC", "Ethernet", gid, "eth2")
     found = {one.facts["device"]: one for one in rdma_devices(Files(tmp_path))}
     assert found["rxe0"].state == "costs"
-    assert found["rxe0"].fix.endswith("rdma link delete rxe0")
+    assert (found["rxe0"].fix, found["rxe0"].look) == ("", "rdma resource show")
     assert found["mlx5_0"].state == "costs" and "10.0.0.7" in found["mlx5_0"].cost
     assert found["mlx5_0"].facts["interfaces"] == ["eth1"]
     assert (found["mlx5_1"].state, found["iwp1"].state) == ("fine", "fine")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frames that differ by their PSN, for tests of what a wire does to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The framework of experiments, on a small one: runs, answers, data, plots and the page."""
 
 from __future__ import annotations
@@ -6,6 +7,8 @@ import os
 import re
 import struct
 import zlib
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +21,7 @@ from livedma.lab.experiment.design import Column, Point
 from livedma.lab.experiment.host import describe_host
 from livedma.lab.experiment.quantities import quantity
 from livedma.lab.experiment.report import Report
-from livedma.lab.experiment.results import write
+from livedma.lab.experiment.results import about, write
 from livedma.lab.experiment.runner import measure
 from livedma.lab.experiment.runs import Runs
 from livedma.lab.experiment.summary import as_text
@@ -30,6 +33,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def silent(*_: object) -> None:
     pass
+
+
+def of_turns(turns: int) -> Runs:
+    once = [row for row in made_up(3, 1) if not row.repetition]
+    return Runs([replace(row, repetition=turn) for turn in range(turns) for row in once])
 
 
 def report(runs: Runs) -> Report:
@@ -353,6 +361,31 @@ class TestPage:
         color = "#[0-9a-f]{6}"
         both = set(re.findall(rf"(--\w+): light-dark\({color}, {color}\);", html))
         assert used - both == {"--sans", "--mono", "--round"}
+
+    def test_the_headline_says_of_how_many_runs_it_is(self, tmp_path: Path) -> None:
+        write(report(of_turns(4)), tmp_path)
+        body = (tmp_path / "tiny.html").read_text().partition("<body>")[2]
+        assert "Of 4 runs of each point. Figures are medians" in body
+        assert "warning" not in body
+
+    def test_one_run_of_a_busy_machine_is_no_headline_without_a_warning(
+        self, tmp_path: Path
+    ) -> None:
+        rows = [replace(row, others_share=0.4) for row in of_turns(1)]
+        told = report(Runs(rows))
+        assert told.basis == "Of one run of each point."
+        few, busy = told.warnings
+        assert few.startswith("There is 1 run of each point: ")
+        assert busy.startswith(f"The machine was busy: in {len(rows)} of {len(rows)} measurements")
+        assert about(told)["warnings"] == [few, busy]
+        write(told, tmp_path)
+        body = unescape((tmp_path / "tiny.html").read_text().partition("<body>")[2])
+        assert body.index(few) < body.index(busy) < body.index("Filling is slower")
+
+    def test_a_run_or_two_that_were_disturbed_are_no_reason_to_warn(self) -> None:
+        first, *others = of_turns(4)
+        rows = [replace(first, others_share=0.9), *(replace(o, others_share=0.0) for o in others)]
+        assert report(Runs(rows)).warnings == []
 
     def test_says_what_is_missing(self, troubled: Runs, tmp_path: Path) -> None:
         write(Report(Troubled(), "quick", 1, troubled, 1.0, {}), tmp_path)

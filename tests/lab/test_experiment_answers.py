@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The three experiments: their answers follow from the data, and they measure on the real parts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma experiment: what it lists, prints, keeps and refuses."""
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Experiments with the controller beside the ramp: situations, statistics, answers from data."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.lab.experiment.diagnosis import Diagnoses
 from livedma.lab.experiment.generated import LIMITS, generate
 from livedma.lab.experiment.quantities import Value
@@ -175,6 +177,19 @@ class TestTide:
         (said,) = Tides().answer(self.rows([4, 16, 4, 16, 4]))
         assert "from 4 MiB to 16 MiB and ended at 1x of what it was (back)" in said
         assert "it turned 3 times, the tide 3 times (calm)" in said
+
+    def test_several_runs_are_one_answer_first(self) -> None:
+        runs = [
+            replace(row, repetition=turn)
+            for turn, mapped in enumerate(([4, 16, 4, 16, 4], [4, 12, 4, 12, 4], [4, 14, 4, 14, 8]))
+            for row in self.rows(mapped)
+        ]
+        first, *each = Tides().answer(Runs(runs))
+        assert first == (
+            "In 3 runs under extend, memory went up to 14 MiB (12 MiB to 16 MiB) and ended at 1x "
+            "(1x to 2x) of what it was: it was back in 2 of 3."
+        )
+        assert len(each) == 3
 
     def test_memory_stays(self) -> None:
         (said,) = Tides().answer(self.rows([4, 16, 16, 16, 16]))

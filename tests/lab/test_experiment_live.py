@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Experiments with real servers and loads, as small as they can be."""
 
 from __future__ import annotations

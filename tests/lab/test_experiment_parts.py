@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What experiments are made of: two devices in a process, pressure, huge pages, words."""
 
 from __future__ import annotations
@@ -150,8 +151,9 @@ def test_company_is_what_others_do() -> None:
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [
-        (Spread(2.0, 1.8, 2.2, 3), "2x faster"),
-        (Spread(0.5, 0.4, 0.6, 3), "2x slower"),
+        (Spread(2.0, 1.8, 2.2, 3), "2x faster (1.8x to 2.2x)"),
+        (Spread(2.0, 2.0, 2.0, 1), "2x faster"),
+        (Spread(0.5, 0.4, 0.6, 3), "2x slower (1.67x to 2.5x)"),
         (Spread(1.02, 1.01, 1.03, 3), "not clearly different (1.02x; 1.01x to 1.03x)"),
         (Spread(1.2, 0.5, 2.0, 3), "not clearly different (1.2x; 0.5x to 2x)"),
         (None, "not measured"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The ramp: its answers follow from the data, and its rows, files and page say what they should."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 from livedma.lab.experiment import ablations, data
 from livedma.lab.experiment.quantities import Value
 from livedma.lab.experiment.ramp import Ramp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The image's cache and the errors around it; nothing here builds one."""
 
 from __future__ import annotations

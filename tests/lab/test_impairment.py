@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a bad wire does, without a wire: each fate, exactly as often as the rules say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma lab as people use it, and what is left when a lab's process is killed: nothing."""
 
 from __future__ import annotations

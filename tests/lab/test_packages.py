@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Which kernel is fetched, from an apt that knows more or less."""
 
 from __future__ import annotations

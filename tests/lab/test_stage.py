@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A stage: whole runs on this machine, with and without privilege, of which nothing stays."""
 
 from __future__ import annotations

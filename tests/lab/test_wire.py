@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The wire fixture: frames between two hosts, and a guest's RDMA behind it."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from livedma.lab.impairment import parse
 from livedma.lab.traffic import packet_socket, udp_flow, udp_socket
 from livedma.lab.wire import Rule, Wire, guest_wire, wired_hosts
 from livedma.wire import decode
+from stock_rping import assert_ended_well
 
 pytestmark = pytest.mark.slow
 
@@ -181,7 +183,8 @@ def test_rping_behind_a_bad_wire(guests: Lab, version: int) -> None:
             served = serving.wait(60)
         counts = wire.counts("near") + wire.counts("far")
         assert wire.lost() == 0
-    assert (done.returncode, served.returncode) == (0, 0), (done.stderr, served.stderr)
+    assert_ended_well(done)
+    assert_ended_well(served)
     assert done.stdout.count("ping data: rdma-ping-") == 20
     exact = {kind: counts[kind] for kind in ("drop", "duplicate", "corrupt")}
     assert exact == {"drop": 2, "duplicate": 10, "corrupt": 2}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A small real experiment: is filling memory with ones slower than copying it?"""
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A server of one file for tests of the load: answers READ and WRITE as they are encoded there, with AUTH_NONE. */
 #ifndef LDMA_TEST_LOAD_SERVER_H
 #define LDMA_TEST_LOAD_SERVER_H
 
-#include "bytes.h"
-#include "io_call.h"
+#include "base/bytes.h"
+#include "load/io_call.h"
 
 #define SERVER_SIZE 4096
 #define SERVER_BLOCKS 8
@@ -34,10 +35,10 @@ static inline uint8_t *server_word(uint8_t *at, uint32_t word)
 static inline uint32_t server_reply(struct server *server, const uint8_t *call, bool has_data,
 				    bool places, uint8_t *ret)
 {
-	bool is_write = get32(call + OP_AT) == LDMA_NFS_WRITE;
+	bool is_write = get32(call + OP_AT) == LDMA_NFS_OP_WRITE;
 	uint64_t offset = get64(call + OFFSET_AT) % sizeof(server->file);
 	uint32_t count = get32(call + (is_write ? WRITE_COUNT_AT : READ_COUNT_AT));
-	const uint32_t head[] = {1, 0, 0, 0, 0, 0, 0, 3, LDMA_NFS_SEQUENCE, 0};
+	const uint32_t head[] = {1, 0, 0, 0, 0, 0, 0, 3, LDMA_NFS_OP_SEQUENCE, 0};
 	uint8_t *at = ret;
 
 	if (count > sizeof(server->file) - offset)
@@ -51,8 +52,8 @@ static inline uint32_t server_reply(struct server *server, const uint8_t *call, 
 	at = server_word(at + 24, 63);
 	at = server_word(at, server->target);
 	at = server_word(at, 0);
-	at = server_word(server_word(at, LDMA_NFS_PUTFH), 0);
-	at = server_word(server_word(at, is_write ? LDMA_NFS_WRITE : LDMA_NFS_READ), 0);
+	at = server_word(server_word(at, LDMA_NFS_OP_PUTFH), 0);
+	at = server_word(server_word(at, is_write ? LDMA_NFS_OP_WRITE : LDMA_NFS_OP_READ), 0);
 	if (is_write) {
 		if (has_data)
 			memcpy(server->file + offset, call + DATA_AT, count);

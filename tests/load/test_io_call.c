@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Replies to the load's calls: what is whole is understood, and nothing else is, wherever it ends and whatever it says. */
 #undef NDEBUG
 #include <assert.h>
 #include <stdlib.h>
 
-#include "load_server.h"
+#include "tests/load/load_server.h"
 
 static struct server server = {.target = 5};
 

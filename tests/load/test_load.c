@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The load as its threads see it: one runs it, others add sessions, look and call; servers answer, over TCP and over RDMA,
  * some of them nonsense. */
 #include <errno.h>
@@ -5,11 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "caller.h"
-#include "ends.h"
-#include "load.h"
-#include "load_server.h"
-#include "rpcrdma.h"
+#include "load/load.h"
+#include "rpc/caller.h"
+#include "rpc/rpcrdma.h"
+#include "tests/load/load_server.h"
+#include "tests/port/ends.h"
 
 #define CALLS 8
 #define INLINE 1024

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A session that changes its connection under load, again and again: connections come, end in order, or are cut on either
  * side of a move. The server counts what it executes, so that a call that is lost or executed twice is seen. */
 #undef NDEBUG
@@ -8,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "load.h"
-#include "load_server.h"
+#include "load/load.h"
+#include "tests/load/load_server.h"
 
 #define SLOTS 4
 #define ROUNDS 32

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Data that says where it belongs: any wrong byte is found, wherever it is, and a word of ours tells its place. */
 #undef NDEBUG
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pattern.h"
+#include "load/pattern.h"
 
 #define MOST 3000
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A source of shards over anonymous memory, of which a test says how much there is."""
 
 from __future__ import annotations

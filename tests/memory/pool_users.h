@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the tests of pools share. */
 #undef NDEBUG
 #include <assert.h>
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool.h"
+#include "memory/pool.h"
 
 #define BYTES 256
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Charges: each page once, whatever overlaps, comes and goes; and what budgets refuse."""
 
 from __future__ import annotations

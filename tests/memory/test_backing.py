@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What windows are backed with: memory that says what it is, and files that may be cut short."""
 
 from __future__ import annotations

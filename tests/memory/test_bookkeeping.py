@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The lock around the bookkeeping: what finalizers leave for whoever holds it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The ledger: written here, read there, whatever either does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A window that grows and shrinks under a peer that reads and writes it flat out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Pins that threads make and remove while the process forks: each child has none of them, takes none away, and can make
  * its own. */
 #undef NDEBUG
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pin.h"
+#include "memory/pin.h"
 
 #define PAGE 4096
 #define USERS 4

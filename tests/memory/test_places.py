@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Where memory may come from: nodes, limits, free ranges; as functions of recorded trees."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a pool promises in C: to those who take, return and wait without Python. */
-#include "pool_users.h"
+#include "tests/memory/pool_users.h"
 
-#include "pool_log.h"
+#include "memory/pool_log.h"
 
 static uint64_t clock_ns = 1000;
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Pools: sizes, shards that come and go, what is kept back, and every way to end one."""
 
 from __future__ import annotations

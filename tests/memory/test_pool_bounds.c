@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A pool whose minimum and maximum change while it is used. */
-#include "pool_users.h"
+#include "tests/memory/pool_users.h"
 
 static uint64_t now_ns(void)
 {

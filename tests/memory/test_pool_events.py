@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What happens to pools: as batches for Python, and as probes for bpftrace."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A pool used in any order, with a source that refuses and recovers, against a model of it."""
 
 from __future__ import annotations

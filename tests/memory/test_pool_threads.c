@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A pool used by many threads at once, while shards come and go, somebody reads the events, and at last it is closed over
  * their heads: each buffer has one user at a time, none is lost, and, under TSan, there is no race. */
-#include "pool_users.h"
+#include "tests/memory/pool_users.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Waiting for buffers: threads and tasks, in order, without losing one whatever comes between."""
 
 from __future__ import annotations
@@ -269,48 +270,6 @@ def test_a_loop_that_ends_leaves_nobody_in_the_queue() -> None:
     assert pool.stats.waiting == 0
     first.release()
     assert pool.stats.free == 1
-    pool.close()
-
-
-def test_a_kept_pool_is_tended_by_its_thread() -> None:
-    """As for those who use it from C: nobody calls the pool's Python but its keeper."""
-    lender = Lender()
-    pool = Pool(lender, 4096, 4096)
-    pool.keep()
-    pool.keep()
-    waiters = [Waiter(pool) for _ in range(4)]
-    assert all(waiter.wait(LIMIT_S) for waiter in waiters)  # it grew
-    taken = [waiter.claim() for waiter in waiters]
-    assert len(lender.loans) == 4
-    for buffer in taken:
-        assert buffer is not None
-        buffer.release()
-    until(lambda: len(lender.loans) == 1)  # and shrank
-    keeper = next(t for t in threading.enumerate() if t.name == "livedma-pool")
-    pool.close()
-    assert not keeper.is_alive() and not lender.loans
-
-
-def test_a_keeper_hears_what_was_called_before_and_survives_its_source(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    failures: list[threading.ExceptHookArgs] = []
-    monkeypatch.setattr(threading, "excepthook", failures.append)
-    lender = Lender()
-    take = lender.take
-
-    def fail(size: int) -> Loan:
-        raise OSError(5, "I/O error")
-
-    lender.take = fail  # type: ignore[method-assign]
-    pool = Pool(lender, 4096, 4096)
-    first = Waiter(pool)
-    pool.keep()
-    until(lambda: failures)
-    assert failures[0].exc_type is OSError
-    lender.take = take  # type: ignore[method-assign]
-    second = Waiter(pool)  # calls again
-    assert first.wait(LIMIT_S) and second.wait(LIMIT_S)
     pool.close()
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Windows: the rules of mapping in two steps as a program meets them, growing and shrinking."""
 
 from __future__ import annotations
@@ -424,6 +425,7 @@ def test_each_lease_of_a_mapper_is_a_mapping(world: World) -> None:
     assert (one.length, other.length) == (PAGE, 2 * PAGE)
     seen = world.window.statistics()
     assert (seen.mapped, seen.leased, seen.leases, seen.parts) == (3 * PAGE, 3 * PAGE, 2, 2)
+    assert seen.extends == 2 and seen.last_extend_s > 0
     assert (world.window.shrink(), len(mapped_by_us())) == (0, 2)
     with pytest.raises(NoRoomError):
         world.window.take(64)  # they are lent as a whole

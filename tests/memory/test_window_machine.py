@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A window that grows, shrinks, lends, links and fails to get memory in any order, under a peer."""
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ class WindowMachine(RuleBasedStateMachine):
     def map_one(self, size: int) -> None:
         with contextlib.suppress(NoRoomError):
             self.add(self.mapper.take(size * PAGE), is_mapping=True)
+            self.extends += 1
 
     def add(self, lease: Lease, is_mapping: bool) -> None:
         new = Lent(lease, is_mapping, bytes(lease.memory[:64]))

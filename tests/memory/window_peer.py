@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The peer of a window, in a process of its own: reads and writes it flat out, and as it is told.
 
 As a program it is that process; as a module it brings Peer, by which a test has one. They talk by
@@ -144,7 +145,7 @@ class Peer:
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([name, *arguments]), file=self.process.stdin, flush=True)
         line = self.process.stdout.readline()
-        assert line, f"the process ended with {self.process.wait(10)}"
+        assert line, f"the process ended with {self.process.wait(60)}"
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]

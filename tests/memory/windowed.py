@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A window of one engine, and a peer that uses it: words for short tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A monitor that is attached to nothing: tests show it frames."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A connection made of frames by hand: CM, calls and replies, shown to a monitor one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How the monitor learns of connections, and when it forgets them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the monitor makes of calls and replies, shown to it frame by frame."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What is wrong, forged, repeated or too much: counted for what it is, bounded, and harmless."""
 
 from __future__ import annotations

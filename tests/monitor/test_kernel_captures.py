@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the kernel's NFS client and server said, shown to the monitor packet by packet.
 
 What they did is told by the decoder, which has no code in common with the BPF programs.

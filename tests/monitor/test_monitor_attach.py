@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching, being detached by others, attaching again, and leaving nothing behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Snapshots survive the control socket: what JSON brings back is what went."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How long operations take, as the monitor sees it, beside what the client itself saw."""
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import pytest
 
 from livedma.lab.hosts import two_hosts
 from livedma.monitor import Monitor
-from livedma.nfs.config import Config
 from livedma.nfs.load import Plan, Result
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options
 from scale import at_scale

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Our server inside a host, what it says of each session in the end, and loads on it."""
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 from livedma.lab.hosts import Host
 from livedma.monitor import Monitor
 from livedma.monitor.snapshot import Losses
-from livedma.nfs.config import Config
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 
 LIMIT_S = 300
 

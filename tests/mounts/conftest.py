@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server of ours between the guests."""
 
 from __future__ import annotations

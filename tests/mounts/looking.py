@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a mount and its server can be seen to do, and waiting until they do it."""
 
 from __future__ import annotations
@@ -40,5 +41,6 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def only(server: Serving, what: str) -> dict[str, int]:
-    (ret,) = server.ask(what)
-    return dict(ret)
+    found = server.ask(what)
+    assert len(found) == 1, f"{len(found)} {what}:\n{server.output}"
+    return dict(found[0])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Our server as a process of its own in the host between the guests, and mounts of it in guests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The controller extends the window under the kernel's client: it follows, and nothing breaks.
 
 The store takes half a second for each access and the window is small, so DMA memory is what limits

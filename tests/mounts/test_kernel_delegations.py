@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The Linux kernel's client with delegations: it serves itself, and sees what others change."""
 
 from __future__ import annotations

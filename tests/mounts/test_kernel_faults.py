@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What goes wrong beside and below the kernel's client: it goes on, and so do the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The Linux kernel's client mounts our server, and works there as on any file system."""
 
 from __future__ import annotations

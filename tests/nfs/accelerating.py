@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A real server with its accelerator, and a client of one file, over RDMA on loopback."""
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from tests.nfs.calling import GETFH, PUTROOTFH, op
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rpc"))
 import rdma_peer
+from tests.rpc.rdma_chunks import ReadChunk
 
 from livedma._native.accelerator import Accelerator
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.persist import Persist
-from livedma.nfs.program import NfsProgram
-from livedma.nfs.server import Server
-from livedma.nfs.store import Store
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.parts import Server
+from livedma.nfs.server.persist import Persist
+from livedma.nfs.server.program import NfsProgram
+from livedma.nfs.server.store import Store
 from livedma.rdma import Device
 from livedma.rpc.message import Accepted, AuthSys, decode_reply
-from livedma.rpc.rdma_chunks import ReadChunk
 from livedma.rpc.rdma_server import RdmaServer
 from livedma.rpc.service import Part
 from livedma.rpc.xdr import Decoder, Encoder

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server under attack: its process, a canary beside its export, good sessions, and intruders.
 
 Whatever intruders get is searched for the canary's bytes on its way.
@@ -29,7 +30,7 @@ from tests.nfs.open_calls import by_name, open_args
 from livedma.nfs.client import Client
 from livedma.nfs.control import Control
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A whole server with limits that are soon reached, until its input ends: a process of a test."""
 
 from __future__ import annotations
@@ -6,8 +7,8 @@ import resource
 import sys
 from pathlib import Path
 
-from livedma.nfs.config import Config
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rpc.rdma_server import Options
 
 LEASE_S = 4

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A client for tests, without a network: builds COMPOUNDs, calls the program, reads the results."""
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.persist import Persist
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION, NfsProgram
-from livedma.nfs.server import Server
-from livedma.nfs.store import Store
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.parts import Server
+from livedma.nfs.server.persist import Persist
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION, NfsProgram
+from livedma.nfs.server.store import Store
 from livedma.rpc.message import Accepted, AcceptStatus, AuthSys, Call, decode_reply, encode_call
 from livedma.rpc.service import Data
 from livedma.rpc.xdr import Decoder, Encoder

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server under attack, which has to outlive all tests of a module."""
 
 from __future__ import annotations

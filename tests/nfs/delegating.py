@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Clients that can be called back, over loopback TCP: each call and each answer is a test's own."""
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from calling import (
 from open_calls import Part, by_name, no_create, open_args
 from opening import Told
 
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.persist import Persist
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION, NfsProgram
-from livedma.nfs.server import Server
-from livedma.nfs.shares import READ
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.parts import Server
+from livedma.nfs.server.persist import Persist
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION, NfsProgram
+from livedma.nfs.server.state.shares import READ
+from livedma.nfs.server.store import Store
 from livedma.nfs.stateid import Stateid
-from livedma.nfs.store import Store
 from livedma.rpc.message import (
     Accepted,
     AuthSys,

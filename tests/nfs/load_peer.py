@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An NFS server of one file for tests of the load: READ and WRITE, and lies when told to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A transport (call.h) in memory: the client's chunks are its buffers, and a call waits for its reply. Pieces come at once, or
  * from a thread of their own; a connection may be gone. */
 #ifndef LDMA_TEST_MEMORY_TRANSPORT_H
@@ -8,16 +9,14 @@
 #include <semaphore.h>
 #include <string.h>
 
-#include "call.h"
-#include "expect.h"
-#include "messages.h"
+#include "rpc/call.h"
+#include "tests/base/expect.h"
+#include "tests/nfs/messages.h"
 
 struct memory_call {
 	struct ldma_call call; /* first */
-	uint64_t connection;
-	uint32_t piece_bytes;
-	bool is_later;       /* pieces come from another thread */
-	uint32_t lost_after; /* pieces; 0: never */
+	bool is_later;         /* pieces come from another thread */
+	uint32_t lost_after;   /* pieces; 0: never */
 	const uint8_t *read_chunk;
 	uint8_t *write_chunk;
 	uint64_t write_chunk_bytes;
@@ -30,21 +29,6 @@ struct memory_call {
 	sem_t is_replied;
 };
 
-struct memory_piece {
-	struct ldma_piece piece; /* first */
-	ldma_piece_fn done;
-};
-
-uint64_t ldma_call_connection(const struct ldma_call *call)
-{
-	return ((const struct memory_call *)call)->connection;
-}
-
-uint32_t ldma_call_piece_bytes(const struct ldma_call *call)
-{
-	return ((const struct memory_call *)call)->piece_bytes;
-}
-
 void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queued_ns)
 {
 	EXPECT(queued_ns <= storage_ns);
@@ -54,65 +38,73 @@ void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queu
 
 static void *deliver(void *argument)
 {
-	struct memory_piece *piece = argument;
+	struct ldma_piece *piece = argument;
 
-	piece->done(&piece->piece);
+	piece->done(piece);
 	return NULL;
 }
 
-static int make_piece(struct ldma_call *call, uint64_t offset, uint32_t length, bool is_pull,
-		      ldma_piece_fn done, void *user)
+static void deliver_later(struct ldma_piece *piece)
+{
+	pthread_t thread;
+
+	EXPECT(!pthread_create(&thread, NULL, deliver, piece));
+	EXPECT(!pthread_detach(thread));
+}
+
+/* 0: the piece is there. -EINPROGRESS: it comes from another thread, or its connection went, which done has heard. */
+static int make_piece(struct ldma_call *call, struct ldma_piece *piece, bool is_pull)
 {
 	struct memory_call *self = (struct memory_call *)call;
-	struct memory_piece *piece = calloc(1, sizeof(*piece));
 	uint32_t number = __atomic_add_fetch(&self->pieces, 1, __ATOMIC_RELAXED);
 	uint32_t open = __atomic_add_fetch(&self->pieces_open, 1, __ATOMIC_RELAXED);
 	bool is_lost = self->lost_after && number > self->lost_after;
-	pthread_t thread;
 
-	EXPECT(piece && open <= LDMA_CALL_PIECES && length <= self->piece_bytes);
+	EXPECT(open <= LDMA_CALL_PIECES && piece->length <= call->piece_bytes);
 	if (__atomic_load_n(&self->pieces_most, __ATOMIC_RELAXED) < open)
 		__atomic_store_n(&self->pieces_most, open, __ATOMIC_RELAXED);
-	piece->piece =
-		(struct ldma_piece){.call = call, .offset = offset, .length = length, .user = user};
-	piece->done = done;
+	piece->call = call;
+	piece->memory = NULL;
+	piece->error = 0;
 	if (is_lost) {
-		piece->piece.error = is_pull ? -ECONNRESET : -ESHUTDOWN;
+		__atomic_sub_fetch(&self->pieces_open, 1, __ATOMIC_RELAXED);
+		if (!is_pull && !self->is_later)
+			return -ESHUTDOWN;
+		piece->error = is_pull ? -ECONNRESET : -ESHUTDOWN;
 	} else {
-		piece->piece.memory = malloc(self->piece_bytes);
-		EXPECT(piece->piece.memory);
+		piece->memory = malloc(call->piece_bytes);
+		EXPECT(piece->memory);
 		if (is_pull)
-			memcpy(piece->piece.memory, self->read_chunk + offset, length);
+			memcpy(piece->memory, self->read_chunk + piece->offset, piece->length);
 	}
-	if (!self->is_later) {
-		done(&piece->piece);
+	if (self->is_later)
+		deliver_later(piece);
+	else if (is_lost)
+		piece->done(piece);
+	else
 		return 0;
-	}
-	EXPECT(!pthread_create(&thread, NULL, deliver, piece));
-	EXPECT(!pthread_detach(thread));
-	return 0;
+	return -EINPROGRESS;
 }
 
-int ldma_call_pull(struct ldma_call *call, uint64_t offset, uint32_t length, ldma_piece_fn done,
-		   void *user)
+int ldma_call_pull(struct ldma_call *call, struct ldma_piece *piece)
 {
-	EXPECT(offset + length <= call->read_length);
-	return make_piece(call, offset, length, true, done, user);
+	EXPECT(piece->offset + piece->length <= call->read_length);
+	return make_piece(call, piece, true);
 }
 
-int ldma_call_room(struct ldma_call *call, uint64_t offset, ldma_piece_fn done, void *user)
+int ldma_call_room(struct ldma_call *call, struct ldma_piece *piece)
 {
-	return make_piece(call, offset, ((struct memory_call *)call)->piece_bytes, false, done,
-			  user);
+	return make_piece(call, piece, false);
 }
 
 void ldma_piece_drop(struct ldma_piece *piece)
 {
 	struct memory_call *self = (struct memory_call *)piece->call;
 
+	EXPECT(!piece->error && piece->memory);
 	__atomic_sub_fetch(&self->pieces_open, 1, __ATOMIC_RELAXED);
 	free(piece->memory);
-	free(piece);
+	piece->memory = NULL;
 }
 
 void ldma_piece_push(struct ldma_piece *piece, uint32_t length)
@@ -159,15 +151,15 @@ static inline struct memory_call make_call(const struct message *m, uint8_t *wri
 					   uint64_t write_chunk_bytes)
 {
 	return (struct memory_call){
-		.call = {.message = m->bytes,
+		.call = {.connection = 1,
+			 .piece_bytes = 65536,
+			 .message = m->bytes,
 			 .length = m->length,
 			 .xid = get32(m->bytes),
 			 .received_ns = 1,
 			 .has_write = write_chunk != NULL,
 			 .write_room = write_chunk_bytes,
 			 .reply_room = 4096},
-		.connection = 1,
-		.piece_bytes = 65536,
 		.write_chunk = write_chunk,
 		.write_chunk_bytes = write_chunk_bytes,
 	};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Calls of the shapes that need no Python, as a client encodes them. */
 #ifndef LDMA_TEST_MESSAGES_H
 #define LDMA_TEST_MESSAGES_H
@@ -5,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "compound.h"
-#include "expect.h"
+#include "base/bytes.h"
+#include "nfs/compound.h"
+#include "tests/base/expect.h"
 
 struct message {
 	uint8_t bytes[9000];
@@ -92,13 +93,13 @@ static inline void add_header(struct message *m, const struct asked *asked, uint
 	add_opaque(m, tag, (uint32_t)strlen(tag));
 	add32(m, asked->minor ? asked->minor : 1);
 	add32(m, operations);
-	add32(m, LDMA_OP_SEQUENCE);
+	add32(m, LDMA_NFS_OP_SEQUENCE);
 	add_fixed(m, asked->session_id ? asked->session_id : no_session, LDMA_SESSION_ID_BYTES);
 	add32(m, asked->sequence);
 	add32(m, asked->slot);
 	add32(m, asked->highest);
 	add32(m, asked->cache_this);
-	add32(m, LDMA_OP_PUTFH);
+	add32(m, LDMA_NFS_OP_PUTFH);
 	add_opaque(m, handle, (uint32_t)strlen(handle));
 }
 
@@ -106,7 +107,7 @@ static inline void add_getattr(struct message *m, const struct asked *asked)
 {
 	if (!asked->getattr)
 		return;
-	add32(m, LDMA_OP_GETATTR);
+	add32(m, LDMA_NFS_OP_GETATTR);
 	add32(m, asked->getattr);
 	for (uint32_t i = 0; i < asked->getattr; i++)
 		add32(m, asked->attributes[i]);
@@ -121,12 +122,12 @@ static inline uint32_t make_message(struct message *m, enum ldma_nfs_op op,
 
 	add_header(m, asked, asked->getattr ? 4 : 3);
 	add32(m, op);
-	if (op != LDMA_OP_COMMIT) {
+	if (op != LDMA_NFS_OP_COMMIT) {
 		add32(m, asked->seqid);
 		add_fixed(m, asked->other ? asked->other : no_other, 12);
 	}
 	add64(m, asked->offset);
-	if (op == LDMA_OP_WRITE) {
+	if (op == LDMA_NFS_OP_WRITE) {
 		add32(m, asked->stable);
 		add32(m, asked->count);
 		read_position = m->length;

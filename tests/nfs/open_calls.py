@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Arguments of OPEN and its kin, as clients encode them."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ from collections.abc import Callable
 
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import Attribute
-from livedma.nfs.shares import READ
+from livedma.nfs.server.state.shares import READ
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder
 

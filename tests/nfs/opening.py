@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server without its network: clients that open and lock files at times of our choice."""
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from typing import Any
 import pytest
 
 from livedma._native.accelerator import Accelerator
-from livedma.nfs.clients import Client, principal_of
-from livedma.nfs.config import Config
-from livedma.nfs.context import Context, Credential
-from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import NfsError, Op, Status
-from livedma.nfs.opened import LockState, OpenState
-from livedma.nfs.opens import Opened
-from livedma.nfs.ops.registry import OPERATIONS
-from livedma.nfs.ops.served import load
-from livedma.nfs.persist import Persist
-from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.server import Server
-from livedma.nfs.shares import Share
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.context import Context, Credential
+from livedma.nfs.server.ops.registry import OPERATIONS
+from livedma.nfs.server.ops.served import load
+from livedma.nfs.server.parts import Server
+from livedma.nfs.server.persist import Persist
+from livedma.nfs.server.reply import ReplyEncoder
+from livedma.nfs.server.state.clients import Client, principal_of
+from livedma.nfs.server.state.locks import FirstLock, Range
+from livedma.nfs.server.state.opened import LockState, OpenState
+from livedma.nfs.server.state.opens import Opened
+from livedma.nfs.server.state.shares import Share
+from livedma.nfs.server.store import Node, Store
 from livedma.nfs.stateid import Stateid
-from livedma.nfs.store import Node, Store
 from livedma.rpc.xdr import Decoder, Encoder
 
 UID = 1000  # who opens, unless somebody else does

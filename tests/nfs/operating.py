@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Operations one by one, on a real server without its network."""
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from typing import Any
 from tests.nfs.stores import ROOT, SECRET
 
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
-from livedma.nfs.config import Config
-from livedma.nfs.context import Context, Credential
 from livedma.nfs.numbers import Attribute, NfsError, Op, Status
-from livedma.nfs.ops import attribute, directory, file_io, link, readdir, sparse, xattr
-from livedma.nfs.ops.registry import OPERATIONS
-from livedma.nfs.persist import Persist
-from livedma.nfs.reply import ReplyEncoder
-from livedma.nfs.server import Server
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.context import Context, Credential
+from livedma.nfs.server.ops import attribute, directory, file_io, link, readdir, sparse, xattr
+from livedma.nfs.server.ops.registry import OPERATIONS
+from livedma.nfs.server.parts import Server
+from livedma.nfs.server.persist import Persist
+from livedma.nfs.server.reply import ReplyEncoder
+from livedma.nfs.server.store import Node, Store
 from livedma.nfs.stateid import ANONYMOUS
-from livedma.nfs.store import Node, Store
 from livedma.rpc.service import Data
 from livedma.rpc.xdr import Decoder, Encoder
 

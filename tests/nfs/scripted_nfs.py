@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server in the test's own event loop that does to each call what the script says.
 
 It keeps a flat directory in memory, and sessions with a true reply cache: `executed` lists what was

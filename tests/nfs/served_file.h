@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A file, an accelerator that serves it to one session, and calls for it. */
 #ifndef LDMA_TEST_SERVED_FILE_H
 #define LDMA_TEST_SERVED_FILE_H
@@ -6,8 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "accelerator.h"
-#include "memory_transport.h"
+#include "nfs/accelerator.h"
+#include "tests/nfs/memory_transport.h"
 
 #define VERIFIER UINT64_C(0x1122334455667788)
 #define CLIENT 77
@@ -56,7 +57,7 @@ static inline int make_file(uint64_t bytes)
 static inline int grant(struct served *served, const uint8_t *stateid_other, bool is_readable,
 			bool is_writable, int fd)
 {
-	struct ldma_access access = {1, is_readable, is_writable};
+	struct ldma_grant_access access = {1, is_readable, is_writable};
 
 	return ldma_opens_grant(&served->accelerator->opens, stateid_other, access,
 				(const uint8_t *)"handle", 6, fd, CLIENT, UID);

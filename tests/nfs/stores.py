@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Stores for tests: of a directory, by either kind of handles, as one or another client."""
 
 from __future__ import annotations
@@ -7,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from livedma.nfs.config import Config
-from livedma.nfs.context import Credential
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import CreateHow, CreateMode, Node, Settings, Store
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.context import Credential
+from livedma.nfs.server.store import CreateHow, CreateMode, Node, Settings, Store
 
 SECRET = b"thirty-two bytes that nobody knows"
 ROOT = Credential(0, 0)

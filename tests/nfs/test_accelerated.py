@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The accelerator in a real server, over RDMA: its replies are Python's, and so are its effects."""
 
 from __future__ import annotations

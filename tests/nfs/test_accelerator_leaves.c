@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What is left to others, with nothing done: each reason alone, and the same call without it is taken. */
-#include "served_file.h"
+#include "tests/nfs/served_file.h"
 
 static uint8_t chunk[8192];
 
 static struct memory_call make_read(struct served *served, struct message *m, struct asked *asked)
 {
 	*asked = ask(served, 0, 0, 4096);
-	make_message(m, LDMA_OP_READ, asked);
+	make_message(m, LDMA_NFS_OP_READ, asked);
 	return make_call(m, chunk, sizeof(chunk));
 }
 
@@ -41,7 +42,7 @@ static void leave(struct served *served, enum ldma_nfs_op op, struct asked asked
 	struct message m;
 
 	make_message(&m, op, &asked);
-	call = make_call(&m, op == LDMA_OP_READ ? chunk : NULL, sizeof(chunk));
+	call = make_call(&m, op == LDMA_NFS_OP_READ ? chunk : NULL, sizeof(chunk));
 	expect_left(served, &call, why);
 	expect_taken(served);
 }
@@ -55,16 +56,16 @@ static void test_sessions(struct served *served)
 	struct message m;
 
 	asked.session_id = stranger;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	call = make_read(served, &m, &asked);
-	call.connection = 2;
+	call.call.connection = 2;
 	expect_left(served, &call, why);
 	ldma_slots_bind(served->slots, 2);
 	EXPECT(offer(served->program, &call));
 	served->sequence[0]++;
 	ldma_slots_unbind(served->slots, 2);
 	call = make_read(served, &m, &asked);
-	call.connection = 2;
+	call.call.connection = 2;
 	expect_left(served, &call, why);
 	EXPECT(ldma_sessions_remove(&served->accelerator->sessions, served->slots));
 	EXPECT(!ldma_sessions_remove(&served->accelerator->sessions, served->slots));
@@ -79,29 +80,29 @@ static void test_stateids(struct served *served)
 {
 	static const uint8_t unknown[LDMA_OTHER_BYTES] = "nobody's one", zeros[LDMA_OTHER_BYTES];
 	const uint64_t *why = &served->accelerator->counters.left_stateid;
-	struct ldma_access access = {2, true, true};
+	struct ldma_grant_access access = {2, true, true};
 	struct asked asked = ask(served, 0, 0, 4096);
 
 	asked.other = unknown;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.other = zeros; /* the anonymous one */
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.handle = "handlf";
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.handle = "handle and more";
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.uid = UID + 1;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.is_auth_none = true;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.seqid = 2; /* of the future */
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	EXPECT(ldma_opens_update(&served->accelerator->opens, other, access));
 	asked.sequence = served->sequence[0] + 1;
 	asked.seqid = 1; /* of the past */
@@ -109,7 +110,7 @@ static void test_stateids(struct served *served)
 	struct memory_call call = make_read(served, &m, &asked);
 	expect_left(served, &call, why);
 	asked.seqid = 0; /* the newest, whatever it is */
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	EXPECT(offer(served->program, &call));
 	served->sequence[0]++;
 	access.seqid = 1;
@@ -122,15 +123,15 @@ static void test_access(struct served *served)
 {
 	const uint64_t *why = &served->accelerator->counters.left_stateid;
 	struct ldma_opens *opens = &served->accelerator->opens;
-	struct ldma_access access = {1, true, false};
+	struct ldma_grant_access access = {1, true, false};
 	struct asked asked = ask(served, 0, 0, 5);
 
 	EXPECT(ldma_opens_update(opens, other, access));
 	asked.data = (const uint8_t *)"hello";
-	leave(served, LDMA_OP_WRITE, asked, why);
+	leave(served, LDMA_NFS_OP_WRITE, asked, why);
 	asked = ask(served, 0, 0, 0);
-	leave(served, LDMA_OP_COMMIT, asked, why);
-	access = (struct ldma_access){1, false, true};
+	leave(served, LDMA_NFS_OP_COMMIT, asked, why);
+	access = (struct ldma_grant_access){1, false, true};
 	EXPECT(ldma_opens_update(opens, other, access));
 	struct message m;
 	struct memory_call call = make_read(served, &m, &asked);
@@ -155,7 +156,7 @@ static void test_another_client(struct served *served)
 	asked.session_id = id;
 	asked.sequence = 1;
 	asked.highest = 0;
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	expect_left(served, &call, &served->accelerator->counters.left_stateid);
 	EXPECT(!slots->counters.executed);
@@ -169,16 +170,16 @@ static void test_slots(struct served *served)
 	struct asked asked = ask(served, 0, 0, 4096);
 
 	asked.sequence += 1;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.sequence -= 1; /* a retry */
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.slot = SLOTS;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 4096);
 	asked.highest = SLOTS;
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 }
 
 static void test_limits(struct served *served)
@@ -189,12 +190,12 @@ static void test_limits(struct served *served)
 	struct message m;
 
 	asked.cache_this = 1; /* of data */
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, (uint64_t)INT64_MAX - 4095, 4096);
-	leave(served, LDMA_OP_READ, asked, why);
+	leave(served, LDMA_NFS_OP_READ, asked, why);
 	asked = ask(served, 0, 0, 0);
 	asked.data = (const uint8_t *)"";
-	leave(served, LDMA_OP_WRITE, asked, why);
+	leave(served, LDMA_NFS_OP_WRITE, asked, why);
 	call = make_read(served, &m, &asked);
 	call.call.reply_room = LDMA_COMPOUND_REPLY_MAX - 1;
 	expect_left(served, &call, why);
@@ -229,11 +230,11 @@ static void test_replies_that_cannot_be_kept(void)
 	asked.highest = 0;
 	asked.data = (const uint8_t *)"hello";
 	asked.cache_this = 1;
-	make_message(&m, LDMA_OP_WRITE, &asked);
+	make_message(&m, LDMA_NFS_OP_WRITE, &asked);
 	call = make_call(&m, NULL, 0);
 	expect_left(&served, &call, &served.accelerator->counters.left_limit);
 	asked.cache_this = 0;
-	make_message(&m, LDMA_OP_WRITE, &asked);
+	make_message(&m, LDMA_NFS_OP_WRITE, &asked);
 	EXPECT(offer(served.program, &call));
 	ldma_slots_put(slots);
 	stop_serving(&served);
@@ -248,12 +249,12 @@ static void test_operations_are_bounded(void)
 
 	served.accelerator->config.operations = 1;
 	ldma_workers_set_delay(&served.accelerator->workers, 20000000);
-	make_message(&one, LDMA_OP_READ, &asked);
+	make_message(&one, LDMA_NFS_OP_READ, &asked);
 	first = make_call(&one, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&first.is_replied, 0, 0));
 	EXPECT(served.program->take(served.program, &first.call));
 	asked = ask(&served, 1, 0, 100);
-	make_message(&two, LDMA_OP_READ, &asked);
+	make_message(&two, LDMA_NFS_OP_READ, &asked);
 	second = make_call(&two, chunk, sizeof(chunk));
 	EXPECT(!offer(served.program, &second));
 	EXPECT(served.accelerator->counters.left_limit == 1);
@@ -264,7 +265,7 @@ static void test_operations_are_bounded(void)
 	wait_until_idle(&served);
 	ldma_accelerator_close(served.accelerator);
 	asked.sequence++;
-	make_message(&two, LDMA_OP_READ, &asked);
+	make_message(&two, LDMA_NFS_OP_READ, &asked);
 	EXPECT(!offer(served.program, &second));
 	stop_serving(&served);
 }
@@ -287,7 +288,7 @@ static void test_revoked_while_in_use(void)
 			fd = served.accelerator->opens.by_other[i]->fd;
 	EXPECT(is_open(fd) && fd != served.fd);
 	ldma_workers_set_delay(&served.accelerator->workers, 100000000);
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&call.is_replied, 0, 0));
 	EXPECT(served.program->take(served.program, &call.call));
@@ -305,7 +306,7 @@ static void test_grants_are_for_files(void)
 {
 	struct served served = serve(1, 1);
 	static const uint8_t another[LDMA_OTHER_BYTES] = "another";
-	struct ldma_access access = {1, true, true};
+	struct ldma_grant_access access = {1, true, true};
 	uint8_t handle[LDMA_HANDLE_MAX + 1] = {0};
 	int folder = open("/", O_RDONLY | O_DIRECTORY);
 

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* READs without Python. */
-#include "served_file.h"
+#include "tests/nfs/served_file.h"
 
 #define SIZE 300001
 
@@ -19,7 +20,7 @@ static void read_file(struct served *served, uint64_t offset, uint32_t count, ui
 	struct memory_call call;
 	struct message m;
 
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, room);
 	call.is_later = is_later;
 	memset(chunk, 0xee, sizeof(chunk));
@@ -70,10 +71,10 @@ static void test_pieces_are_bounded(void)
 	struct memory_call call;
 	struct message m;
 
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	call.is_later = true;
-	call.piece_bytes = 4096;
+	call.call.piece_bytes = 4096;
 	EXPECT(offer(served.program, &call)); /* the transport looks at how many there are */
 	EXPECT(call.pieces == (SIZE + 4095) / 4096 && call.data_length == SIZE);
 	EXPECT(call.accesses == call.pieces && call.call.read_bytes == SIZE);
@@ -90,7 +91,7 @@ static void test_in_the_reply(void)
 
 	asked.getattr = 1;
 	asked.attributes[0] = 1 << 4; /* size */
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, NULL, 0);
 	EXPECT(offer(served.program, &call));
 	EXPECT(!call.data_length && !call.pieces && word(&call, RESULTS_AT) == 4);
@@ -102,11 +103,11 @@ static void test_in_the_reply(void)
 	served.sequence[0]++;
 	/* More than the reply has room for is not ours; at the end of the file it is. */
 	asked = ask(&served, 0, 0, 4000);
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, NULL, 0);
 	EXPECT(!offer(served.program, &call));
 	asked.offset = SIZE - 10;
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	EXPECT(offer(served.program, &call));
 	EXPECT(word(&call, BODY_AT) == 1 && word(&call, BODY_AT + 4) == 10);
 	stop_serving(&served);
@@ -134,7 +135,7 @@ static void test_file_that_shrinks(void)
 
 	/* Its size is seen when the call is taken; the delay leaves time to cut it. */
 	ldma_workers_set_delay(&served.accelerator->workers, 100000000);
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&call.is_replied, 0, 0));
 	EXPECT(served.program->take(served.program, &call.call));
@@ -162,7 +163,7 @@ static void test_failure(void)
 	EXPECT(!grant(&served, other, true, true, unreadable));
 	close(unreadable);
 	asked.getattr = 1;
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	EXPECT(offer(served.program, &call));
 	EXPECT(word(&call, STATUS_AT) == LDMA_NFS_IO && word(&call, RESULTS_AT) == 3);
@@ -178,7 +179,7 @@ static void test_lost_connection(bool is_later)
 	struct memory_call call;
 	struct message m;
 
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	call.lost_after = 2;
 	call.is_later = is_later;

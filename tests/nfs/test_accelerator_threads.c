@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Several threads of a transport at once, each on its slot, with pieces that come from yet other threads; meanwhile another
  * stateid of the same file comes and goes, the target of the slots moves, and the delay does. Every block that is read
  * is one that was written as a whole; every call is answered once; under TSan there is no race. */
-#include "served_file.h"
+#include "tests/nfs/served_file.h"
 
 #define ROUNDS 60
 #define BLOCK 20000 /* several pieces */
@@ -25,16 +26,16 @@ static bool send_call(struct sender *sender, enum ldma_nfs_op op, const uint8_t 
 	uint32_t position;
 
 	asked.other = stateid_other;
-	if (op == LDMA_OP_COMMIT)
+	if (op == LDMA_NFS_OP_COMMIT)
 		asked.count = 0;
 	position = make_message(&sender->m, op, &asked);
-	sender->call = make_call(&sender->m, op == LDMA_OP_READ ? sender->is : NULL, BLOCK);
-	if (op == LDMA_OP_WRITE) {
+	sender->call = make_call(&sender->m, op == LDMA_NFS_OP_READ ? sender->is : NULL, BLOCK);
+	if (op == LDMA_NFS_OP_WRITE) {
 		sender->call.call.read_position = position;
 		sender->call.call.read_length = BLOCK;
 		sender->call.read_chunk = sender->data;
 	}
-	sender->call.piece_bytes = PIECE;
+	sender->call.call.piece_bytes = PIECE;
 	sender->call.is_later = round % 2;
 	if (!offer(served.program, &sender->call)) {
 		sender->left++;
@@ -53,14 +54,14 @@ static void *send_all(void *argument)
 
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		memset(sender->data, (int)(round + sender->slot), BLOCK);
-		EXPECT(send_call(sender, LDMA_OP_WRITE, other, round));
+		EXPECT(send_call(sender, LDMA_NFS_OP_WRITE, other, round));
 		memset(sender->is, 0, BLOCK);
-		EXPECT(send_call(sender, LDMA_OP_READ, other, round));
+		EXPECT(send_call(sender, LDMA_NFS_OP_READ, other, round));
 		EXPECT(!memcmp(sender->is, sender->data, BLOCK));
-		if (send_call(sender, LDMA_OP_READ, passing, round))
+		if (send_call(sender, LDMA_NFS_OP_READ, passing, round))
 			EXPECT(!memcmp(sender->is, sender->data, BLOCK));
 		if (round % 8 == 0)
-			EXPECT(send_call(sender, LDMA_OP_COMMIT, other, round));
+			EXPECT(send_call(sender, LDMA_NFS_OP_COMMIT, other, round));
 	}
 	return NULL;
 }

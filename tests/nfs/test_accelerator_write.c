@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* WRITEs and COMMITs without Python. */
-#include "served_file.h"
+#include "tests/nfs/served_file.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -56,7 +57,7 @@ static struct memory_call write_file(struct served *served, struct writing what)
 	asked.data = what.is_in_message ? data : NULL;
 	asked.getattr = 1;
 	asked.attributes[0] = CHANGE_AND_SIZE;
-	uint32_t position = make_message(&m, LDMA_OP_WRITE, &asked);
+	uint32_t position = make_message(&m, LDMA_NFS_OP_WRITE, &asked);
 	call = make_call(&m, NULL, 0);
 	if (!what.is_in_message) {
 		call.call.read_position = position;
@@ -200,7 +201,7 @@ static void test_lost_connection(bool is_later)
 
 	fill(1);
 	call = make_call(&m, NULL, 0);
-	call.call.read_position = make_message(&m, LDMA_OP_WRITE, &asked);
+	call.call.read_position = make_message(&m, LDMA_NFS_OP_WRITE, &asked);
 	call.call.length = m.length;
 	call.call.read_length = LONG;
 	call.read_chunk = data;
@@ -221,7 +222,7 @@ static void test_commit(void)
 	struct memory_call call;
 	struct message m;
 
-	make_message(&m, LDMA_OP_COMMIT, &asked);
+	make_message(&m, LDMA_NFS_OP_COMMIT, &asked);
 	call = make_call(&m, NULL, 0);
 	EXPECT(offer(served.program, &call));
 	EXPECT(word(&call, STATUS_AT) == 0 && word(&call, RESULTS_AT) == 3);
@@ -246,7 +247,7 @@ static void test_commit_that_fails(void)
 	EXPECT(pathless >= 0 && ldma_opens_revoke(&served.accelerator->opens, other));
 	EXPECT(!grant(&served, other, true, true, pathless));
 	close(pathless);
-	make_message(&m, LDMA_OP_COMMIT, &asked);
+	make_message(&m, LDMA_NFS_OP_COMMIT, &asked);
 	call = make_call(&m, NULL, 0);
 	EXPECT(offer(served.program, &call) && word(&call, STATUS_AT) == LDMA_NFS_IO);
 	EXPECT(served.accelerator->counters.sync_failures == 1);
@@ -276,9 +277,9 @@ static void test_one_worker_writes(void)
 	fill(99);
 	EXPECT(!sem_init(&may_write, 0, 0));
 	__atomic_store_n(&is_held, true, __ATOMIC_RELEASE);
-	uint32_t position = make_message(&m, LDMA_OP_WRITE, &asked);
+	uint32_t position = make_message(&m, LDMA_NFS_OP_WRITE, &asked);
 	call = make_call(&m, NULL, 0);
-	call.piece_bytes = LONG / 8;
+	call.call.piece_bytes = LONG / 8;
 	call.call.read_position = position;
 	call.call.read_length = LONG;
 	call.read_chunk = data;
@@ -306,8 +307,8 @@ static void test_verifier_that_changes(void)
 
 	ldma_workers_set_delay(&served.accelerator->workers, 50000000);
 	writing.data = (const uint8_t *)"hello";
-	make_message(&one, LDMA_OP_WRITE, &writing);
-	make_message(&two, LDMA_OP_COMMIT, &committing);
+	make_message(&one, LDMA_NFS_OP_WRITE, &writing);
+	make_message(&two, LDMA_NFS_OP_COMMIT, &committing);
 	write = make_call(&one, NULL, 0);
 	commit = make_call(&two, NULL, 0);
 	EXPECT(!sem_init(&write.is_replied, 0, 0) && !sem_init(&commit.is_replied, 0, 0));
@@ -340,8 +341,8 @@ static void test_shorter_delay(void)
 	struct memory_call late, soon;
 	struct message one, two;
 
-	make_message(&one, LDMA_OP_READ, &first);
-	make_message(&two, LDMA_OP_READ, &second);
+	make_message(&one, LDMA_NFS_OP_READ, &first);
+	make_message(&two, LDMA_NFS_OP_READ, &second);
 	late = make_call(&one, chunk, sizeof(chunk));
 	soon = make_call(&two, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&late.is_replied, 0, 0) && !sem_init(&soon.is_replied, 0, 0));
@@ -371,7 +372,7 @@ static void test_delay(void)
 	for (uint32_t i = 0; i < CALLS; i++) {
 		struct asked asked = ask(&served, i, i * 4096, 4096);
 
-		make_message(&m[i], LDMA_OP_READ, &asked);
+		make_message(&m[i], LDMA_NFS_OP_READ, &asked);
 		calls[i] = make_call(&m[i], chunks[i], 4096);
 		EXPECT(!sem_init(&calls[i].is_replied, 0, 0));
 		EXPECT(served.program->take(served.program, &calls[i].call));

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Which calls have the shape, that nothing else does, and the replies byte for byte. */
-#include "messages.h"
-#include "opens.h"
+#include "nfs/opens.h"
+#include "tests/nfs/messages.h"
 
 #include <string.h>
 
@@ -35,8 +36,8 @@ static void test_read(void)
 			      .offset = UINT64_C(1) << 40,
 			      .count = 4096};
 
-	EXPECT(decode(LDMA_OP_READ, &asked));
-	EXPECT(c.xid == 9 && c.uid == 1000 && c.op == LDMA_OP_READ && !c.has_getattr);
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked));
+	EXPECT(c.xid == 9 && c.uid == 1000 && c.op == LDMA_NFS_OP_READ && !c.has_getattr);
 	EXPECT(c.tag_length == 3 && !memcmp(c.tag, "tag", 3));
 	EXPECT(!memcmp(c.session_id, session_id, sizeof(session_id)));
 	EXPECT(c.sequence.sequence == 5 && c.sequence.slot == 3 && c.sequence.highest == 7);
@@ -45,7 +46,7 @@ static void test_read(void)
 	EXPECT(!memcmp(c.other, other, sizeof(other)) && c.seqid == 2);
 	EXPECT(c.offset == UINT64_C(1) << 40 && c.count == 4096 && c.request_bytes == m.length);
 	asked.is_auth_none = true;
-	EXPECT(decode(LDMA_OP_READ, &asked) && c.uid == LDMA_UID_NONE);
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked) && c.uid == LDMA_UID_NONE);
 }
 
 static void test_write_in_the_message(void)
@@ -56,18 +57,18 @@ static void test_write_in_the_message(void)
 			      .getattr = 2,
 			      .attributes = {WORD0, WORD1}};
 
-	EXPECT(decode(LDMA_OP_WRITE, &asked));
+	EXPECT(decode(LDMA_NFS_OP_WRITE, &asked));
 	EXPECT(c.count == 5 && !memcmp(c.data, "hello", 5) && c.stable == LDMA_FILE_SYNC);
 	EXPECT(c.has_getattr && c.attributes[0] == WORD0 && c.attributes[1] == WORD1);
 	EXPECT(c.request_bytes == m.length);
 	asked.stable = 3;
-	EXPECT(!decode(LDMA_OP_WRITE, &asked));
+	EXPECT(!decode(LDMA_NFS_OP_WRITE, &asked));
 }
 
 static void test_write_in_the_chunk(void)
 {
 	struct asked asked = {.count = 6001, .getattr = 1, .attributes = {WORD0}};
-	uint32_t at = make_message(&m, LDMA_OP_WRITE, &asked);
+	uint32_t at = make_message(&m, LDMA_NFS_OP_WRITE, &asked);
 
 	EXPECT(ldma_compound_decode(&c, m.bytes, m.length, at, 6001) && !c.data && c.count == 6001);
 	EXPECT(c.has_getattr && c.request_bytes == m.length + 6004);
@@ -82,7 +83,7 @@ static void test_write_in_the_chunk(void)
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, at, UINT32_MAX));
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 	/* A read chunk of something else than a WRITE. */
-	make_message(&m, LDMA_OP_READ, &asked);
+	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 4, 6001));
 }
 
@@ -90,7 +91,7 @@ static void test_commit(void)
 {
 	struct asked asked = {.offset = 1, .count = 2};
 
-	EXPECT(decode(LDMA_OP_COMMIT, &asked) && c.op == LDMA_OP_COMMIT && !c.other);
+	EXPECT(decode(LDMA_NFS_OP_COMMIT, &asked) && c.op == LDMA_NFS_OP_COMMIT && !c.other);
 	EXPECT(c.offset == 1 && c.count == 2);
 }
 
@@ -98,7 +99,8 @@ static void test_other_operations_have_no_shape(void)
 {
 	for (uint32_t op = 0; op < 80; op++) {
 		struct asked asked = {0};
-		bool is_ours = op == LDMA_OP_READ || op == LDMA_OP_WRITE || op == LDMA_OP_COMMIT;
+		bool is_ours = op == LDMA_NFS_OP_READ || op == LDMA_NFS_OP_WRITE ||
+			       op == LDMA_NFS_OP_COMMIT;
 
 		EXPECT(decode(op, &asked) == is_ours);
 	}
@@ -112,18 +114,18 @@ static void test_words_that_must_be_so(void)
 	struct asked asked = {0};
 
 	for (uint32_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-		EXPECT(decode(LDMA_OP_READ, &asked));
+		EXPECT(decode(LDMA_NFS_OP_READ, &asked));
 		m.bytes[places[i] + 3] ^= 0x40;
 		EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 	}
 	asked.minor = 3;
-	EXPECT(!decode(LDMA_OP_READ, &asked));
+	EXPECT(!decode(LDMA_NFS_OP_READ, &asked));
 	asked = (struct asked){.tag = "\xc3\xa4"};
-	EXPECT(!decode(LDMA_OP_READ, &asked));
+	EXPECT(!decode(LDMA_NFS_OP_READ, &asked));
 	asked = (struct asked){.cache_this = 2};
-	EXPECT(!decode(LDMA_OP_READ, &asked));
+	EXPECT(!decode(LDMA_NFS_OP_READ, &asked));
 	asked = (struct asked){.uid = LDMA_UID_NONE};
-	EXPECT(!decode(LDMA_OP_READ, &asked));
+	EXPECT(!decode(LDMA_NFS_OP_READ, &asked));
 }
 
 static void test_minor_version_zero(void)
@@ -131,7 +133,7 @@ static void test_minor_version_zero(void)
 	struct asked asked = {.is_auth_none = true};
 	uint32_t minor_at = 24 + 8 + 8 + 4;
 
-	EXPECT(decode(LDMA_OP_READ, &asked) && get32(m.bytes + minor_at) == 1);
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked) && get32(m.bytes + minor_at) == 1);
 	put32(m.bytes + minor_at, 0);
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 	put32(m.bytes + minor_at, 1);
@@ -146,19 +148,19 @@ static void test_credentials(void)
 	enum { FLAVOR_AT = 24, LENGTH_AT = 28, GIDS_AT = 52 + 4, VERIFIER_AT = 68 };
 	struct asked asked = {0};
 
-	EXPECT(decode(LDMA_OP_READ, &asked) && get32(m.bytes + GIDS_AT) == 2);
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked) && get32(m.bytes + GIDS_AT) == 2);
 	put32(m.bytes + GIDS_AT, 1); /* fewer than there are bytes for */
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 	put32(m.bytes + GIDS_AT, 3);
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 	put32(m.bytes + GIDS_AT, 0x40000002); /* times four it is 8 */
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
-	EXPECT(decode(LDMA_OP_READ, &asked));
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked));
 	put32(m.bytes + FLAVOR_AT, 6); /* RPCSEC_GSS */
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 	put32(m.bytes + FLAVOR_AT, 0); /* AUTH_NONE with a body */
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
-	EXPECT(decode(LDMA_OP_READ, &asked) && get32(m.bytes + VERIFIER_AT) == 0);
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked) && get32(m.bytes + VERIFIER_AT) == 0);
 	put32(m.bytes + VERIFIER_AT, 1);
 	EXPECT(!ldma_compound_decode(&c, m.bytes, m.length, 0, 0));
 }
@@ -171,16 +173,16 @@ static void test_attributes(void)
 		struct asked asked = {.getattr = 3};
 
 		asked.attributes[bit / 32] = 1u << bit % 32;
-		EXPECT(decode(LDMA_OP_READ, &asked) == (known[bit / 32] >> bit % 32 & 1));
+		EXPECT(decode(LDMA_NFS_OP_READ, &asked) == (known[bit / 32] >> bit % 32 & 1));
 	}
 	for (uint32_t words = 1; words < 6; words++) {
 		struct asked asked = {.attributes = {WORD0, WORD1}};
 
 		add_header(&m, &asked, 4);
-		add32(&m, LDMA_OP_COMMIT);
+		add32(&m, LDMA_NFS_OP_COMMIT);
 		add64(&m, 0);
 		add32(&m, 0);
-		add32(&m, LDMA_OP_GETATTR);
+		add32(&m, LDMA_NFS_OP_GETATTR);
 		add32(&m, words);
 		for (uint32_t i = 0; i < words; i++)
 			add32(&m, 0);
@@ -199,7 +201,7 @@ static void test_lengths(void)
 			      .attributes = {WORD0, WORD1}};
 	uint32_t nonzero = 0;
 
-	EXPECT(decode(LDMA_OP_WRITE, &asked));
+	EXPECT(decode(LDMA_NFS_OP_WRITE, &asked));
 	for (uint32_t length = 0; length < m.length; length++) {
 		uint8_t *exact = malloc(length ? length : 1);
 
@@ -224,9 +226,9 @@ static void test_lengths(void)
 	asked = (struct asked){
 		.handle = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 			  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"};
-	EXPECT(decode(LDMA_OP_READ, &asked) && c.handle_length == LDMA_HANDLE_MAX);
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked) && c.handle_length == LDMA_HANDLE_MAX);
 	asked.tag = asked.handle; /* longer than what is echoed here */
-	EXPECT(!decode(LDMA_OP_READ, &asked));
+	EXPECT(!decode(LDMA_NFS_OP_READ, &asked));
 }
 
 static struct message expected;
@@ -241,14 +243,14 @@ static void expect_head(uint32_t status, const char *tag, uint32_t results)
 	add32(&expected, status);
 	add_opaque(&expected, tag, (uint32_t)strlen(tag));
 	add32(&expected, results);
-	add64(&expected, (uint64_t)LDMA_OP_SEQUENCE << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_SEQUENCE << 32);
 	add_fixed(&expected, session_id, sizeof(session_id));
 	add32(&expected, 5); /* sequence, slot, the table's limits, flags */
 	add32(&expected, 3);
 	add32(&expected, 15);
 	add32(&expected, 7);
 	add32(&expected, 0x20);
-	add64(&expected, (uint64_t)LDMA_OP_PUTFH << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_PUTFH << 32);
 }
 
 static void expect_reply(const struct ldma_compound_result *result, bool is_inline)
@@ -282,9 +284,9 @@ static void test_replies(void)
 			      .data = (const uint8_t *)"hello"};
 	struct ldma_compound_result result = plain_result();
 
-	EXPECT(decode(LDMA_OP_READ, &asked));
+	EXPECT(decode(LDMA_NFS_OP_READ, &asked));
 	expect_head(0, "tagged", 3);
-	add64(&expected, (uint64_t)LDMA_OP_READ << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_READ << 32);
 	add32(&expected, 1);
 	add32(&expected, 5);
 	EXPECT(ldma_compound_data_at(&c) == expected.length);
@@ -292,17 +294,17 @@ static void test_replies(void)
 	add_fixed(&expected, "hello", 5);
 	expect_reply(&result, true);
 
-	EXPECT(decode(LDMA_OP_WRITE, &asked));
+	EXPECT(decode(LDMA_NFS_OP_WRITE, &asked));
 	expect_head(0, "tagged", 3);
-	add64(&expected, (uint64_t)LDMA_OP_WRITE << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_WRITE << 32);
 	add32(&expected, 5);
 	add32(&expected, LDMA_DATA_SYNC);
 	add64(&expected, result.verifier);
 	expect_reply(&result, false);
 
-	EXPECT(decode(LDMA_OP_COMMIT, &asked));
+	EXPECT(decode(LDMA_NFS_OP_COMMIT, &asked));
 	expect_head(0, "tagged", 3);
-	add64(&expected, (uint64_t)LDMA_OP_COMMIT << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_COMMIT << 32);
 	add64(&expected, result.verifier);
 	expect_reply(&result, false);
 }
@@ -319,17 +321,17 @@ static void test_failed(void)
 	struct ldma_compound_result result = plain_result();
 
 	result.status = LDMA_NFS_NOSPC;
-	EXPECT(decode(LDMA_OP_COMMIT, &asked));
+	EXPECT(decode(LDMA_NFS_OP_COMMIT, &asked));
 	expect_head(LDMA_NFS_NOSPC, "", 3); /* no GETATTR behind it */
-	add32(&expected, LDMA_OP_COMMIT);
+	add32(&expected, LDMA_NFS_OP_COMMIT);
 	add32(&expected, LDMA_NFS_NOSPC);
 	expect_reply(&result, false);
 	result.status = LDMA_NFS_OK;
 	result.stat_status = LDMA_NFS_IO;
 	expect_head(LDMA_NFS_IO, "", 4);
-	add64(&expected, (uint64_t)LDMA_OP_COMMIT << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_COMMIT << 32);
 	add64(&expected, result.verifier);
-	add32(&expected, LDMA_OP_GETATTR);
+	add32(&expected, LDMA_NFS_OP_GETATTR);
 	add32(&expected, LDMA_NFS_IO);
 	expect_reply(&result, false);
 }
@@ -354,11 +356,11 @@ static void test_attribute_values(void)
 				    .st_mtim = {5, 6},
 				    .st_ctim = {3, 4}};
 	result.change = UINT64_C(1) << 60;
-	EXPECT(decode(LDMA_OP_COMMIT, &asked));
+	EXPECT(decode(LDMA_NFS_OP_COMMIT, &asked));
 	expect_head(0, "t", 4);
-	add64(&expected, (uint64_t)LDMA_OP_COMMIT << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_COMMIT << 32);
 	add64(&expected, result.verifier);
-	add64(&expected, (uint64_t)LDMA_OP_GETATTR << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_GETATTR << 32);
 	add32(&expected, 2); /* as few words as the attributes need */
 	add32(&expected, 0x0010001a);
 	add32(&expected, 0x0030a00a);
@@ -383,11 +385,11 @@ static void test_attribute_values(void)
 			       .sequence = 5,
 			       .slot = 3,
 			       .getattr = 1};
-	EXPECT(decode(LDMA_OP_COMMIT, &asked));
+	EXPECT(decode(LDMA_NFS_OP_COMMIT, &asked));
 	expect_head(0, "t", 4);
-	add64(&expected, (uint64_t)LDMA_OP_COMMIT << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_COMMIT << 32);
 	add64(&expected, result.verifier);
-	add64(&expected, (uint64_t)LDMA_OP_GETATTR << 32);
+	add64(&expected, (uint64_t)LDMA_NFS_OP_GETATTR << 32);
 	add64(&expected, 0); /* nothing asked for, nothing given */
 	expect_reply(&result, false);
 }

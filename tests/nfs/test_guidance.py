@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Guidance as clients meet it: honest ones, hostile ones, and servers that lie to them."""
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ from typing import Any, cast
 import pytest
 
 from livedma.errors import LivedmaError
-from livedma.nfs import guidance as guidance_module
-from livedma.nfs.config import Config
-from livedma.nfs.guidance import OFFER_S, Guidance
 from livedma.nfs.guidance_protocol import (
     PROGRAM,
     VERSION,
@@ -25,9 +23,12 @@ from livedma.nfs.guidance_protocol import (
     Verdict,
     Wish,
 )
-from livedma.nfs.levers import Levers
 from livedma.nfs.load import Plan, Result, Runner
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server import guidance as guidance_module
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.facts import Facts
+from livedma.nfs.server.guidance import OFFER_S, Guidance
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc import rdma_client, tcp_client
 from livedma.rpc.client import Transport
@@ -388,9 +389,9 @@ def test_over_tcp_there_is_no_guidance(service: NfsService) -> None:
 Lie = Callable[[], bytes]
 
 
-def lied_to(service: NfsService, lie: Lie, act: Callable[[Levers], Awaitable[None]]) -> Result:
+def lied_to(service: NfsService, lie: Lie, act: Callable[[Facts], Awaitable[None]]) -> Result:
     service.guidance.advise = lambda _: SimpleNamespace(encode=lie)  # type: ignore
-    levers = Levers(service)
+    facts = Facts(service)
 
     async def run() -> Result:
         with Device(CLIENT) as device:
@@ -398,10 +399,10 @@ def lied_to(service: NfsService, lie: Lie, act: Callable[[Levers], Awaitable[Non
             runner = Runner(plan, SERVER, PORT, device=device)
             load = asyncio.create_task(runner.run())
             try:
-                async with asyncio.timeout(LIMIT_S):
-                    await act(levers)
-                    before = served(levers)
-                    while served(levers) < before + 3000:  # with those that fill the files
+                async with asyncio.timeout(4 * LIMIT_S):  # sixty connections, one after the other
+                    await act(facts)
+                    before = served(facts)
+                    while served(facts) < before + 3000:  # with those that fill the files
                         await asyncio.sleep(0.01)
             finally:
                 runner.stop()
@@ -411,8 +412,8 @@ def lied_to(service: NfsService, lie: Lie, act: Callable[[Levers], Awaitable[Non
     return asyncio.run(run())
 
 
-def served(levers: Levers) -> int:
-    return sum(one.get("calls", 0) for one in levers.connections())
+def served(facts: Facts) -> int:
+    return sum(one.get("calls", 0) for one in facts.connections())
 
 
 @pytest.mark.slow
@@ -424,7 +425,7 @@ def test_advice_that_makes_no_sense_ends_the_asking(service: NfsService, lie: by
         asked.append(1)
         return lie
 
-    async def act(levers: Levers) -> None:
+    async def act(facts: Facts) -> None:
         while not asked:
             await asyncio.sleep(0.01)
 
@@ -446,10 +447,10 @@ def test_wishes_without_end_are_bounded(service: NfsService, wish: Wish) -> None
         out.u32(serial, wish, 0)
         return bytes(out)
 
-    async def act(levers: Levers) -> None:
+    async def act(facts: Facts) -> None:
         most = 0
         while serial < 60:
-            most = max(most, len(levers.connections()))
+            most = max(most, len(facts.connections()))
             await asyncio.sleep(0.01)
         assert most <= 9  # one is being closed when the next comes
 

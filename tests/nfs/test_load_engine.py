@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The load against a server that does as each test likes: over a pair of sockets."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from load_peer import CREDENTIAL, HANDLE, SESSION, STATEID, Answers, Request, TcpPeer
 
-from livedma._native.load import Load
+from livedma._native.load import LOST, Load
 from livedma.nfs.numbers import Op, Status
 from livedma.rpc.message import Call, encode_call
 
@@ -371,21 +372,22 @@ def test_a_stream_that_breaks_the_rules_ends(extra: bytes) -> None:
         run.filled()
         run.peer.extra = extra
         run.load.begin()
-        wait_until(lambda: run.load.figures().failed == 1)
+        wait_until(lambda: run.load.figures().lost == 1)
         assert run.load.link_error(0) == 71  # EPROTO
         assert not run.load.figures().open
 
 
-def test_a_lost_connection_ends_its_sessions() -> None:
+def test_a_lost_connection_leaves_its_sessions_waiting() -> None:
     with rig() as run:
         run.add()
         run.filled()
         run.load.begin()
         run.until(10)
         run.peer.cut()
-        wait_until(lambda: run.load.figures().failed == 1)
+        wait_until(lambda: run.load.figures().lost == 1)
         assert run.load.link_error(0)
         assert (run.load.figures().running, run.load.figures().open) == (0, 0)
+        assert run.load.places() == [LOST]
         assert run.load.add_session(
             0,
             session_id=SESSION,
@@ -396,7 +398,7 @@ def test_a_lost_connection_ends_its_sessions() -> None:
             seed=1,
             file_bytes=FILE_BYTES,
         )
-        assert run.load.figures().failed == 2
+        assert run.load.figures().lost == 2
         with pytest.raises(OSError, match="connected"):
             run.load.call(0, 1, encode_call(Call(0, 100003, 4, 0)))
 

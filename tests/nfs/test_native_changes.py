@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The change attribute: never the same for two contents, whatever the clock's ticks are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What Linux sends for data has the shape that needs no Python; nothing else that it sends does."""
 
 from __future__ import annotations
@@ -6,11 +7,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.rpc.rdma_header import Header, decode_header
 
 from captures import capture, packets
 from livedma._native.nfs import fast_operation
 from livedma.nfs.numbers import Op
-from livedma.rpc.rdma_header import Header, decode_header
 from livedma.wire.inside import Inside
 
 SENDS = (0x00, 0x04, 0x17)  # RC SEND FIRST, SEND ONLY, and that with invalidate

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The slot table, rule by rule (RFC 8881 2.10.6), against a simple model, and by threads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Calling clients back: by which connections, as whom, and what a client's answers may do."""
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from open_calls import by_name
 
-from livedma.nfs.backchannel import (
+from livedma.nfs.numbers import Op, Status
+from livedma.nfs.server.state.backchannel import (
     BackChannel,
     CallbackOp,
     CallbackSecurity,
     Outcome,
     Request,
 )
-from livedma.nfs.callbacks import ANSWER_S
-from livedma.nfs.numbers import Op, Status
-from livedma.nfs.shares import READ, WRITE
+from livedma.nfs.server.state.callbacks import ANSWER_S
+from livedma.nfs.server.state.shares import READ, WRITE
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.message import (
     AUTH_NONE,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Servers that lie: the client raises, and neither hangs nor writes where it should not."""
 
 from __future__ import annotations

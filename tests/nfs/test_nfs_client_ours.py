@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Our client against our server, over TCP and RDMA: the data comes back as it went."""
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from livedma.nfs import File
-from livedma.nfs.config import Config
-from livedma.nfs.levers import Levers
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -77,10 +77,9 @@ def test_slots_are_followed_up_and_down_while_calls_are_made(
         async with asyncio.timeout(LIMIT_S), site.client(slots=4) as client:
             async with await client.open("/slots", "rw", create=True) as file:
                 session = client.through
-                levers = Levers(service)
                 busy = asyncio.gather(*(write_on(file, number) for number in range(40)))
                 for slots in (32, 2, 17, 1, 8):
-                    levers.set_slots(session.session_id.hex(), slots)
+                    service.server.sessions.find(session.session_id).set_slots(slots)
                     while session.slots != slots:
                         assert not busy.done()
                         await asyncio.sleep(0.01)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Calls are executed exactly once, wherever their connection is lost."""
 
 from __future__ import annotations

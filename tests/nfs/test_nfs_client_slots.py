@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The client's slots: given out in order, grown and shrunk as the server says, never in doubt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Leases, and state that a server takes away."""
 
 from __future__ import annotations

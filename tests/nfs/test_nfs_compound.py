@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """COMPOUND and SEQUENCE: which operation may be where, once and again, and how much (RFC 8881)."""
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from calling import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livedma.nfs.config import Config
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.ops.registry import OPERATIONS, Operation
-from livedma.nfs.reply import ReplyEncoder
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.ops.registry import OPERATIONS, Operation
+from livedma.nfs.server.reply import ReplyEncoder
 from livedma.rpc.message import Accepted, AcceptStatus, decode_reply
 from livedma.rpc.xdr import Decoder, Encoder
 

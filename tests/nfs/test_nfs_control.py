@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The control API: what it answers, and what it makes of those who do not speak it."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
 from collections.abc import Iterator
@@ -91,7 +93,7 @@ def test_a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not(tmp_path:
     dead.bind(str(path))
     dead.close()
     server = ControlServer(path, {"add": add})
-    with pytest.raises(ControlError, match="Address already in use"):
+    with pytest.raises(ControlError, match="another server listens there"):
         ControlServer(path, {})
     with Control(path) as control:
         assert control.ask("add", one=1) == 2
@@ -107,3 +109,33 @@ def test_who_is_connected_hears_the_end(server: ControlServer) -> None:
             control.ask("add", one=1)
     with pytest.raises(ControlError, match="no server answers"):
         Control(server.path)
+
+
+def test_only_the_owner_may_connect_and_other_threads_keep_their_umask(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        server = ControlServer(tmp_path / "c", {"add": add})
+        server.close()
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("missing/c", "there is no directory .*missing"),
+        ("directory", "it is a directory; name a file in it"),
+        ("file", "there is a file already"),
+        ("x" * 200, "bytes, and a socket's has 107 at most"),
+    ],
+)
+def test_why_a_socket_cannot_be_made_is_said(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ControlError, match=why):
+        ControlServer(tmp_path / name, {})
+    assert not (tmp_path / "missing").exists()
+    with pytest.raises(ControlError, match="no server answers at") as error:
+        Control(tmp_path / name)
+    assert "None" not in str(error.value)

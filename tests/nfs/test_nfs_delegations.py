@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Delegations: who gets one, what it is good for, what ends it."""
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from delegating import (
 from open_calls import attributes, by_handle, by_name, delegated, open_args, previous, unchecked
 
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.shares import BOTH, READ, WRITE
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import ANONYMOUS
 from livedma.rpc.xdr import Encoder
 from needs import needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Local programs beside delegations: the kernel's leases hold them until the client has let go."""
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import pytest
 from delegating import PATIENCE_S, BackPeer, Delegating, delegating, until
 from open_calls import by_name
 
-from livedma.nfs.leases import Leases
 from livedma.nfs.numbers import Status
-from livedma.nfs.shares import WRITE
+from livedma.nfs.server.state.leases import Leases
+from livedma.nfs.server.state.shares import WRITE
 from needs import needs
 
 OVERFLOW = struct.pack("@iIII", -1, 0x4000, 0, 0)

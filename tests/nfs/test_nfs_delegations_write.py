@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Delegations to write: one client uses a file alone, and tells what it did when it is asked."""
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from open_calls import attributes, by_name, delegated
 
 from livedma.nfs.bitmap import bits, encode_bitmap
 from livedma.nfs.numbers import Attribute, Op, Status
-from livedma.nfs.shares import BOTH, READ, WRITE
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE
 from livedma.nfs.stateid import ANONYMOUS, Stateid
 from livedma.rpc.xdr import Encoder
 from needs import needs

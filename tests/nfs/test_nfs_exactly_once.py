@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Connections break at any point, requests come again by others, and each is executed once."""
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from calling import (
     sequence,
 )
 
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
 from livedma.rpc.record import encode_record
 from livedma.rpc.tcp_server import TcpServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """EXCHANGE_ID: every case of RFC 8881 18.35.4, and what is wrong in it."""
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from calling import (
     sequence,
 )
 
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Status
+from livedma.nfs.server.config import Config
 from livedma.rpc.xdr import Encoder
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Descriptors that states hold: how many there may be, and when they are closed."""
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from livedma.nfs.held import Descriptors, Held, OpenFds
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.shares import BOTH, READ, WRITE
+from livedma.nfs.server.state.held import Descriptors, Held, OpenFds
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE
 
 
 def is_open(fd: int) -> bool:
@@ -111,7 +112,8 @@ def test_by_the_limit_of_the_process() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert 2 * Descriptors().most < soft
     script = (
-        "import resource; from livedma.nfs.held import Descriptors, allow_all_descriptors; "
+        "import resource; "
+        "from livedma.nfs.server.state.held import Descriptors, allow_all_descriptors; "
         "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 1000)); few = Descriptors().most; "
         "allow_all_descriptors(); print(few, Descriptors().most)"
     )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Locks of clients and of local processes: each is in the other's way."""
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 from opening import World, refused
 
-from livedma.nfs.clients import Client
-from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import Status
-from livedma.nfs.opened import OpenState
-from livedma.nfs.shares import BOTH, READ, Share
+from livedma.nfs.server.state.clients import Client
+from livedma.nfs.server.state.locks import FirstLock, Range
+from livedma.nfs.server.state.opened import OpenState
+from livedma.nfs.server.state.shares import BOTH, READ, Share
 from livedma.rpc.xdr import Decoder
 
 END = (1 << 64) - 1
@@ -146,7 +147,7 @@ def test_what_goes_with_a_client_tells_nothing_any_more(
             closers.append(self)
             self.run()
 
-    monkeypatch.setattr("livedma.nfs.opens.threading.Thread", AtOnce)
+    monkeypatch.setattr("livedma.nfs.server.state.opens.threading.Thread", AtOnce)
     world.lock_first(ann, hers, Range(0, 9, False))
     assert local.shared(0, 10)
     bob = world.client(b"bob")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """LOCK, LOCKT, LOCKU, TEST_STATEID and FREE_STATEID as clients send them."""
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from pathlib import Path
 import pytest
 from opening import World, refused, serve
 
-from livedma.nfs.clients import Client
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.opened import OpenState
-from livedma.nfs.shares import BOTH, Share
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.state.clients import Client
+from livedma.nfs.server.state.opened import OpenState
+from livedma.nfs.server.state.shares import BOTH, Share
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 

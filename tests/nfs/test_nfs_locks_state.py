@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Locks: conflicts, versions, limits, grace, and what is left when somebody goes."""
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from pathlib import Path
 import pytest
 from opening import World, refused
 
-from livedma.nfs.clients import Client
-from livedma.nfs.locks import FirstLock, Range
 from livedma.nfs.numbers import Status
-from livedma.nfs.opened import LockState, OpenState
-from livedma.nfs.shares import BOTH, READ, WRITE, Share
+from livedma.nfs.server.state.clients import Client
+from livedma.nfs.server.state.locks import FirstLock, Range
+from livedma.nfs.server.state.opened import LockState, OpenState
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import ANONYMOUS, CURRENT, Stateid
 from livedma.rpc.xdr import Decoder
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A session moves from a connection that is cut to another one; each request is executed once."""
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from livedma.nfs import Client, File
-from livedma.nfs.config import Config
-from livedma.nfs.levers import Levers
-from livedma.nfs.service import NfsService, Wishes
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.facts import Facts
+from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -56,17 +57,17 @@ async def rename_and_write(client: Client, file: File, chain: int) -> None:
 @pytest.mark.parametrize("is_first_kept", [False, True], ids=["replaced", "two"])
 def test_each_request_is_executed_once(service: NfsService, is_first_kept: bool) -> None:
     """Two connections of a session, or a second one that takes its place, cut again and again."""
-    levers = Levers(service)
+    facts = Facts(service)
 
     async def cut_now_and_then(client: Client) -> int:
         cuts = 0
         while True:
             await asyncio.sleep(0.02)
-            for connection in levers.connections():
-                levers.cut(connection["number"])
+            for connection in facts.connections():
+                service.cut(connection["number"])
                 cuts += 1
                 await asyncio.sleep(0.02)
-            if len(levers.sessions()) != 1:
+            if len(facts.sessions()) != 1:
                 return -1  # the session itself must stay
             if client_is_done.is_set():
                 return cuts
@@ -83,14 +84,14 @@ def test_each_request_is_executed_once(service: NfsService, is_first_kept: bool)
                 asyncio.timeout(LIMIT_S),
                 await Client.connect(SERVER, PORT, connect) as client,
             ):
-                (before,) = levers.sessions()
+                (before,) = facts.sessions()
                 files = []
                 for chain in range(CHAINS):
                     await client.mkdir(f"/chain{chain}-0")
                     files.append(await client.open(f"/data{chain}", "rw", create=True))
                 second = client.connection_to(SERVER, PORT, connect)
                 await client.through.bind(second)
-                (bound,) = levers.sessions()
+                (bound,) = facts.sessions()
                 assert len(bound["connections"]) == 2
                 if not is_first_kept:
                     client.through.unbind(client.connection)
@@ -102,7 +103,7 @@ def test_each_request_is_executed_once(service: NfsService, is_first_kept: bool)
                 assert await cutting > 0
                 for file in files:
                     await file.close()
-                (after,) = levers.sessions()
+                (after,) = facts.sessions()
                 assert after["id"] == before["id"]
 
     asyncio.run(run())

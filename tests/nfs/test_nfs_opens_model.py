@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Opens and their locks against a model that knows no more than the rules."""
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from opening import World, refused
 
-from livedma.nfs.clients import Client
-from livedma.nfs.locks import FirstLock, Range
-from livedma.nfs.mirror import local_lock
 from livedma.nfs.numbers import Status
-from livedma.nfs.shares import BOTH, READ, WRITE, Share
+from livedma.nfs.server.state.clients import Client
+from livedma.nfs.server.state.locks import FirstLock, Range
+from livedma.nfs.server.state.mirror import local_lock
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import ANONYMOUS, Stateid
 
 pytestmark = pytest.mark.slow

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """OPEN, OPEN_DOWNGRADE and CLOSE as clients send them."""
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from open_calls import (
 from opening import UID, World, refused, serve
 
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
-from livedma.nfs.clients import Client
-from livedma.nfs.context import Context
 from livedma.nfs.numbers import Attribute, Op, Status
-from livedma.nfs.shares import BOTH, READ, WRITE, Share
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.state.clients import Client
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 from needs import needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Opens: shares, versions, descriptors, limits, and what the accelerator hears of them."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 from opening import World, refused
 
 from livedma.nfs.numbers import Status
-from livedma.nfs.shares import BOTH, READ, WRITE, Share
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share
 from livedma.nfs.stateid import ANONYMOUS, BYPASS, CURRENT, INVALID, Stateid
 
 SHARES = [Share(access, deny) for access, deny in product((READ, WRITE, BOTH), range(4))]

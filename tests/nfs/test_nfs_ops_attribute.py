@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """GETATTR, SETATTR, VERIFY, NVERIFY and ACCESS, byte by byte."""
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from tests.needs import needs
 from tests.nfs.operating import Desk, asked, attributes, desk, fattr, stateid, u64, xdr
 from tests.nfs.stores import ALICE, is_root, make_file
 
-from livedma.nfs.attributes import EXCLUSIVE_SETTABLE, encode_attributes, supported
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.numbers import Attribute, NfsError, Op, Status
-from livedma.nfs.store import Kind, Settings
+from livedma.nfs.server.attributes import EXCLUSIVE_SETTABLE, encode_attributes, supported
+from livedma.nfs.server.store import Kind, Settings
 from livedma.rpc.xdr import Decoder
 
 

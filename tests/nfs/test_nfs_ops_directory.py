@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Directories, links, data, holes and extended attributes, byte by byte."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.nfs.stores import ALICE, is_root, make_file
 
 from livedma.nfs.bitmap import bits, decode_bitmap
 from livedma.nfs.numbers import Attribute, NfsError, Op, Status
-from livedma.nfs.store import Kind, Settings
+from livedma.nfs.server.store import Kind, Settings
 from livedma.rpc.xdr import Decoder
 
 NO_ATTRIBUTES = fattr({})

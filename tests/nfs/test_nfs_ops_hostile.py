@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Operations on files with arguments that mean no good: errors of the protocol, and no more."""
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from tests.nfs.calling import PUTROOTFH, Export, Peer, exported, op, sequence
 from tests.nfs.operating import fattr, stateid, u64, xdr
 
 from livedma.nfs.bitmap import encode_bitmap
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Attribute, Op, Status
-from livedma.nfs.store import Kind
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.store import Kind
 
 pytestmark = pytest.mark.slow
 

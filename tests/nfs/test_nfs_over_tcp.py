@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The server as users have it: `livedma serve`, over TCP, ended and started again."""
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from calling import ROOT, compound, create_session, exchange_id, sequence
 
 from livedma.nfs.numbers import Status
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
 from livedma.rpc.record import encode_record
 from livedma.rpc.xdr import Decoder
@@ -102,7 +103,7 @@ def test_who_may_connect(tmp_path: Path) -> None:
         (["export", "--state", "export/state"], "it is secret"),
         (["export", "--allow", "10.0.0.0/33"], "no network"),
         (["export", "--anonymous", "65534"], "no ids"),
-        (["export", "--lease", "60", "--grace", "30"], "no shorter than --lease"),
+        (["export", "--lease", "60", "--grace", "30"], "--grace 30 is shorter than --lease 60"),
         (["export", "--slots", "1025"], "1 to 1024"),
     ],
 )

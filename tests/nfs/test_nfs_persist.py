@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What stays over restarts: the state before or after a change, whenever a server is killed."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from livedma.nfs.persist import Persist, PersistError, default_directory
+from livedma.nfs.server.persist import Persist, PersistError, default_directory
 from needs import needs
 
 
@@ -171,7 +172,7 @@ def test_threads_share_it(tmp_path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from livedma.nfs.persist import Persist
+from livedma.nfs.server.persist import Persist
 
 persist = Persist(Path(sys.argv[1]))
 first = int(sys.argv[2])
@@ -230,8 +231,12 @@ def test_where_state_is_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert default_directory(tmp_path).is_relative_to("/state/livedma")
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert default_directory(tmp_path).is_relative_to("/home/me/.local/state/livedma")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_directory(tmp_path).is_relative_to(tmp_path / ".local/state/livedma")
+    for home in ("/nonexistent", "/proc"):  # of users who have none, or must not write there
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.setattr(os, "access", lambda path, _: not str(path).startswith("/proc"))
+        assert default_directory(tmp_path).is_relative_to("/var/tmp/livedma-1000/livedma/nfs")
 
 
 def test_whoever_a_thread_acts_as(tmp_path: Path) -> None:
@@ -262,7 +267,7 @@ ON_A_FULL_DISK = """
 import os
 import sys
 from pathlib import Path
-from livedma.nfs.persist import Persist, PersistError
+from livedma.nfs.server.persist import Persist, PersistError
 
 directory = Path(sys.argv[1])
 with Persist(directory / "state") as persist:

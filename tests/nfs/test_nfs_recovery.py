@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Grace: who may reclaim, until when, and what is on the disk before anybody relies on it."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.persist import Persist, PersistError
-from livedma.nfs.recovery import Recovery
+from livedma.nfs.server.persist import Persist, PersistError
+from livedma.nfs.server.state.recovery import Recovery
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +61,30 @@ def test_grace_ends_by_time(machine: Machine) -> None:
     machine.now += 0.001
     assert not machine.in_grace
     assert not recovery.may_reclaim(b"a")
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_grace_is_announced_and_so_is_its_end(
+    machine: Machine, is_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "livedma.nfs.server.state.recovery")
+    assert not machine.in_grace
+    assert not caplog.messages  # a first start has none
+    machine.recovery.complete(b"a")
+    recovery = machine.restart()
+    assert machine.in_grace
+    (begin,) = caplog.messages
+    assert re.match(r"grace period until \d\d:\d\d:\d\d: 1 client may reclaim", begin)
+    if is_back:
+        recovery.complete(b"a")
+    else:
+        machine.now += GRACE_S
+    assert not machine.in_grace and not machine.in_grace
+    assert caplog.messages[1:] == [
+        "the grace period is over: no client has anything left to reclaim"
+        if is_back
+        else "the grace period is over: 1 client did not come back"
+    ]
 
 
 def test_grace_ends_when_all_are_back(machine: Machine) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sessions: made, bound, resized, refused, destroyed; leases (RFC 8881 18.34 to 18.37)."""
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from calling import (
     sequence,
 )
 
-from livedma.nfs import server as server_module
-from livedma.nfs.channel import ChannelAttributes
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.sessions import Session
+from livedma.nfs.server import parts as server_module
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.state.channel import ChannelAttributes
+from livedma.nfs.server.state.sessions import Session
 
 
 @pytest.fixture
@@ -386,3 +387,28 @@ def test_time_goes_on_after_a_tick_that_failed(
     finally:
         export.server.stop()
     assert "a tick failed" in caplog.text
+
+
+def test_a_client_is_logged_once_by_the_name_it_gives(
+    export: Export, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "livedma.connections")
+    number, first, _ = peer.exchange(owner=b"Linux host\n\x1b[2J")
+    for sequence_number in (first, first + 1):
+        assert peer.status(create_session(number, sequence_number)) == Status.OK
+    assert not caplog.messages  # the server's lock was held
+    export.server.tick()
+    export.server.tick()
+    where = f"connection {peer.wire.number}: {peer.wire.peer}"
+    assert caplog.messages == [f"client    {where} calls itself 'Linux host'"]
+
+
+def test_a_client_between_two_sessions_is_no_other_client(
+    export: Export, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "livedma.connections")
+    number, session = peer.session()
+    assert peer.status(destroy_session(session)) == Status.OK
+    peer.another(number, 2)
+    export.server.tick()
+    assert len(caplog.messages) == 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Share reservations: all combinations of access and deny, and what a downgrade may ask for."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from operator import or_
 
 import pytest
 
-from livedma.nfs.shares import BOTH, READ, WRITE, Share, downgraded
+from livedma.nfs.server.state.shares import BOTH, READ, WRITE, Share, downgraded
 
 ALL = [Share(access, deny) for access, deny in product((READ, WRITE, BOTH), range(4))]
 

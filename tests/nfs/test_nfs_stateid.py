@@ -1,8 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Stateids: the special ones, the current one, and each way to be wrong."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.stateid import ANONYMOUS, BYPASS, CURRENT, INVALID, Stateid, resolve
-from livedma.nfs.states import States, Versioned
+from livedma.nfs.server.context import Context
+from livedma.nfs.server.state.states import States, Versioned
+from livedma.nfs.stateid import ANONYMOUS, BYPASS, CURRENT, INVALID, Stateid
 from livedma.rpc.xdr import Decoder, Encoder
 
 
@@ -21,9 +22,10 @@ class Thing(Versioned):
         self.client_number = client_number
 
 
-def holding(current: Stateid | None) -> Any:
+def holding(current: Stateid | None) -> Context:
     """A COMPOUND of which only the current stateid matters."""
-    return SimpleNamespace(current_stateid=current)
+    unused: Any = None
+    return Context(unused, unused, unused, minor=1, current_stateid=current)
 
 
 @given(st.builds(Stateid, st.integers(0, 0xFFFFFFFF), st.binary(min_size=12, max_size=12)))
@@ -49,19 +51,19 @@ def test_special_ones_on_the_wire() -> None:
 
 def test_current_stands_for_the_latest_version() -> None:
     ctx = holding(Stateid(7, b"x" * 12))
-    assert resolve(ctx, CURRENT) == Stateid(0, b"x" * 12)
-    assert resolve(ctx, CURRENT, keep_seqid=True) == Stateid(7, b"x" * 12)
-    assert resolve(ctx, Stateid(3, b"y" * 12)) == Stateid(3, b"y" * 12)
+    assert ctx.resolve(CURRENT) == Stateid(0, b"x" * 12)
+    assert ctx.resolve(CURRENT, keep_seqid=True) == Stateid(7, b"x" * 12)
+    assert ctx.resolve(Stateid(3, b"y" * 12)) == Stateid(3, b"y" * 12)
 
 
 def test_current_may_be_special_itself() -> None:
-    assert resolve(holding(ANONYMOUS), CURRENT) == ANONYMOUS
-    assert resolve(holding(BYPASS), CURRENT) == BYPASS
+    assert holding(ANONYMOUS).resolve(CURRENT) == ANONYMOUS
+    assert holding(BYPASS).resolve(CURRENT) == BYPASS
 
 
 def test_there_has_to_be_a_current_one() -> None:
     with pytest.raises(NfsError) as failed:
-        resolve(holding(None), CURRENT)
+        holding(None).resolve(CURRENT)
     assert failed.value.status == Status.BAD_STATEID
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Nothing outside the export, whatever names, links, mounts and races do."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tests.needs import needs
 from tests.nfs.stores import GUARDED, UNCHECKED, is_root, make_store, status_of
 
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import Kind, Settings, Store
+from livedma.nfs.server.store import Kind, Settings, Store
 
 HOSTILE = [
     (b"", Status.INVAL),

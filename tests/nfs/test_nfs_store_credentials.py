@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Acting as clients: the kernel judges by their ids, in their thread alone, and until the end."""
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tests.nfs.stores import (
     status_of,
 )
 
-from livedma.nfs.config import Config
-from livedma.nfs.context import Credential
 from livedma.nfs.numbers import Status
-from livedma.nfs.store import Access, Identity, Settings, Store, syscalls
-from livedma.nfs.store.credentials import Actor
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.context import Credential
+from livedma.nfs.server.store import Access, Identity, Settings, Store, syscalls
+from livedma.nfs.server.store.credentials import Actor
 
 ALL = Access.READ | Access.MODIFY | Access.EXTEND | Access.EXECUTE | Access.LOOKUP | Access.DELETE
 
@@ -214,7 +215,7 @@ def test_threads_are_different_clients_at_once(store: Store, export: Path) -> No
         before = ids_of_thread()
         own = store.lookup(store.root, b"%d" % number)
         other = store.lookup(store.root, b"%d" % ((number + 1) % 4))
-        start.wait(10)
+        start.wait(60)
         for turn in range(100):
             with store.acting_as(Credential(2000 + number, 2000 + number)):
                 make_file(store, own, b"%d" % turn)

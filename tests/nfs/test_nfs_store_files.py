@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Making files, their attributes, and their data."""
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tests.nfs.stores import (
 )
 
 from livedma.nfs.numbers import NfsError, Stable, Status
-from livedma.nfs.store import NOW, CreateHow, CreateMode, Kind, Settings, Store
-from livedma.nfs.store.failure import status_of as status_for
+from livedma.nfs.server.store import NOW, CreateHow, CreateMode, Kind, Settings, Store
+from livedma.nfs.server.store.failure import status_of as status_for
 
 
 @pytest.fixture

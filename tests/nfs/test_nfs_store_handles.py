@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Handles: found again after everything that may happen to a file, and made by nobody else."""
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from tests.needs import needs
 from tests.nfs.stores import ALICE, is_root, make_file, make_store, status_of
 
-from livedma.nfs.config import Config
 from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.store import Kind, Settings, Store
-from livedma.nfs.store.credentials import Actor
-from livedma.nfs.store.handles import HANDLE_MOST, Seal
-from livedma.nfs.store.table import TableHandles
+from livedma.nfs.server.config import Config
+from livedma.nfs.server.store import Kind, Settings, Store
+from livedma.nfs.server.store.credentials import Actor
+from livedma.nfs.server.store.handles import HANDLE_MOST, Seal
+from livedma.nfs.server.store.table import TableHandles
 
 
 @pytest.fixture

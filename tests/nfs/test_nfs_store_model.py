@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Random operations against a model of a tree: statuses, handles and the directory agree."""
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.needs import needs
 from tests.nfs.stores import GUARDED, UNCHECKED, is_root, make_store
 
 from livedma.nfs.numbers import NfsError, Stable, Status
-from livedma.nfs.store import Kind, Node, Settings, Store
+from livedma.nfs.server.store import Kind, Node, Settings, Store
 
 pytestmark = pytest.mark.slow
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A whole server under attack: headers and chunk lists around real calls."""
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from dataclasses import dataclass
 import pytest
 from tests.nfs.besieged import CONTENT, Intruder, Siege
 from tests.nfs.calling import op
+from tests.rpc.rdma_chunks import Segment
+from tests.rpc.rdma_header import ErrorCode
 
 from livedma.nfs.numbers import Op, Status
 from livedma.rpc.message import decode_reply
-from livedma.rpc.rdma_chunks import Segment
-from livedma.rpc.rdma_header import ErrorCode
 from livedma.rpc.xdr import Decoder, Encoder
 
 pytestmark = pytest.mark.slow

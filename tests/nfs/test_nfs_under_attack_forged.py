@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A whole server under attack: sessions, handles and stateids that are stolen or forged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A whole server under attack: real calls, changed at random, by both transports."""
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from tests.nfs.besieged import CONTENT, STRANGER, Intruder, Siege, Stream
 from tests.nfs.calling import op
 from tests.nfs.operating import fattr, u64, xdr
+from tests.rpc.rdma_chunks import ReadChunk
+from tests.rpc.rdma_header import Header, decode_header
 
 from livedma.nfs.numbers import Attribute, Op, Status
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rpc.message import Accepted, AcceptStatus, Call, Denied, decode_reply, encode_call
-from livedma.rpc.rdma_chunks import ReadChunk
-from livedma.rpc.rdma_header import Header, decode_header
 from livedma.rpc.xdr import Decoder
 
 pytestmark = pytest.mark.slow

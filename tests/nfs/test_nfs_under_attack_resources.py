@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A whole server under attack: by those who want all of what there is, and give nothing back."""
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tests.nfs.besieged_server import (
 from tests.nfs.calling import PUTROOTFH, op
 
 from livedma.nfs.numbers import Op, Status
-from livedma.nfs.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rdma import cm
 from livedma.rpc.message import Call, decode_reply, encode_call
 from livedma.rpc.xdr import Decoder, Encoder
@@ -49,7 +50,7 @@ import os, signal, sys
 sys.path[:0] = sys.argv[3:]
 import rdma_peer
 from livedma.rdma import Device
-from livedma.rpc.rdma_chunks import ReadChunk
+from tests.rpc.rdma_chunks import ReadChunk
 
 peer = rdma_peer.Peer(Device(sys.argv[1]), sys.argv[2], size=1 << 20)
 for number in range(12):

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What only C sees of a slot table: trying changes nothing, cancelling neither, and memory is bounded. The rules of the
  * protocol are tested in tests/nfs/test_native_slots.py. */
-#include "expect.h"
-#include "slots.h"
+#include "nfs/slots.h"
+#include "tests/base/expect.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads that send every request twice, on the same few slots, while another one moves the target up and down: each request
  * is executed once, a replay is its own reply, and, under TSan, there is no race. */
-#include "expect.h"
-#include "slots.h"
+#include "nfs/slots.h"
+#include "tests/base/expect.h"
 
 #include <pthread.h>
 #include <sched.h>

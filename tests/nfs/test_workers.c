@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads for storage calls: a delay, a width, and what work is told of its wait. Nothing here depends on how fast it is. */
-#include "expect.h"
-#include "lock.h"
-#include "monotonic.h"
-#include "workers.h"
+#include "base/lock.h"
+#include "base/monotonic.h"
+#include "nfs/workers.h"
+#include "tests/base/expect.h"
 
 #include <stddef.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Ports and queue pairs for tests: a mistake of the test itself ends it. */
 #ifndef LDMA_TEST_ENDS_H
 #define LDMA_TEST_ENDS_H
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port.h"
+#include "port/port.h"
 
 #define PATIENCE_NS UINT64_C(60000000000)
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames and trains of any shape to a packet port, which reads headers that no kernel has checked for it. */
 #undef NDEBUG
 #include <arpa/inet.h>
@@ -12,8 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bytes.h"
-#include "port.h"
+#include "base/bytes.h"
+#include "port/port.h"
 
 #define ADDRESS "127.0.0.6"
 #define LOOPBACK 1 /* lo's index */

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A socket that is full now and then, with and without segmentation: nothing is lost, nothing goes out twice. */
 #include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ends.h"
+#include "tests/port/ends.h"
 
 #define PEERS 2
 #define ROUNDS 200

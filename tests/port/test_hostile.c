@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A device with a live connection, and a stranger on the same network who knows the protocol, has a connection of their
  * own and guesses all the rest. Every packet has a good ICRC. What was not offered to them must stay as it is, and the
  * live connection must not notice. */
-#include "ends.h"
-#include "icrc.h"
+#include "tests/port/ends.h"
+#include "wire/icrc.h"
 
 #define ROUNDS 150
 #define ATTACKS 200 /* packets per round */

@@ -1,7 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A region on demand in a storm: peers and the device itself use it while the program unmaps, moves, empties and protects
  * its memory and has children. Nobody may see a byte that was not written there, write to memory that is not the region's,
  * or wait for ever. LIVEDMA_STORM_SECONDS: how long. */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ends.h"
-#include "pager.h"
-#include "vanishing.h"
+#include "memory/pager.h"
+#include "memory/vanishing.h"
+#include "tests/port/ends.h"
 
 #define PAGE 4096u
 #define USERS 2

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Two devices on loopback, used by many threads at once: what they do must be right, and, under TSan, without a race. */
 #include <pthread.h>
 
-#include "ends.h"
+#include "tests/port/ends.h"
 
 #define USERS 4
 #define ROUNDS 150

@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A window whose memory comes and goes while peers use it: what stays is right, what went is never touched again (ASan),
  * and all of it without a race (TSan). */
 #include <pthread.h>
 #include <sched.h>
 
-#include "ends.h"
-#include "in_use.h"
-#include "window.h"
+#include "device/in_use.h"
+#include "memory/window.h"
+#include "tests/port/ends.h"
 
 #define GRANULE 4096
 #define USERS 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two connection managers and the wire between them, on a clock that only the test moves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The command as processes: servers that are ready when they say so, and what clients print."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One side of a thousand connections, in a process of its own so that its memory can be looked at.
 
 Reads commands, one a line, and answers each with a line of JSON.

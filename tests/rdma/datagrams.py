@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Datagrams made by hand, with IDs and ICRCs as a test likes, and who receives them."""
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Receiver:
         """Waits for so many datagrams and returns what they carry."""
         found: list[bytes] = []
         while len(found) < count:
-            more = self.cq.wait(10)
+            more = self.cq.wait(60)
             assert more, f"{len(found)} of {count} datagrams came: {self.device.counters}"
             assert {c.status for c in more} == {"SUCCESS"}
             found += [bytes(self.memory[c.wr_id * 256 + 40 :][:4]) for c in more]

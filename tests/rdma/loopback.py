@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Devices on loopback, connected by the connection manager: words for short tests."""
 
 from __future__ import annotations

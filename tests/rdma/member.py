@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A process with a device: a test tells it by lines of JSON what to do, and it answers so.
 
 As a program it is that process; as a module it brings Member, by which a test has one.
@@ -60,7 +61,7 @@ class Process:
 
     def dial(self, address: str, port: int) -> str:
         """What the listener says."""
-        connection = cm.connect(self.device, address, port, timeout=10)
+        connection = cm.connect(self.device, address, port, timeout=60)
         self.connections.append(connection)
         return connection.private_data.rstrip(b"\0").decode()
 
@@ -101,7 +102,7 @@ class Member:
     def finish(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the process ended with {self.process.wait(10)}"
+        assert line, f"the process ended with {self.process.wait(60)}"
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]
@@ -112,7 +113,7 @@ class Member:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def __enter__(self) -> Member:
         return self
@@ -122,7 +123,7 @@ class Member:
             assert pipe is not None
             pipe.close()
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         finally:
             self.process.kill()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A region on demand on a real device, and a peer that uses it: words for short tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two devices on loopback, connected without a connection manager: words for short tests."""
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class End:
         """Waits for so many completions."""
         found: list[Completion] = []
         while len(found) < count:
-            more = self.cq.wait(10)
+            more = self.cq.wait(60)
             assert more, f"{len(found)} of {count} completions came"
             found += more
         return found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The peer of a storm, in a process of its own: writes tagged words and reads them back.
 
 Reads lines from its standard input: `connect ADDRESS QP VA RKEY`, answered by its queue pair's
@@ -8,11 +9,11 @@ with the number of round trips and why it ended, and with what was wrong if anyt
 from __future__ import annotations
 
 import random
-import select
 import sys
 
 import numpy as np
 from pairs import End
+from told import Told
 
 from livedma.rdma import Device
 
@@ -28,6 +29,7 @@ class Peer:
         self.base, self.words = base, words
         self.random = random.Random(seed)
         self.generation = 0
+        self.told = Told()
         view = memoryview(self.end.memory)
         self.out = np.frombuffer(view[:BYTES], np.uint64)
         self.back = np.frombuffer(view[BYTES:], np.uint64)
@@ -72,7 +74,7 @@ class Peer:
 
     def work(self) -> str:
         done = 0
-        while not select.select([sys.stdin], [], [], 0)[0]:
+        while not self.told.has_more():
             status, wrong = self.round_trip()
             if wrong or status != "SUCCESS":
                 return f"{done} {status} {wrong}"
@@ -82,7 +84,7 @@ class Peer:
 
 def main() -> None:
     peer = Peer(sys.argv[1], *map(int, sys.argv[2:]))
-    for line in iter(sys.stdin.readline, ""):
+    while line := peer.told.line():
         verb, *rest = line.split()
         if verb == "connect":
             print(peer.connect(rest[0], *map(int, rest[1:])), flush=True)

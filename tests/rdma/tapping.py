@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Words for tests of the tap: what was captured, known traffic, either side by hand."""
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Seen:
     time_ns: int = field(compare=False)  # of each reader's own offset to the wall clock
 
 
-def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
     end_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end_s, "it did not happen"

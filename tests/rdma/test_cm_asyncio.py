@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The connection manager with asyncio: nothing blocks the loop, and cancelling loses nothing."""
 
 from __future__ import annotations

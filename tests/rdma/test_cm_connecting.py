@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How connections come about, and what both sides then know."""
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def test_one_listener_a_port_and_space():
     engine = Engine(SERVER)
     listener = engine.listen(PORT)
     engine.listen(PORT, "UDP")
-    with pytest.raises(PortInUseError, match="TCP port 7174"):
+    with pytest.raises(PortInUseError, match="RDMA port 7174"):
         engine.listen(PORT)
     engine.unlisten(listener, 0.0)
     engine.unlisten(listener, 0.0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a peer, or somebody else, cannot do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """How connections on loopback end, in every state and whoever ends them."""
 
 from __future__ import annotations

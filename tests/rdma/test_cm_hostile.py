@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Nothing that arrives makes the connection manager raise, hoard or let go of a connection."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The connection manager and that of a real kernel, as librdmacm's own programs use it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the connection manager sends is what Linux sends, field by field, in captures of it."""
 
 from __future__ import annotations

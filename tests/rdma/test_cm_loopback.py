@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Connections between devices on loopback, made by the connection manager."""
 
 from __future__ import annotations

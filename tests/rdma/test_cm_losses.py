@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Lost and repeated messages, and users that take long."""
 
 from __future__ import annotations

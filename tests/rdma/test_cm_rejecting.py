@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rejections, disconnects in every state, timewait and stale connections."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whatever the wire and both users do: both sides agree in the end, and nothing is left over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Resolving the queue pair of a datagram service."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A thousand connections on one device, a hundred of them busy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The device on real sockets: two of them on loopback, blocking and with asyncio."""
 
 from __future__ import annotations
@@ -128,11 +129,11 @@ def test_who_waits_asleep_is_woken_by_a_packet() -> None:
         b.qp.post_recv(1, [b.region[0:100]])
         found: list[str] = []
         thread = threading.Thread(
-            target=lambda: found.extend(c.status for c in b.cq.wait(10, spin=0))
+            target=lambda: found.extend(c.status for c in b.cq.wait(60, spin=0))
         )
         thread.start()
         a.qp.post_send(1, "SEND", inline=b"wake up")
-        thread.join(10)
+        thread.join(60)
         assert found == ["SUCCESS"]
 
 
@@ -154,7 +155,7 @@ def test_a_device_that_closes_lets_nobody_wait() -> None:
         thread = threading.Thread(target=wait)
         thread.start()
         a.device.close()
-        thread.join(10)
+        thread.join(60)
         assert "closed" in str(failures[0])
         with pytest.raises(ValueError, match="closed"):
             a.qp.post_send(1, "SEND")
@@ -163,6 +164,18 @@ def test_a_device_that_closes_lets_nobody_wait() -> None:
 def test_an_address_that_is_not_shared_has_one_device() -> None:
     with Device("127.0.0.1", share=False), pytest.raises(LivedmaError, match="in use"):
         Device("127.0.0.1", share=False)
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "localhost", "127.255.255.252"])
+def test_towards_a_peer_on_loopback_it_has_an_address_of_its_own(peer: str) -> None:
+    """Users without privilege cannot share the peer's."""
+    there = peer if peer[0] == "1" else "127.0.0.1"
+    with (
+        Device(there, share=False),
+        Device.towards(peer, share=False) as first,
+        Device.towards(peer, share=False) as second,
+    ):
+        assert len({there, first.address, second.address}) == 3
 
 
 def test_a_foreign_address_is_refused() -> None:

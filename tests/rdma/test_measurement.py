@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The loops behind livedma perf, within one process."""
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def test_no_loop_runs_on_when_an_interrupt_comes_early(
         supervised(cast(Measurement, loop), loop, "nobody", lambda _: None)
     assert not loop.is_running  # and what it uses may go
     monkeypatch.undo()
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while threading.active_count() > threads and time.monotonic() < deadline_s:
         time.sleep(0.001)
     assert (threading.active_count(), loop.is_running) == (threads, False)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Regions on demand, on real devices: nothing that a program does to its memory is missed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Regions on demand: how they begin and end, what is refused, what they share with the process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A region on demand in a storm: peers in other processes use it, the program changes it at random.
 
 LIVEDMA_STORM_SECONDS: how long (60 for the full one).
@@ -204,11 +205,14 @@ def storm(device: Device, peers: list[Peer], seconds: float, seed: int) -> dict[
 
 
 @pytest.fixture
-def watchdog() -> Iterator[None]:
-    """A deadlock may hold the interpreter's lock: this thread does without."""
-    faulthandler.dump_traceback_later(SECONDS + 120, exit=True)
+def watchdog(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Ends a deadlock, which may hold the interpreter's lock, and shows where it was."""
+    with capfd.disabled():
+        seen = os.dup(2)
+    faulthandler.dump_traceback_later(SECONDS + 120, exit=True, file=seen)
     yield
     faulthandler.cancel_dump_traceback_later()
+    os.close(seen)
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The packet port: it sees the IPv4 ID, so that an ICRC has to fit in full."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma perf: both sides as processes, results as perftest's, and peers that do not behave."""
 
 from __future__ import annotations
@@ -291,7 +292,7 @@ def test_nobody_serves() -> None:
         ("", "the following arguments are required: TEST"),
         ("erase-bw", "invalid choice"),
         ("write-bw ::1 --size 0", "is no size"),
-        ("write-bw ::1 --size 3TiB", "is no size"),
+        ("write-bw ::1 --size 3PiB", "is no size"),
         ("write-bw ::1 --size 2GiB", "a message can have 1 to 1073741824 bytes"),
         ("write-bw ::1 --size 64 --all", "either --size or --all"),
         ("write-lat ::1 --qps 2", "a latency is that of one queue pair"),

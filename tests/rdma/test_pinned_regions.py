@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Regions over pinned memory: forks under traffic, limits that others do not feel, the end."""
 
 from __future__ import annotations

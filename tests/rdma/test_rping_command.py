@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma rping: with itself on loopback, with librdmacm's in a real kernel, and with bad peers."""
 
 from __future__ import annotations
@@ -5,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +18,7 @@ from livedma.lab.hosts import two_hosts
 from livedma.rdma import Device, cm
 from livedma.tools.endpoint import device_towards
 from needs import needs
+from stock_rping import assert_ended_well
 
 pytestmark = pytest.mark.slow  # many processes
 
@@ -33,13 +34,6 @@ def expected(count: int, size: int, who: str = "") -> str:
         letters = (chr(65 + (number + i) % 58) for i in range(size - len(head) - 1))
         lines.append(f"{who}ping data: {head}{''.join(letters)}\n")
     return "".join(lines)
-
-
-def assert_ended_well(rping: subprocess.CompletedProcess[str]) -> None:
-    """Of librdmacm's. When all is done, it closes a channel that a thread may still read: then it
-    says so and has another status."""
-    if "rdma_get_cm_event: Bad file descriptor" not in rping.stderr:
-        assert rping.returncode == 0, rping.stderr
 
 
 @pytest.mark.parametrize("size", SIZES)

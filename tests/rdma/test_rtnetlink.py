@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Interfaces and addresses by our own reading of netlink, beside that of a library for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Several processes at one address: each gets its packets, whatever becomes of the others."""
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Gsi:
         for i in range(16):
             self.qp.post_recv(i, [self.region[i * 512 : i * 512 + 512]])
 
-    def heard(self, timeout: float = 10) -> str | None:
+    def heard(self, timeout: float = 60) -> str | None:
         """The CM message that came, or None."""
         done = self.cq.wait(timeout, count=1)
         if not done:
@@ -203,7 +204,7 @@ def test_requests_find_who_listens(
     claim = (7471, space)
     second.device.claim_port(*claim)
     second.device.claim_port(*claim)  # it may say it again
-    with pytest.raises(PortInUseError, match=rf"at {ADDRESS} listens on {space} port 7471"):
+    with pytest.raises(PortInUseError, match=rf"at {ADDRESS} listens on RDMA port .*7471"):
         first.device.claim_port(*claim)
     first.device.release_port(*claim)  # it is not its to release
     send_mad(ADDRESS, attribute, service_id=service(*claim))
@@ -325,10 +326,9 @@ def test_without_privilege_an_address_has_one_process() -> None:
     with Member(ADDRESS, *UNPRIVILEGED) as member:
         assert not member.is_shared
         assert member.share_reason == (
-            "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN:"
-            " run them with sudo"
+            "sharing an address between processes needs CAP_BPF and CAP_NET_ADMIN"
         )
-        with pytest.raises(AssertionError, match=r"any of 127\.0\.0\.0/8 is this host.*sudo"):
+        with pytest.raises(AssertionError, match=r"any of 127\.0\.0\.0/8 is this host"):
             Member(ADDRESS, *UNPRIVILEGED)
     with pytest.raises(AssertionError, match="PrivilegeError: sharing an address"):
         Member(ADDRESS, *UNPRIVILEGED, share=True)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The tap: every packet of a device, as it was on the wire, whatever its reader does."""
 
 from __future__ import annotations

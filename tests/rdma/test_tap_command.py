@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma capture --device as people use it: between processes, without privilege."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Neither side of a tap can hurt the other: devices and readers that lie, or vanish."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two devices, at the addresses given, in a process of their own.
 
 It says ready. For each line of input there is some traffic, then a line with the counters of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A peer in a process of its own, at the address given: it writes until it is told to stop.
 
 It says the number of its queue pair and is told where to connect and write. Round by round it fills
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pairs import End
+from told import Told
 
 from livedma.rdma import Device
 
@@ -68,17 +70,18 @@ def main() -> None:
     with Device(sys.argv[1]) as device:
         end = End(device, size=2 * SIZE)
         print(end.qp.number, flush=True)
-        address, number, va, rkey = sys.stdin.readline().split()
+        told = Told()
+        address, number, va, rkey = told.line().split()
         end.connect_to(address, int(number))
         for number in itertools.count(1):
             end.memory[:SIZE] = pattern(number)
             end.qp.post_send(1, "WRITE", [end.region[:SIZE]], remote_va=int(va), rkey=int(rkey))
             assert end.complete()[0].status == "SUCCESS"
-            if select.select([sys.stdin], [], [], 0)[0]:
+            if told.has_more():
                 break
-        sys.stdin.readline()
+        told.line()
         print(number, flush=True)
-        for _ in sys.stdin:
+        while told.line():
             there = {"remote_va": int(va) + SIZE, "rkey": int(rkey)}
             end.qp.post_send(2, "READ", [end.region[SIZE:]], **there)
             assert end.complete()[0].status == "SUCCESS"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Chunks of RPC-over-RDMA: remote memory that carries parts of an RPC message (RFC 8166, 3.4).
 
 A *reduced* message lacks the data that is moved by chunks. A read chunk's position says where in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message, and its rules.
 
 `decode_header` reads what a SEND brought: `Header` (RDMA_MSG, RDMA_NOMSG), `ErrorHeader`
@@ -10,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from livedma.rpc.rdma_chunks import ReadChunk, Segment, position_error
+from tests.rpc.rdma_chunks import ReadChunk, Segment, position_error
+
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 from livedma.wire.rpcrdma import DONE, ERROR, MSG, MSGP, NOMSG, VERSION
 

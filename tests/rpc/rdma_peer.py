@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A client of RPC-over-RDMA that sends what it is told: headers and chunks, right or wrong."""
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
+from tests.rpc.rdma_chunks import Segment
+from tests.rpc.rdma_header import ErrorHeader, Header, Proc, decode_header, encode_header
+
 from livedma.rdma import Completion, Device, cm
-from livedma.rpc.rdma_chunks import Segment
-from livedma.rpc.rdma_header import ErrorHeader, Header, Proc, decode_header, encode_header
 from livedma.rpc.rdma_private import PrivateData
 from livedma.rpc.rdma_server import Options, RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection, Data, Part

@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Both sides of RPC-over-RDMA for tests in C: a server whose pools are plain memory, and a client that makes its headers by
  * hand. A mistake of the test itself ends it. */
 #ifndef LDMA_TEST_RPC_ENDS_H
 #define LDMA_TEST_RPC_ENDS_H
 
-#include "bytes.h"
-#include "ends.h"
-#include "server.h"
+#include "base/bytes.h"
+#include "rpc/server.h"
+#include "tests/port/ends.h"
 
 #define INLINE_BYTES 1024
 #define DATA_BYTES 4096

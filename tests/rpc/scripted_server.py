@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server of RPC-over-RDMA that says what a test tells it to: a raw queue pair, on a real wire."""
 
 from __future__ import annotations
@@ -6,10 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from tests.rpc.rdma_chunks import Segment
+from tests.rpc.rdma_header import Header, Proc, decode_header, encode_header
+
 from livedma.rdma import Device, cm
-from livedma.rpc.rdma_chunks import Segment
 from livedma.rpc.rdma_client import RdmaTransport, connect
-from livedma.rpc.rdma_header import Header, Proc, decode_header, encode_header
 from livedma.rpc.rdma_private import PrivateData
 
 PORT = 20049

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A caller and a peer that says what it likes, on a wire: every reply ends its call, or the connection, or is ignored, and
  * nothing but what was offered is ever believed. */
 #include <errno.h>
 
-#include "caller.h"
-#include "ends.h"
+#include "rpc/caller.h"
+#include "tests/port/ends.h"
 
 #define CALLS 6
 #define INLINE 1024

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The endpoint with a program in C, whose work other threads share, and clients that are cut off at any moment. Under ASan
  * and UBSan, and under TSan: whatever happens, every buffer comes back once. */
 #include <errno.h>
 #include <pthread.h>
 
-#include "rpc_ends.h"
+#include "tests/rpc/rpc_ends.h"
 
 #define SERVER "127.0.44.1"
 #define CLIENT "127.0.44.2"
@@ -20,7 +21,7 @@ struct work {
 	struct ldma_call *call;
 	pthread_mutex_t mutex;
 	uint64_t asked, done;
-	uint32_t under_way, sum;
+	uint32_t under_way, sum; /* sum: atomic */
 	bool is_driven, has_failed;
 	struct work *next;
 };
@@ -56,33 +57,65 @@ static void end_work(struct work *work)
 	free(work);
 }
 
-static void drive_work(struct work *work);
+struct work_piece {
+	struct ldma_piece shown; /* first */
+	struct work *work;
+};
 
-static void piece_is_there(struct ldma_piece *piece)
+/* The piece has its memory. The mutex is not held. */
+static void use_piece(struct work *work, struct ldma_piece *piece)
 {
-	struct work *work = piece->user;
 	bool is_read = get32(piece->call->message + 4) % 3 == READ;
 	uint32_t length = piece->length, sum = 0;
-	bool has_failed = piece->error;
 
-	if (is_read && length > DATA_SIZE - piece->offset)
-		length = (uint32_t)(DATA_SIZE - piece->offset);
-	for (uint32_t i = 0; i < length && !has_failed; i++) {
+	for (uint32_t i = 0; i < length; i++) {
 		if (is_read)
 			piece->memory[i] = pattern(piece->offset + i);
 		else
 			sum += piece->memory[i];
 	}
-	if (is_read && !has_failed)
+	if (is_read)
 		ldma_piece_push(piece, length);
 	else
 		ldma_piece_drop(piece);
-	pthread_mutex_lock(&work->mutex);
+	__atomic_add_fetch(&work->sum, sum, __ATOMIC_RELAXED);
+}
+
+/* A piece is over. The mutex is held. */
+static void end_piece(struct work *work, struct work_piece *piece, bool has_failed)
+{
 	work->under_way--;
 	work->has_failed |= has_failed;
-	work->done += length;
-	work->sum += sum;
+	work->done += piece->shown.length;
+	free(piece);
+}
+
+static void drive_work(struct work *work);
+
+static void piece_is_there(struct ldma_piece *shown)
+{
+	struct work_piece *piece = (struct work_piece *)shown;
+	struct work *work = piece->work;
+
+	if (!shown->error)
+		use_piece(work, shown);
+	pthread_mutex_lock(&work->mutex);
+	end_piece(work, piece, shown->error);
 	drive_work(work);
+}
+
+static struct work_piece *next_piece(struct work *work)
+{
+	struct work_piece *piece = calloc(1, sizeof(*piece));
+	uint64_t left = DATA_SIZE - work->asked;
+
+	piece->work = work;
+	piece->shown.offset = work->asked;
+	piece->shown.length = left < DATA_BYTES ? (uint32_t)left : DATA_BYTES;
+	piece->shown.done = piece_is_there;
+	work->asked += piece->shown.length;
+	work->under_way++;
+	return piece;
 }
 
 /* Asks for as many pieces as it gets. The mutex is held, and is not afterwards. */
@@ -97,26 +130,30 @@ static void drive_work(struct work *work)
 	}
 	work->is_driven = true;
 	while (!work->has_failed && work->asked < DATA_SIZE) {
-		uint64_t offset = work->asked, left = DATA_SIZE - offset;
-		uint32_t length = left < DATA_BYTES ? (uint32_t)left : DATA_BYTES;
+		struct work_piece *piece = next_piece(work);
 		int error;
 
-		work->asked += length;
-		work->under_way++;
 		pthread_mutex_unlock(&work->mutex);
-		error = is_read ? ldma_call_room(call, offset, piece_is_there, work)
-				: ldma_call_pull(call, offset, length, piece_is_there, work);
-		pthread_mutex_lock(&work->mutex);
+		error = is_read ? ldma_call_room(call, &piece->shown)
+				: ldma_call_pull(call, &piece->shown);
 		if (!error)
+			use_piece(work, &piece->shown);
+		pthread_mutex_lock(&work->mutex);
+		if (error == -EINPROGRESS)
 			continue;
-		assert(error == -EAGAIN);
-		work->asked -= length;
+		assert(!error || error == -EAGAIN || error == -ESHUTDOWN);
+		if (error != -EAGAIN) {
+			end_piece(work, piece, error);
+			continue;
+		}
+		work->asked -= piece->shown.length;
 		work->under_way--;
+		free(piece);
 		break;
 	}
 	work->is_driven = false;
 	is_over = !work->under_way && (work->has_failed || work->asked == DATA_SIZE);
-	/* It had as many as it may, and all of them ended meanwhile: nobody else will go on. */
+	/* It had as many as it may, and all of them ended meanwhile: no other thread will go on. */
 	if (!is_over && !work->under_way) {
 		drive_work(work);
 		return;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The histogram of latencies against a sorted list."""
 
 from __future__ import annotations

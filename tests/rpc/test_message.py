@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """ONC RPC: vectors by hand from RFC 5531, every refusal, round trips, any bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Our client of RPC-over-RDMA and our server, over a real device each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Chunks: messages put together from their pieces, and chunks returned filled."""
 
 from __future__ import annotations
@@ -5,8 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from livedma.rpc.rdma_chunks import (
+from tests.rpc.rdma_chunks import (
     Inline,
     Padding,
     ReadChunk,
@@ -15,6 +15,7 @@ from livedma.rpc.rdma_chunks import (
     filled_bytes,
     layout,
 )
+
 from livedma.rpc.xdr import XdrError
 
 

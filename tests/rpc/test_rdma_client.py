@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The caller's side of RPC-over-RDMA against a server that does as each test likes, on a wire."""
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 from scripted_server import PORT, Peer, peers, reply_message
+from tests.rpc.rdma_chunks import Segment, filled
+from tests.rpc.rdma_header import ErrorCode, ErrorHeader, Header, Proc, encode_header
 
 from livedma.rdma import Device
 from livedma.rpc.client import CallRefused, ConnectionLost
 from livedma.rpc.message import Call, encode_call
-from livedma.rpc.rdma_chunks import Segment, filled
 from livedma.rpc.rdma_client import RdmaTransport, connect
-from livedma.rpc.rdma_header import ErrorCode, ErrorHeader, Header, Proc, encode_header
 from livedma.rpc.rdma_private import PrivateData
 
 _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"

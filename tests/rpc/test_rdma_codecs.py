@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The two codecs of RPC-over-RDMA headers, C's and Python's, agree on whatever comes."""
 
 from __future__ import annotations
@@ -8,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rdma_header import headers
-
-from livedma._native.storage import Header as Native
-from livedma.rpc.rdma_chunks import Segment, filled
-from livedma.rpc.rdma_header import (
+from tests.rpc.native_header import NativeHeader
+from tests.rpc.rdma_chunks import Segment, filled
+from tests.rpc.rdma_header import (
     Done,
     ErrorHeader,
     Header,
@@ -22,6 +22,7 @@ from livedma.rpc.rdma_header import (
     encode_header,
     error_reply,
 )
+
 from livedma.wire.rpcrdma import DONE, ERROR
 
 pytestmark = pytest.mark.slow
@@ -40,8 +41,8 @@ def decoded(data: bytes, limits: Limits) -> tuple[Header | ErrorHeader | Done, i
         return wrong
 
 
-def agree(data: bytes, limits: Limits) -> Native:
-    native = Native(data, limits.chunks, limits.segments, limits.list_bytes)
+def agree(data: bytes, limits: Limits) -> NativeHeader:
+    native = NativeHeader(data, limits.chunks, limits.segments, limits.list_bytes)
     found = decoded(data, limits)
     if isinstance(found, HeaderError):
         assert native.error == found.code

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RPC-over-RDMA headers: vectors by hand, every rule broken once, round trips, any bytes."""
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from livedma.rpc.rdma_chunks import ReadChunk, Segment
-from livedma.rpc.rdma_header import (
+from tests.rpc.rdma_chunks import ReadChunk, Segment
+from tests.rpc.rdma_header import (
     Done,
     ErrorCode,
     ErrorHeader,
@@ -23,6 +23,7 @@ from livedma.rpc.rdma_header import (
     encode_header,
     error_reply,
 )
+
 from livedma.rpc.xdr import XdrError
 
 

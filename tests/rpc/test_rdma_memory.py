@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A connection's DMA memory: what it says there is room for can be had, to the window's end."""
 
 from __future__ import annotations
@@ -126,3 +127,43 @@ def test_whatever_happened_the_room_can_be_had(device: Device) -> None:
             assert memory.data_pool.stats.buffers >= memory.buffers
 
     check()
+
+
+@pytest.mark.parametrize(("buffer_bytes", "stride"), [(1, 64), (100, 128), (4096, 4096)])
+def test_small_buffers_share_their_shards(device: Device, buffer_bytes: int, stride: int) -> None:
+    """Each shard takes whole pages, and time to map: a shard for each buffer took minutes."""
+    with memory_of(device, buffer_bytes=buffer_bytes) as memory:
+        assert memory.window.linked == 4 * MIB
+        assert memory.buffers == memory.data_pool.stats.buffers == (4 * MIB - 512 * KIB) // stride
+        assert memory.data_pool.stats.shards <= 56
+
+
+def test_a_large_window_begins_with_hundreds_of_shards(device: Device) -> None:
+    options = {"window_bytes": 256 * MIB, "mapped_bytes": 64 * MIB, "buffer_bytes": 4096}
+    with memory_of(device, **options) as memory:
+        assert memory.window.linked == 64 * MIB
+        assert memory.data_pool.stats.shards <= 257
+
+
+def test_mapping_ends_when_nobody_wants_it_any_more(device: Device) -> None:
+    class NotWanted(Exception):
+        pass
+
+    looks = iter(range(3))
+
+    def go_on() -> None:
+        if next(looks, None) is None:
+            raise NotWanted
+
+    pd = device.protection_domain()
+    with pytest.raises(NotWanted):
+        ConnectionMemory(
+            pd,
+            window_bytes=64 * MIB,
+            mapped_bytes=64 * MIB,
+            inline_bytes=4096,
+            buffer_bytes=4096,
+            credits_begin=8,
+            go_on=go_on,
+        )
+    pd.close()  # nothing of it is left

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RFC 8797's private data: vectors by hand, round trips, any bytes."""
 
 from __future__ import annotations

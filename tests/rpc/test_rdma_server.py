@@ -1,12 +1,13 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The server's side of RPC-over-RDMA, by a client that does everything by hand."""
 
 from __future__ import annotations
 
 import pytest
 from rdma_peer import Echo, Peer, data_reply, only_connection, serving, wait_until
+from tests.rpc.rdma_chunks import ReadChunk, filled
+from tests.rpc.rdma_header import ErrorCode, Proc
 
-from livedma.rpc.rdma_chunks import ReadChunk, filled
-from livedma.rpc.rdma_header import ErrorCode, Proc
 from livedma.rpc.service import Data
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Data of any shape goes through few buffers; calls wait for them in turn, and that is recorded."""
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdma_peer import Echo, Peer, data_reply, only_connection, serving, wait_until
+from tests.rpc.rdma_chunks import ReadChunk, Segment, filled
+from tests.rpc.rdma_header import Proc
 
 from livedma.rdma import Device
-from livedma.rpc.rdma_chunks import ReadChunk, Segment, filled
-from livedma.rpc.rdma_header import Proc
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 
 pytestmark = pytest.mark.slow
@@ -124,9 +125,11 @@ def test_chunks_of_any_layout() -> None:
             source = random.Random(draw(st.integers(0, 99)))
             xid = draw(st.integers(1, 1 << 31))
             whole, reduced = xid.to_bytes(4, "big"), xid.to_bytes(4, "big")
-            reads = []
+            reads: list[ReadChunk] = []
+            data = b""
             for i in range(draw(st.integers(0, 3))):
-                inline = source.randbytes(4 * draw(st.integers(0 if i else 1, 20)))
+                # No two chunks are at one position.
+                inline = source.randbytes(4 * draw(st.integers(0 if data else 1, 20)))
                 data = source.randbytes(draw(st.integers(0, 150_000)))
                 whole, reduced = whole + inline, reduced + inline
                 segments = cut(one_draw, len(data), i << 18, peer)

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Credits are Receives: raised and lowered while calls pass, and never more than there are."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 
@@ -164,20 +166,26 @@ def test_so_many_connections_and_no_more() -> None:
             again.reply(again.call())
 
 
-def test_who_never_calls_makes_room() -> None:
-    """Whoever has been silent for longest; not those who speak."""
-    with (
-        serving(Echo(), connections=3) as (server, device),
-        Peer(device, server.device.address) as speaking,
-    ):
+def test_a_silent_peer_makes_room() -> None:
+    """The one that has been silent for longest goes; those that call stay."""
+    with serving(Echo(), connections=3) as (server, device), contextlib.ExitStack() as stack:
+
+        def connected() -> Peer:
+            return stack.enter_context(Peer(device, server.device.address))
+
+        def wait_silent(*expected: bool) -> None:
+            """Until the server has the confirmation of each connection."""
+            wait_until(lambda: tuple(one.is_silent for one in server.connections) == expected)
+
+        speaking = connected()
         speaking.reply(speaking.call())
-        with (
-            Peer(device, server.device.address) as silent,
-            Peer(device, server.device.address) as later,
-            Peer(device, server.device.address) as new,
-        ):
-            new.reply(new.call())
-            silent.await_end()
-            for peer in (speaking, later, new):
-                peer.reply(peer.call())
+        silent = connected()
+        wait_silent(False, True)
+        later = connected()
+        wait_silent(False, True, True)
+        new = connected()
+        new.reply(new.call())
+        silent.await_end()
+        for peer in (speaking, later, new):
+            peer.reply(peer.call())
         assert server.refused == 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A connection may end at any moment: all that it had comes back, and others do not notice."""
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 from rdma_peer import PATIENCE, PORT, Echo, Peer, data_reply, only_connection, serving, wait_until
+from tests.rpc.rdma_chunks import ReadChunk
 
 from livedma._native.pool import Buffer
-from livedma.rpc.rdma_chunks import ReadChunk
+from livedma.rdma import cm
 from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection, Part
 
@@ -199,6 +201,41 @@ def test_while_the_server_closes() -> None:
         assert not closing.is_alive()
         is_gone(server, stage, connection)
         server.close()
+
+
+def test_while_a_connection_gets_its_memory() -> None:
+    """A server that ends does not wait for what may take long, and the peer is refused."""
+    with serving(Echo(), window_bytes=1 << 30, buffer_bytes=1) as (server, device):
+        closing = threading.Thread(target=server.close)
+
+        @contextmanager
+        def while_it_closes(_: int) -> Iterator[None]:
+            closing.start()
+            wait_until(lambda: server.is_closing)
+            yield
+
+        server.admitting = while_it_closes
+        with pytest.raises(cm.ConnectError):
+            Peer(device, server.device.address)
+        closing.join(PATIENCE)
+        assert not closing.is_alive()
+        assert not server.connections and server.refused == 1
+
+
+def test_buffers_of_one_byte() -> None:
+    """A call takes more of them than there are, and goes through them in turn."""
+    echo = Echo()
+    echo.answer = data_reply(b"x" * 9000)
+    with (
+        serving(echo, mapped_bytes=1 << 19, buffer_bytes=1) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        xid = peer.call(writes=((peer.segment(0, 9000),),))
+        peer.reply(xid)
+        assert peer.memory[:9000] == b"x" * 9000
+        peer.call(writes=((peer.segment(0, 9000),),))  # it is cut off in the middle of this one
+        server.close()
+        peer.await_end()
 
 
 def test_a_device_closes_its_servers() -> None:

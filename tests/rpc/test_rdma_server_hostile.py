@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A client that sends whatever it likes, beside one that is served meanwhile."""
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdma_peer import Echo, Peer, data_reply, serving, wait_until
 from test_rdma_header import headers
-
-from livedma.rpc.rdma_chunks import ReadChunk, Segment
-from livedma.rpc.rdma_header import Header, Proc, encode_header
+from tests.rpc.rdma_chunks import ReadChunk, Segment
+from tests.rpc.rdma_header import Header, Proc, encode_header
 
 
 def with_keys(header: Header, peer: Peer, keys: list[bool]) -> Header:

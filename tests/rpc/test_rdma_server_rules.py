@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Every rule of RPC-over-RDMA that a client can break, and what the server makes of it."""
 
 from __future__ import annotations
@@ -7,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from rdma_peer import Echo, Peer, data_reply, only_connection, serving, wait_until
+from tests.rpc.rdma_chunks import ReadChunk, Segment
+from tests.rpc.rdma_header import ErrorCode, Proc
 
 from livedma.rdma import Device
-from livedma.rpc.rdma_chunks import ReadChunk, Segment
-from livedma.rpc.rdma_header import ErrorCode, Proc
 from livedma.rpc.rdma_server import RdmaServer
 
 pytestmark = pytest.mark.slow

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Record marking: fragments, limits, and streams cut anywhere."""
 
 from __future__ import annotations

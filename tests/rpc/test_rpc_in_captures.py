@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Real traffic: this code and `livedma.wire`, which reads captures for people, have to agree."""
 
 from __future__ import annotations
@@ -6,6 +7,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.rpc.rdma_chunks import Segment, filled_bytes
+from tests.rpc.rdma_header import Header, HeaderError, decode_header, encode_header
 
 from captures import capture, names, packets
 from livedma.rpc.message import (
@@ -20,8 +23,6 @@ from livedma.rpc.message import (
     encode_call,
     encode_reply,
 )
-from livedma.rpc.rdma_chunks import Segment, filled_bytes
-from livedma.rpc.rdma_header import Header, HeaderError, decode_header, encode_header
 from livedma.rpc.rdma_private import PrivateData
 from livedma.rpc.record import RecordSplitter, encode_record
 from livedma.rpc.xdr import Decoder

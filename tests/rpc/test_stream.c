@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Records in a stream: whatever pieces they come in, they are the same; those that are too long end it. */
 #undef NDEBUG
 #include <assert.h>
@@ -8,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bytes.h"
-#include "stream.h"
+#include "base/bytes.h"
+#include "rpc/stream.h"
 
 #define MOST 1000
 #define RECORDS 500

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RPC over TCP from the caller's side, against servers that do as they like."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """RPC over TCP: what a peer may do, and what others notice of one that may not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """XDR both ways: vectors by hand, round trips, and bytes that claim more than there is."""
 
 from __future__ import annotations

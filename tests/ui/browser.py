@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Real Chromium, and what a page must never do in it."""
 
 from __future__ import annotations

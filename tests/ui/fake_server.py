@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server that is not there: frames with as many sessions as are wanted, whenever a test says."""
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from livedma.control.controller import View
+from livedma.control.act.controller import View
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.control.events import Events
-from livedma.control.frame import Frame, Part, WindowMap
-from livedma.control.history import History
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.show.frame import Frame, Part, WindowMap
+from livedma.control.show.history import History
 from livedma.monitor.snapshot import (
     Connection,
     Host,
@@ -104,7 +105,7 @@ def _connection(number: int, sessions: list[Session], mapped: int) -> Connection
 
 @dataclass
 class FakeFeed:
-    """What `livedma.control.feed.Feed` is to the page; `push` makes the next frame."""
+    """What `livedma.control.show.feed.Feed` is to the page; `push` makes the next frame."""
 
     sessions: int = 8
     connections: int = 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frames and events of a server that is made up: the same figures each time."""
 
 from __future__ import annotations
@@ -5,9 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.control.events import Event, Kind
-from livedma.control.frame import Frame, Part, WindowMap
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.show.frame import Frame, Part, WindowMap
 from livedma.monitor.snapshot import (
     Connection,
     Host,
@@ -85,6 +86,8 @@ def connection(
         )
         if inside
         else None,
+        client_port=831 + number,
+        client_name="alpha",
     )  # fmt: skip
 
 

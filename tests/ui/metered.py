@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A real server whose metrics are asked for, and what they say, read by the official parsers."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.control.live import running
 
 from livedma.control.running import Controlled, Options
-from livedma.nfs.service import NfsService
+from livedma.nfs.server.service import NfsService
 from livedma.ui.metrics import Metrics
 
 OPEN = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The program on a terminal that is made up, fed by hand; and what is on its screen, as text."""
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from textual.pilot import Pilot
 from livedma.ui.feeds import Item
 from livedma.ui.top.app import Top
 from livedma.ui.top.glyphs import UNICODE, Glyphs
+from livedma.ui.top.lever import Act
 from livedma.ui.top.model import Model
 
 SCREENS = Path(__file__).parent / "screens"
@@ -22,10 +24,11 @@ SCREENS = Path(__file__).parent / "screens"
 class Terminal:
     """now_s: what all clocks say."""
 
-    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+    def __init__(self, glyphs: Glyphs = UNICODE, act: Act | None = None) -> None:
         self.now_s = WALL_S
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
-        self.app = Top(Model(lambda: self.now_s, lambda: self.now_s), self._items(), glyphs)
+        model = Model(lambda: self.now_s, lambda: self.now_s)
+        self.app = Top(model, self._items(), glyphs, act=act)
         self.pilot: Pilot[None] | None = None
 
     async def _items(self) -> AsyncIterator[Item]:
@@ -78,9 +81,9 @@ class Terminal:
 
 @asynccontextmanager
 async def terminal(
-    size: tuple[int, int] = (80, 24), glyphs: Glyphs = UNICODE
+    size: tuple[int, int] = (80, 24), glyphs: Glyphs = UNICODE, act: Act | None = None
 ) -> AsyncIterator[Terminal]:
-    it = Terminal(glyphs)
+    it = Terminal(glyphs, act)
     async with it.app.run_test(size=size) as pilot:
         it.pilot = pilot
         await pilot.pause()
@@ -88,12 +91,15 @@ async def terminal(
 
 
 def shown(
-    what: Callable[[Terminal], object], size: tuple[int, int] = (80, 24), glyphs: Glyphs = UNICODE
+    what: Callable[[Terminal], object],
+    size: tuple[int, int] = (80, 24),
+    glyphs: Glyphs = UNICODE,
+    act: Act | None = None,
 ) -> None:
     """Runs a test on it."""
 
     async def run() -> None:
-        async with terminal(size, glyphs) as it:
+        async with terminal(size, glyphs, act) as it:
             found = what(it)
             if asyncio.iscoroutine(found):
                 await found

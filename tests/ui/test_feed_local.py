@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The feed of a control socket: what a server tells, and what is said when it does not."""
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from tests.ui.made_frames import EVENTS, frame, restarted
 
 from livedma.control.events import Event, Events
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 from livedma.errors import LivedmaError
 from livedma.nfs.control import ControlServer
 from livedma.ui import feeds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma serve, as it is run: /metrics of its page, and its log in other forms."""
 
 from __future__ import annotations

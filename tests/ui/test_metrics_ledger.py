@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whatever comes, goes and is labelled later: series only grow, sums are exact, labels are few."""
 
 from __future__ import annotations

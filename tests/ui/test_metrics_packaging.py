@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The dashboard and the alerts ask for what there is, and the page has all of it."""
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ def test_what_is_not_there_is_found(query: str, said: str) -> None:
 
 
 def test_values_that_queries_name_exist() -> None:
+    from livedma.control.diagnose.limits import Limit
     from livedma.control.events import Kind
-    from livedma.control.limits import Limit
     from livedma.monitor.snapshot import Source
 
     known = {
@@ -149,6 +150,7 @@ def test_every_metric_of_a_connection_or_the_host_is_looked_at_somewhere() -> No
         "livedma_native_errors_total",
         "livedma_native_left_total",
         "livedma_cpu_busy_ratio",
+        "livedma_tcp_cpu_busy_ratio",
         "livedma_connection_read_bytes_total",
         "livedma_connection_written_bytes_total",
         "livedma_connection_receives_late_total",

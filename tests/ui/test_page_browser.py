@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The page in a real browser, of a feed that a test leads."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.ui.browser import Watched, chromium, looking
 from tests.ui.fake_server import TOKEN, FakeFeed, shown
 
 from livedma.control import words
-from livedma.control.limits import Limit
+from livedma.control.diagnose.limits import Limit
 
 pytestmark = pytest.mark.slow
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the page's colours are by their numbers: all text can be read, in light and in dark."""
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def test_contrast_is_computed_as_wcag_does() -> None:
         ),
         *(
             (front, behind, TEXT)
-            for front in ("fine", "help", "else", "bad", "accent")
+            for front in ("fine", "help", "else", "bad", "slow", "accent")
             for behind in ("paper", "card")
         ),
-        *((tone, f"{tone}-wash", TEXT) for tone in ("fine", "help", "else", "bad")),
+        *((tone, f"{tone}-wash", TEXT) for tone in ("fine", "help", "else", "bad", "slow")),
         ("ink", "bad-wash", TEXT),
         ("accent", "sunk", TEXT),
         ("on-accent", "accent", TEXT),

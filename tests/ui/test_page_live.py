@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The page in a real browser, of a real server under load."""
 
 from __future__ import annotations

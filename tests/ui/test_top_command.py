@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """livedma top, as a command: what it prints, and what it says when it cannot."""
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from tests.ui.made_frames import EVENTS, frame
 
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 from livedma.nfs.control import ControlServer
 
 LIMIT_S = 60.0

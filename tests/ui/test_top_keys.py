@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What keys and the mouse do in top."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import pytest
 from tests.ui.made_frames import EVENTS, MS, event, frame, many, restarted, session
 from tests.ui.terminal import Terminal, shown
 
+from livedma.errors import LivedmaError
 from livedma.ui.feeds import Lost
 from livedma.ui.top.columns import COLUMNS
 from livedma.ui.top.screens import HelpScreen, SessionScreen
@@ -216,19 +218,20 @@ def test_enter_says_why_a_session_is_slow(back: str) -> None:
         await it.feed(frame(3, sessions=()))
         assert "it has ended" in it.text and "154" in it.text
         await it.press(back)
-        assert it.app.screen is it.app.main and "no session over RDMA" in it.text
+        assert it.app.screen is it.app.main and "no session yet" in it.text
         await it.press("enter")  # there is none
         assert it.app.screen is it.app.main
 
     shown(run)
 
 
-def test_help_is_there_from_everywhere_and_once() -> None:
+@pytest.mark.parametrize("back", ["question_mark", "escape", "q"])
+def test_help_is_there_from_everywhere_and_closes_as_it_opened(back: str) -> None:
     async def run(it: Terminal) -> None:
         await it.feed(frame())
-        await it.press("enter", "question_mark", "question_mark")
+        await it.press("enter", "question_mark")
         assert isinstance(it.app.screen, HelpScreen)
-        await it.press("escape")
+        await it.press(back)
         assert isinstance(it.app.screen, SessionScreen)
 
     shown(run)
@@ -329,5 +332,56 @@ def test_any_size_is_drawn() -> None:
             await it.press("escape")
             assert len(it.lines) == size[1]
         assert it.lines[-1].endswith("q quit")
+
+    shown(run)
+
+
+class Asked:
+    """As a server: notes what it is asked for, and refuses what is large."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, int, int]] = []
+
+    async def __call__(self, lever: str, connection: int, length: int) -> str:
+        if length > 8 << 20:
+            raise LivedmaError("it would exceed the budget")
+        self.done.append((lever, connection, length))
+        return "mapped 4 MiB -> 6 MiB"
+
+
+def test_plus_and_minus_extend_and_shrink_the_connection_of_the_chosen_session() -> None:
+    async def run(it: Terminal) -> None:
+        await it.feed(frame(sessions=THREE))
+        await it.press("plus", "2", "m", "i", "b", "enter")
+        assert asked.done == [("extend", 2, 2 << 20)]  # of session 3, the first row
+        assert it.lines[-1] == " extend, connection 2: mapped 4 MiB -> 6 MiB"
+        await it.press("down", "minus", "4", "k", "enter")
+        assert asked.done[1:] == [("shrink", 3, 4096)]
+        await it.press("plus", "1", "g", "enter")
+        assert it.lines[-1] == " extend: it would exceed the budget"
+        assert it.rows() == ["0003", "0001", "0002"]  # an order is no filter
+
+    asked = Asked()
+    shown(run, act=asked)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "2mib2", "-5", "5 parsecs"])
+def test_an_order_that_makes_no_sense_is_not_given(text: str) -> None:
+    async def run(it: Terminal) -> None:
+        await it.feed(frame(sessions=THREE))
+        await it.press("plus", *("space" if one == " " else one for one in text), "enter")
+        assert "write a connection's number and how much: 1 4MiB" in it.lines[-1]
+        await it.press("plus", "1", "escape")
+        assert not asked.done
+
+    asked = Asked()
+    shown(run, act=asked)
+
+
+def test_from_afar_there_are_no_levers() -> None:
+    async def run(it: Terminal) -> None:
+        await it.feed(frame(sessions=THREE))
+        await it.press("plus")
+        assert "a server afar has its levers on its page" in it.lines[-1]
 
     shown(run)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What the terminal shows, character by character: tests/ui/screens has the pictures.
 
 LIVEDMA_RENEW=1 pytest tests/ui/test_top_screens.py makes them anew; git diff says what changed.

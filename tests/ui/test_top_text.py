@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Bars, sparklines, charts and text that has to fit: what pictures are made of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Who may ask for what: tokens, origins, names and the form of requests."""
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ def test_why(it: Site) -> None:
     assert session.json["session"] == "0" * 31 + "1"
     assert it.ask("/why?session=").status == 404
     unknown = it.ask("/why?session=ffff")
-    assert (unknown.status, unknown.json) == (404, {"error": "there is no session ffff over RDMA"})
+    assert (unknown.status, unknown.json) == (404, {"error": "there is no session ffff"})
 
 
 def test_before_anything_was_seen() -> None:

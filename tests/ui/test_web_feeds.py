@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Watching from afar: frames and events as they come, across servers that end and come again."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 from tests.ui.web_site import LIMIT_S, frame, site
 
 from livedma.control.events import Event
-from livedma.control.frame import Frame
+from livedma.control.show.frame import Frame
 from livedma.errors import LivedmaError
 from livedma.ui import feeds, sse
 from livedma.ui.feeds import Item, Lost, remote

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Clients that mean harm, or are broken: they are cut off, and nobody else notices."""
 
 from __future__ import annotations

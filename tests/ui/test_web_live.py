@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The page of a real server under load: what it shows is so, and what is done there happens."""
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tests.control.live import HEAVY, MIB, SERVER, loaded, running, serve, wait_
 from tests.ui.web_site import LIMIT_S, StreamReader
 
 from livedma.control.events import Event
-from livedma.control.frame import Frame
 from livedma.control.running import Options
+from livedma.control.show.frame import Frame
 from livedma.ui.feeds import remote
 from livedma.ui.web.server import Web
 from needs import needs
@@ -191,7 +192,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     [
         (("--web", "/srv/data"), 2, "'/srv/data' is no address: write 127.0.0.1:20080"),
         (("--web", "fd:2"), 1, "fd:2 is no socket that listens for TCP"),
-        (("--web", "127.0.0.1:0", "--web-token", "/dev/null"), 1, "it is no file"),
+        (("--web", "127.0.0.1:0", "--web-token", "/dev/null"), 1, "is no token file"),
     ],
 )
 def test_a_page_that_cannot_be(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The stream: what a server is, then frames and decisions, for readers of any speed."""
 
 from __future__ import annotations

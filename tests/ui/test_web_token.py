@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The file of a token: made for its owner alone, and refused if others may read it."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import pytest
 
 from livedma.errors import LivedmaError
 from livedma.ui.web.token import fresh, is_same, kept
+from needs import needs
 
 
 def test_a_new_one_each_time_for_its_owner_alone(tmp_path: Path) -> None:
@@ -54,15 +56,33 @@ def test_what_is_no_token(text: str, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(LivedmaError, match="has no token"):
+    with pytest.raises(LivedmaError, match="is no token file: name another"):
         kept(path)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "/proc/cpuinfo", "/dev/null", "/dev/zero"])
+def test_a_file_of_the_system_is_left_alone(name: str) -> None:
+    """Whoever follows the advice must not lock all users out."""
+    with pytest.raises(LivedmaError, match="is no token file: name another") as told:
+        kept(Path(name))
+    assert "chmod" not in str(told.value)
+
+
+def test_one_of_another_user(tmp_path: Path) -> None:
+    needs(os.geteuid() == 0, "giving a file away needs root")
+    path = tmp_path / "token"
+    kept(path)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(LivedmaError, match="belongs to another user") as told:
+        kept(path)
+    assert "chmod" not in str(told.value)
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(LivedmaError, match="no file"):
+    with pytest.raises(LivedmaError, match="is no token file"):
         kept(tmp_path / "pipe")
-    with pytest.raises(LivedmaError, match="no file"):
+    with pytest.raises(LivedmaError, match="is no token file"):
         kept(tmp_path)
     with pytest.raises(LivedmaError, match="No such file"):
         kept(tmp_path / "nowhere" / "token")

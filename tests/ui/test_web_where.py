@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Where a page is: addresses as people write them, and sockets that are handed down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A page over frames that a test makes up, and ways to ask for it, polite and otherwise."""
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from http.client import HTTPConnection
 from types import SimpleNamespace
 from typing import Any
 
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.control.events import Events
-from livedma.control.frame import Frame, Part, WindowMap
-from livedma.control.history import History
-from livedma.control.limits import Diagnosis, Limit
+from livedma.control.show.frame import Frame, Part, WindowMap
+from livedma.control.show.history import History
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import (
     Connection,

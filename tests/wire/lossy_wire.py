@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A requester and a responder of RC over a lossy wire, and what a capture of it can prove.
 
 Time goes in rounds: the requester sends what its window allows, the responder answers, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Packets of every opcode, with values that no two fields share: made by the product's encoder."""
 
 from __future__ import annotations

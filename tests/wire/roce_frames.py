@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frames for tests: RoCEv2 over IPv4, cut behind their headers as by a snaplen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Makes XDR values of a shape, so that every operation of the tables can be sent to a judge."""
 
 from __future__ import annotations

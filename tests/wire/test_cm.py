@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """CM messages the captures do not hold, by hand; and every message to bytes and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Columns say what JSON says, row by row, and survive Parquet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The ICRC against a bit-by-bit one, for each kind of header, with and without options, of every length. */
 #undef NDEBUG
 #include <assert.h>
@@ -5,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "icrc.h"
+#include "wire/icrc.h"
 
 static uint32_t crc_bits(uint32_t crc, uint8_t byte)
 {

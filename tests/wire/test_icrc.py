@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The invariant CRC: scapy's vectors, a second implementation, and what a flipped bit does."""
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The IPv4 ID that an ICRC was made with: found among all, and none where something else differs. */
 #undef NDEBUG
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "icrc.h"
-#include "icrc_id.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
+#include "wire/icrc_id.h"
 
 #define BTH 28
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The NFSv4 tables: against tshark's own walk over every operation, and their own grammar."""
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 from shapemaker import cases, make, opaque, word
 
 from captures import tshark
-from livedma.wire import nfs, nfs4, nfsstat
+from livedma.wire import nfs, nfsstat
 from livedma.wire.rpc import NFS, NFS_CALLBACK
 from livedma.wire.shapes import Compiler, skip
 from livedma.wire.xdr import Malformed, Reader
@@ -132,9 +133,9 @@ def tshark_names(field: str) -> dict[int, str]:
 def test_operation_names_agree_with_tshark() -> None:
     theirs = tshark_names("nfs.opcode")
     theirs |= {47: "GETDEVICEINFO", 48: "GETDEVICELIST", 56: "WANT_DELEGATION"}  # It abbreviates.
-    assert {number: name for number, (name, _, _) in nfs4.OPERATIONS.items()} == theirs
+    assert {number: name for number, (name, _, _) in nfs.OPERATIONS.items()} == theirs
     callbacks = tshark_names("nfs.cb.operation")
-    assert {number: name for number, (name, _, _) in nfs4.CALLBACKS.items()} == callbacks
+    assert {number: name for number, (name, _, _) in nfs.CALLBACKS.items()} == callbacks
 
 
 @pytest.mark.slow

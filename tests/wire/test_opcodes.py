@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The opcode table against the specification, written down a second time and in another form.
 
 Here an opcode is a transport's base plus an operation's code (IBA 9.2.1), and its headers are what
@@ -170,7 +171,7 @@ def test_scapy_agrees_on_every_opcode_it_knows() -> None:
 
 
 def test_there_is_one_line_an_opcode_in_the_one_table() -> None:
-    table = Path(__file__).resolve().parents[2] / "core" / "opcode.def"
+    table = Path(__file__).resolve().parents[2] / "native" / "wire" / "opcode.def"
     lines = re.findall(r"^OPCODE\(0x(\w\w), *(\w+), *(\w+),", table.read_text(), re.MULTILINE)
     assert [(int(code, 16), transport, name) for code, transport, name in lines] == [
         (code, opcode.transport, opcode.name) for code, opcode in sorted(OPCODES.items())

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frames to packets and back: every opcode, every link, every way to be cut."""
 
 from __future__ import annotations

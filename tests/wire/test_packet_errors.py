@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What is wrong with packets: every kind of contradiction, and what NAKs say."""
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def test_first_and_last_fragments_are_fragments(field: int, offset: int, more: i
 
 
 def test_every_kind_of_error_is_provoked() -> None:
-    header = Path(__file__).resolve().parents[2] / "core" / "packet.h"
+    header = Path(__file__).resolve().parents[2] / "native" / "wire" / "packet.h"
     kinds = re.findall(r'^\tX\((\w+), "', header.read_text(), re.MULTILINE)
     assert len(kinds) > 10
     assert set(kinds) == {kind for kind, *_ in ERRORS}

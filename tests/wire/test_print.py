@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Packets as JSON, as text and as the kernel's structures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """XDR, RPC-over-RDMA and RPC headers: vectors by hand, round trips, hostile counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The summary against a simulated connection, of which the truth is known."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What is decoded against what tshark 4.0 says, field by field and packet by packet.
 
 Where tshark is wrong is listed in WRONG, with the reason; everything else has to agree. Next to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Texts of /proc and /sys of machines other than this one, as files below a directory."""
 
 from __future__ import annotations

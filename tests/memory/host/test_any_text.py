@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """No text makes a parser fail, and whatever it says, numbers stay numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Free memory by order: other machines' texts, and this kernel as the judge of the formulas."""
 
 from __future__ import annotations

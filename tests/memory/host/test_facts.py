@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Facts about host, cgroups and processes, from texts of other machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Compaction and migration while we watch: the real kernel's, and counted by less than BPF."""
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from machines import machine
 
 from livedma.memory.host import Motion, MotionCounter
 from livedma.memory.host.files import Files
+from livedma.privilege import as_root
 from needs import needs
 
 PAGES = 16384
@@ -99,7 +101,7 @@ def test_vmstat_counts_where_bpf_may_not(tmp_path: Path, monkeypatch: pytest.Mon
     ("number", "said"),
     [
         (errno.EACCES, "/sys/kernel/tracing"),
-        (errno.ENOENT, "sudo mount -t tracefs"),
+        (errno.ENOENT, as_root("mount -t tracefs")),
         (errno.ESRCH, "no BTF"),
         (errno.ENOMEM, "Cannot allocate memory"),
     ],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The page that people read, of machines other than this one."""
 
 from __future__ import annotations
