@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,8 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from livedma.nfs.client import Client
+from livedma.nfs.client.file import File
+from livedma.nfs.client.files import Rights
+from livedma.nfs.load import Plan, Runner
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import NfsService, Wishes
+from livedma.opening import enterable
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -95,6 +101,34 @@ def test_before_anything_is_measured(export: Path) -> None:
     _, wrong = load.communicate(timeout=LIMIT_S)
     assert load.returncode == 143
     assert wrong == "livedma: interrupted by SIGTERM before anything was measured\n"
+    assert not list(export.iterdir())
+
+
+def test_a_file_of_which_the_client_does_not_know_yet(
+    export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has made the file, and its answer comes after the interruption."""
+    made, is_interrupted = asyncio.Event(), asyncio.Event()
+    open_file = Client.open
+
+    @enterable
+    async def answered_late(client: Client, path: str, access: Rights, *, create: bool) -> File:
+        file = await open_file(client, path, access, create=create)
+        made.set()
+        await is_interrupted.wait()
+        return file
+
+    async def run() -> None:
+        running = asyncio.create_task(Runner(Plan(proto="tcp"), SERVER, PORT).run())
+        await asyncio.wait_for(made.wait(), LIMIT_S)
+        assert list(export.iterdir())
+        running.cancel()
+        asyncio.get_running_loop().call_soon(is_interrupted.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    monkeypatch.setattr(Client, "open", answered_late)
+    asyncio.run(run())
     assert not list(export.iterdir())
 
 

@@ -69,7 +69,7 @@ class Sessions:
         self._credential = encode_call(Call(0, 0, 0, 0, credential))[_CALL_HEADER:]
         self._prefix = f"livedma-load-{os.getpid()}-{secrets.token_hex(2)}"
         self._files: dict[int, File] = {}  # by the session's number in the load
-        self._strays: list[File] = []  # of sessions whose making failed
+        self._made: list[asyncio.Task[File]] = []  # files, until a session of the load has them
         self.refused: list[str] = []
 
     # Making them.
@@ -99,8 +99,10 @@ class Sessions:
         plan = self._plan
         handed = await self._hand_over(client, link)
         path = f"{plan.directory.rstrip('/')}/{self._prefix}-{number}"
-        file = await client.open(path, "rw", create=True)
-        self._strays.append(file)
+        # The server may make the file although this is cancelled before its answer comes.
+        making = asyncio.create_task(client.open(path, "rw", create=True))
+        self._made.append(making)
+        file = await asyncio.shield(making)
         added = self._load.add_session(
             link,
             **self._target(handed, file),
@@ -108,7 +110,7 @@ class Sessions:
             file_bytes=plan.file_bytes,
         )
         self._places.sessions[added] = handed.session_id
-        self._strays.remove(file)
+        self._made.remove(making)
         self._files[added] = file
 
     async def _hand_over(self, client: Client, link: int) -> HandedOver:
@@ -181,7 +183,8 @@ class Sessions:
                 await file.close()
                 await client.remove(file.path)
 
-        files = [*self._files.values(), *self._strays]
+        made = await asyncio.gather(*self._made, return_exceptions=True)
+        files = [*self._files.values(), *(one for one in made if isinstance(one, File))]
         await asyncio.gather(*map(remove, files), return_exceptions=True)
         links = self._load.places()
         for number, session_id in self._places.sessions.items():
