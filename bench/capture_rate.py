@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+from tests.traffic import Flow, packet_socket
+from tests.xdp import DROP, PASS, TinyXdp
+
 from bench.report import Line, per_second
 from livedma._native.bpf import CaptureSession
-from livedma._native.traffic import Flow
 from livedma._native.wire import Batch
 from livedma.lab.hosts import Host, two_hosts
-from livedma.lab.traffic import packet_socket
-from livedma.lab.xdp import DROP, PASS, TinyXdp
 
 SENDER_CPU, CONSUMER_CPU = 0, 1
 SOMEBODY_ELSE = bytes.fromhex("020000000099")

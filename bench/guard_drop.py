@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from livedma._native.traffic import Flow
+from tests.traffic import Flow, frame_flow, packet_socket
+from tests.xdp import DROP, TinyXdp
+
 from livedma.capture.guard import Guard
 from livedma.capture.guard_rule import Rule, parse_source
 from livedma.lab.hosts import Host, two_hosts
-from livedma.lab.traffic import frame_flow, packet_socket
-from livedma.lab.xdp import DROP, TinyXdp
 
 OTHERS = [Rule("allow", parse_source(f"192.0.2.{i}"), (i, i + 64)) for i in range(63)]
 UNKNOWN = Rule("drop", qps="unknown")

@@ -138,7 +138,7 @@ def _longest_pause_ms(device: Device, server: str, operation: str, mode: bytes) 
         memory = bytearray(2 * _MESSAGE)
         region = connection.pd.register(memory)
         run = Measurement(
-            device,
+            device.engine,
             connection.cq,
             [(connection.qp, va, rkey)],
             operation,

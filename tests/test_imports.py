@@ -19,7 +19,7 @@ from docs import graphs
 
 SOURCES = Path(__file__).resolve().parents[1] / "src" / "livedma"
 
-_SYSTEM = {"errors", "_native", "bpffs", "opening", "privilege", "version"}
+_SYSTEM = {"errors", "_native", "bpffs", "opening", "privilege", "sizes", "version"}
 _WIRE = _SYSTEM | {"wire"}
 _RDMA = _WIRE | {"memory", "rdma"}
 _CONTROL = _RDMA | {"rpc", "nfs", "control", "monitor", "capture"}
@@ -31,12 +31,13 @@ MAY_USE = {
     "version": set(),
     "errors": set(),
     "opening": set(),
+    "sizes": set(),
     "extras": set(),
     "privilege": set(),
     "_native": {"errors"},
     "bpffs": {"errors", "_native"},
     "wire": {"errors", "_native"},
-    "memory": {"errors", "_native", "privilege"},
+    "memory": {"errors", "_native", "privilege", "sizes"},
     "capture": _WIRE,
     "monitor": _WIRE,
     "rdma": _WIRE | {"memory"},

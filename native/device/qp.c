@@ -9,17 +9,17 @@
 #include "device/requester.h"
 #include "memory/paging.h"
 
-void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait who, uint64_t now_ns)
+void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait kind, uint64_t now_ns)
 {
 	LDMA_COUNT(qp, page_waits);
 	if (!qp->page_waits)
 		ldma_timer_set(&qp->device->timers, &qp->page_timer, now_ns + LDMA_FAULT_RETRY_NS);
-	qp->page_waits |= who;
+	qp->page_waits |= kind;
 }
 
-void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t who)
+void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t kinds)
 {
-	qp->page_waits &= (uint8_t)~who;
+	qp->page_waits &= (uint8_t)~kinds;
 	if (!qp->page_waits)
 		ldma_timer_set(&qp->device->timers, &qp->page_timer, LDMA_NEVER);
 }

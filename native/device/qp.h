@@ -299,10 +299,10 @@ static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint3
 #define LDMA_COUNT_BY(qp, name, n) ((qp)->counters.name += (n), (qp)->device->counters.name += (n))
 #define LDMA_COUNT(qp, name) LDMA_COUNT_BY(qp, name, 1)
 
-/* The first: a page is absent and was asked for; nothing of the kind `who` is sent until page_timer lets it try again.
- * The second ends such waits; `who` is a mask. */
-void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait who, uint64_t now_ns);
-void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t who);
+/* The first: a page is absent and was asked for; nothing of this kind is sent until page_timer lets it try again.
+ * The second ends such waits; `kinds` is a mask. */
+void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait kind, uint64_t now_ns);
+void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t kinds);
 
 /* Completes the send request at the head and retires it; an entry is made if it failed or asked for one. */
 void ldma_qp_complete_send(struct ldma_qp *qp, enum ldma_wc_status status);

@@ -6,9 +6,7 @@
 #include "nfs/opens.h"
 #include "rpc/reader.h"
 
-enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1, COMPOUND = 1 };
-#define NFS_PROGRAM 100003
-#define NFS_VERSION 4
+enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1 };
 #define AUTH_MAX 400
 #define MACHINE_MAX 255
 #define GIDS_MAX 16
@@ -79,9 +77,9 @@ static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 	ret->xid = ldma_reader_word(in);
 	ldma_reader_expect(in, CALL);
 	ldma_reader_expect(in, RPC_VERSION);
-	ldma_reader_expect(in, NFS_PROGRAM);
-	ldma_reader_expect(in, NFS_VERSION);
-	ldma_reader_expect(in, COMPOUND);
+	ldma_reader_expect(in, LDMA_NFS_PROGRAM);
+	ldma_reader_expect(in, LDMA_NFS_VERSION);
+	ldma_reader_expect(in, LDMA_NFS_COMPOUND);
 	flavor = ldma_reader_word(in);
 	body = opaque(in, AUTH_MAX, &length);
 	ret->uid = LDMA_UID_NONE;

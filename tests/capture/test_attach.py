@@ -19,9 +19,9 @@ from taps import Tap
 from livedma.capture.live import Capture
 from livedma.errors import CaptureError
 from livedma.lab.hosts import Host, connect
-from livedma.lab.traffic import packet_socket, udp_flow, udp_socket
-from livedma.lab.xdp import TinyXdp, attached_id, attached_tcx
 from livedma.wire.encode import encode, ethernet
+from traffic import packet_socket, udp_flow, udp_socket
+from xdp import TinyXdp, attached_id, attached_tcx
 
 pytestmark = pytest.mark.slow
 

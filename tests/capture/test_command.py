@@ -14,7 +14,7 @@ import pytest
 
 from livedma.capture.files import read
 from livedma.lab.hosts import Host
-from livedma.lab.traffic import receiver_socket, udp_flow, udp_socket
+from traffic import receiver_socket, udp_flow, udp_socket
 
 pytestmark = pytest.mark.slow
 

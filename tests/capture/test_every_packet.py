@@ -11,8 +11,8 @@ import pytest
 from taps import Tap
 
 from livedma.lab.hosts import Host
-from livedma.lab.traffic import receiver_socket, udp_flow, udp_socket
 from livedma.wire.encode import encode
+from traffic import receiver_socket, udp_flow, udp_socket
 
 pytestmark = pytest.mark.slow
 

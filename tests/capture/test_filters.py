@@ -11,8 +11,8 @@ from taps import Tap
 
 from livedma.capture.filters import Filters
 from livedma.lab.hosts import Host
-from livedma.lab.traffic import packet_socket
 from livedma.wire.encode import encode, ethernet
+from traffic import packet_socket
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ import pytest
 from taps import Tap
 
 from livedma.lab.hosts import Host, two_hosts
-from livedma.lab.traffic import packet_socket, receiver_socket, udp_flow, udp_socket
 from livedma.wire.encode import encode, ethernet
 from needs import needs
+from traffic import packet_socket, receiver_socket, udp_flow, udp_socket
 
 pytestmark = pytest.mark.slow
 

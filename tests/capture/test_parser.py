@@ -11,9 +11,9 @@ from taps import Tap
 
 from livedma._native.wire import decode
 from livedma.lab.hosts import Host
-from livedma.lab.xdp import PASS, attached_id, run_xdp
 from livedma.wire.encode import encode, ethernet
 from needs import needs
+from xdp import PASS, attached_id, run_xdp
 
 V4 = {"src": "10.0.0.1", "dst": "10.0.0.2"}
 V6 = {"src": "fd00::1", "dst": "fd00::2"}

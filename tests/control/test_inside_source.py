@@ -24,7 +24,7 @@ from livedma.monitor.snapshot import Connection, Inside, Snapshot, Times
 from livedma.monitor.snapshot import Session as SessionSeen
 from livedma.nfs import Client
 from livedma.nfs.load import Plan
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION
 from livedma.nfs.server.service import NfsService
 from livedma.nfs.server.state.sessions import Session
 from livedma.rdma import Device
@@ -320,7 +320,7 @@ def test_a_client_that_keeps_no_rules(tmp_path: Path) -> None:
         Peer(device, SERVER, port=PORT) as peer,
     ):
         source = InsideSource(service)
-        null = encode_call(Call(0, NFS_PROGRAM, NFS_VERSION, 0))[4:]
+        null = encode_call(Call(0, PROGRAM, VERSION, 0))[4:]
         for xid in [peer.call(null, credits=7) for _ in range(24)]:
             peer.reply(xid)
         peer.call(b"no call", credits=9)

@@ -10,8 +10,8 @@ import pytest
 
 from diagnosed import diagnose, shell
 from livedma.lab.hosts import Host, two_hosts
-from livedma.lab.xdp import TinyTc, TinyXdp
 from needs import needs
+from xdp import TinyTc, TinyXdp
 
 pytestmark = [pytest.mark.slow, pytest.mark.apart]
 

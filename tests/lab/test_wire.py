@@ -15,10 +15,10 @@ from livedma.errors import LabError
 from livedma.lab.guest import Lab
 from livedma.lab.hosts import Host
 from livedma.lab.impairment import parse
-from livedma.lab.traffic import packet_socket, udp_flow, udp_socket
 from livedma.lab.wire import Rule, Wire, guest_wire, wired_hosts
 from livedma.wire import decode
 from stock_rping import assert_ended_well
+from traffic import packet_socket, udp_flow, udp_socket
 
 pytestmark = pytest.mark.slow
 

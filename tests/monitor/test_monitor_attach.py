@@ -14,10 +14,10 @@ from talk import Talk, call, header, read
 
 from bpf_links import links_of
 from livedma.lab.hosts import Host, connect, two_hosts
-from livedma.lab.traffic import packet_socket
-from livedma.lab.xdp import attached_tcx
 from livedma.monitor import Monitor, MonitorError
 from livedma.wire.encode import ethernet
+from traffic import packet_socket
+from xdp import attached_tcx
 
 pytestmark = pytest.mark.slow
 

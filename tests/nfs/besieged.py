@@ -29,8 +29,7 @@ from tests.nfs.open_calls import by_name, open_args
 
 from livedma.nfs.client import Client
 from livedma.nfs.control import Control
-from livedma.nfs.numbers import Op, Status
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Op, Status
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -331,7 +330,7 @@ class Intruder(FileClient):
 
     def message(self, *ops: bytes, handle: bytes | None = None) -> bytes:
         """A real call in the session, on the file; whoever sends it may do so wrongly."""
-        call = Call(next(self._xids), NFS_PROGRAM, NFS_VERSION, 1, self.credential)
+        call = Call(next(self._xids), PROGRAM, VERSION, 1, self.credential)
         at = op(Op.PUTFH, lambda out: out.opaque(handle or self.handle))
         return encode_call(call, calling.compound(self.sequence(), at, *ops))
 

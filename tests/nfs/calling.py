@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import PROGRAM, VERSION, Op, Status
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.parts import Server
 from livedma.nfs.server.persist import Persist
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION, NfsProgram
+from livedma.nfs.server.program import NfsProgram
 from livedma.nfs.server.store import Store
 from livedma.rpc.message import Accepted, AcceptStatus, AuthSys, Call, decode_reply, encode_call
 from livedma.rpc.service import Data
@@ -184,8 +184,8 @@ class Peer:
         self.credential = credential
         self._xids = itertools.count(1)
 
-    def rpc(self, arguments: bytes, procedure: int = 1, version: int = NFS_VERSION) -> bytes:
-        call = Call(next(self._xids), NFS_PROGRAM, version, procedure, self.credential)
+    def rpc(self, arguments: bytes, procedure: int = 1, version: int = VERSION) -> bytes:
+        call = Call(next(self._xids), PROGRAM, version, procedure, self.credential)
         parts = self.program(self.wire, encode_call(call, arguments))
         assert parts is not None
         out = bytearray()

@@ -28,11 +28,12 @@ from calling import (
 from open_calls import Part, by_name, no_create, open_args
 from opening import Told
 
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs import numbers
+from livedma.nfs.numbers import VERSION, Op, Status
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.parts import Server
 from livedma.nfs.server.persist import Persist
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION, NfsProgram
+from livedma.nfs.server.program import NfsProgram
 from livedma.nfs.server.state.shares import READ
 from livedma.nfs.server.store import Store
 from livedma.nfs.stateid import Stateid
@@ -159,9 +160,9 @@ class BackPeer(Peer):
     def __exit__(self, *_: object) -> None:
         self.sock.close()
 
-    def rpc(self, arguments: bytes, procedure: int = 1, version: int = NFS_VERSION) -> bytes:
+    def rpc(self, arguments: bytes, procedure: int = 1, version: int = VERSION) -> bytes:
         xid = next(self._xids)
-        call = Call(xid, NFS_PROGRAM, version, procedure, self.credential)
+        call = Call(xid, numbers.PROGRAM, version, procedure, self.credential)
         self.tell(encode_call(call, arguments))
         while True:
             record = self._record()

@@ -25,9 +25,8 @@ from calling import (
     sequence,
 )
 
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import PROGRAM, VERSION, Op, Status
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
 from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
 from livedma.rpc.record import encode_record
 from livedma.rpc.tcp_server import TcpServer
@@ -65,7 +64,7 @@ class Client:
     def send(self, *ops: bytes) -> None:
         if self._peer is None:
             self._peer = socket.create_connection(("127.0.0.1", self._port), PATIENCE_S)
-        message = encode_call(Call(7, NFS_PROGRAM, NFS_VERSION, 1, ROOT), compound(*ops))
+        message = encode_call(Call(7, PROGRAM, VERSION, 1, ROOT), compound(*ops))
         self._peer.sendall(encode_record(message))
 
     def receive(self) -> tuple[Status, Decoder]:

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from calling import ROOT, compound, create_session, exchange_id, sequence
 
-from livedma.nfs.numbers import Status
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Status
 from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
 from livedma.rpc.record import encode_record
 from livedma.rpc.xdr import Decoder
@@ -57,7 +56,7 @@ def served(tmp_path: Path, *options: object) -> Iterator[int]:
 
 
 def call(peer: socket.socket, *ops: bytes) -> tuple[Status, Decoder]:
-    message = encode_call(Call(7, NFS_PROGRAM, NFS_VERSION, 1, ROOT), compound(*ops))
+    message = encode_call(Call(7, PROGRAM, VERSION, 1, ROOT), compound(*ops))
     peer.sendall(encode_record(message))
     data = b""
     while len(data) < 4 or len(data) < 4 + (struct.unpack(">I", data[:4])[0] & 0x7FFFFFFF):

@@ -16,8 +16,7 @@ from tests.nfs.operating import fattr, u64, xdr
 from tests.rpc.rdma_chunks import ReadChunk
 from tests.rpc.rdma_header import Header, decode_header
 
-from livedma.nfs.numbers import Attribute, Op, Status
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Attribute, Op, Status
 from livedma.rpc.message import Accepted, AcceptStatus, Call, Denied, decode_reply, encode_call
 from livedma.rpc.xdr import Decoder
 
@@ -189,7 +188,7 @@ def test_over_tcp(
 ) -> None:
     message = mutated(choose(attacker, which), changes)
     xid = int.from_bytes(message[:4], "big")
-    null = encode_call(Call(0xFFFF0000, NFS_PROGRAM, NFS_VERSION, 0, STRANGER))
+    null = encode_call(Call(0xFFFF0000, PROGRAM, VERSION, 0, STRANGER))
     with Stream(siege) as stream:
         stream.send(message)
         stream.send(null)

@@ -33,8 +33,7 @@ from tests.nfs.besieged_server import (
 )
 from tests.nfs.calling import PUTROOTFH, op
 
-from livedma.nfs.numbers import Op, Status
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Op, Status
 from livedma.rdma import cm
 from livedma.rpc.message import Call, decode_reply, encode_call
 from livedma.rpc.xdr import Decoder, Encoder
@@ -71,7 +70,7 @@ def _death(whole_siege: Siege) -> None:
 
 
 def sent(ops: bytes, xid: int) -> bytes:
-    return encode_call(Call(xid, NFS_PROGRAM, NFS_VERSION, 1, STRANGER), calling.compound(ops))
+    return encode_call(Call(xid, PROGRAM, VERSION, 1, STRANGER), calling.compound(ops))
 
 
 def results(stream: Stream, calls: list[bytes]) -> list[tuple[Status, Decoder]]:
@@ -273,7 +272,7 @@ def test_replies_that_are_not_taken_over_tcp(siege: Siege) -> None:
                 for slot in range(64):
                     first = calling.sequence(session, number, slot, 63)
                     ops = calling.compound(first, PUTROOTFH, down, anonymous)
-                    call = Call(asked, NFS_PROGRAM, NFS_VERSION, 1, STRANGER)
+                    call = Call(asked, PROGRAM, VERSION, 1, STRANGER)
                     stream.send(encode_call(call, ops))
                     asked += 1
         except TimeoutError:

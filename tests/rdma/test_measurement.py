@@ -30,7 +30,7 @@ def test_messages_go_round_the_span(iterations: int, is_full: bool) -> None:
         source = a.pd.register(here)
         target = b.pd.register(there, *RIGHTS)
         measurement = Measurement(
-            a.device,
+            a.device.engine,
             a.cq,
             [(a.qp, target.va, target.rkey)],
             "WRITE",
@@ -54,7 +54,9 @@ def test_receives_use_buffers_of_pools() -> None:
     """Every message lands in a buffer of its connection's pool, and all buffers come back."""
     with (
         connected(init={"max_recv": 8}) as (a, b),
-        Pool(Registrar(b.device, pd=b.pd), 4096, shard_size=16384, minimum=8, maximum=8) as pool,
+        Pool(
+            Registrar(b.device.engine, pd=b.pd), 4096, shard_size=16384, minimum=8, maximum=8
+        ) as pool,
     ):
         here = mmap.mmap(-1, 2 * SIZE)
         here[:SIZE] = b"x" * SIZE
@@ -63,7 +65,7 @@ def test_receives_use_buffers_of_pools() -> None:
         there = mmap.mmap(-1, 2 * SIZE)
         sink = b.pd.register(there)
         receiving = Measurement(
-            b.device,
+            b.device.engine,
             b.cq,
             [(b.qp, 0, 0)],
             "SEND",
@@ -79,7 +81,14 @@ def test_receives_use_buffers_of_pools() -> None:
             for _ in range(2):  # a stream, and another one
                 draining = threads.submit(receiving.drain)
                 sending = Measurement(
-                    a.device, a.cq, [(a.qp, 0, 0)], "SEND", memory, SIZE, iterations=100, depth=4
+                    a.device.engine,
+                    a.cq,
+                    [(a.qp, 0, 0)],
+                    "SEND",
+                    memory,
+                    SIZE,
+                    iterations=100,
+                    depth=4,
                 )
                 sending.stream()
                 draining.result(20)
@@ -102,7 +111,9 @@ def test_a_measurement_that_makes_no_sense(wrong: dict[str, Any]) -> None:
     with connected() as (a, _):
         memory = (a.region.key, a.region.va, memoryview(a.memory))
         with pytest.raises(ValueError, match=r"one pool for each connection|nothing to measure"):
-            Measurement(a.device, a.cq, [(a.qp, 0, 0)], "SEND", memory, SIZE, iterations=1, **wrong)
+            Measurement(
+                a.device.engine, a.cq, [(a.qp, 0, 0)], "SEND", memory, SIZE, iterations=1, **wrong
+            )
 
 
 class Loop:

@@ -191,7 +191,7 @@ def test_a_connection_over_tcp_has_dashes_where_it_has_nothing(browser: Browser)
                 document.body.append(root);
                 const all = (selector) =>
                     [...root.querySelectorAll(selector)].map((one) => one.textContent);
-                return [all(".who"), all("dd"), all(".meter .text")];
+                return [all(".client"), all("dd"), all(".meter .text")];
             }"""
         )
     who, figures, meters = found

@@ -166,7 +166,7 @@ def test_a_token_that_is_kept(tmp_path: Path) -> None:
 def test_a_page_for_everybody_is_said_to_be_one(tmp_path: Path) -> None:
     with serve(tmp_path, "--web", "0.0.0.0:0") as server:
         said = server.log.read_text()
-    assert "warning: whoever reaches this address can read the page" in said
+    assert "warning: anyone at this address can read the page" in said
 
 
 def command(tmp_path: Path, *options: str, **how: Any) -> subprocess.CompletedProcess[str]:

@@ -128,11 +128,13 @@ cdef class ProtectionDomain:
 cdef class CompletionQueue:
     """A ring of completions. The ring of an engine on a wire serves only that engine's queue pairs."""
 
-    def __cinit__(self, uint32_t capacity=1024, Engine engine=None, *_, **__):
-        self.engine = engine
+    def __init__(self, uint32_t capacity=1024, Engine engine=None):
+        if self.c != NULL:
+            raise ValueError("the queue is there already")
         self.c = ldma_cq_create(capacity, NULL) if engine is None else engine.make_cq(capacity)
         if self.c == NULL:
             raise MemoryError
+        self.engine = engine
         if engine is not None:
             engine.queues[<size_t>self.c] = self
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from livedma.capture.sinks import FORMATS, CaptureTotals, open_sink
+from livedma.cli import units
 from livedma.cli.filtering import add_filters, filters_of
 from livedma.cli.output import Tally, colors_wanted, open_output
 from livedma.errors import CaptureError, PrivilegeError
@@ -33,16 +34,9 @@ be started before the device, and ends with it.
 
 A hardware RoCE NIC's own traffic bypasses the kernel: capture sees software RoCE (rxe, livedma)."""
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
 
 def _size(text: str) -> int:
-    number = text.upper().removesuffix("B").removesuffix("I")
-    unit = number[-1:] if number[-1:] in "KMG" else ""
-    try:
-        value = int(number.removesuffix(unit)) * _UNITS[unit]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 16MiB, say") from None
+    value = units.size(text)
     if value < 4096 or value & (value - 1) or value > 1 << 30:
         raise argparse.ArgumentTypeError(f"{text}: the ring takes a power of two from 4KiB to 1GiB")
     return value

@@ -11,6 +11,7 @@ from livedma.cli.output import amount
 from livedma.nfs.load.footprint import file_bytes, host_bytes, size_text
 from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.result import Interval, Result, percentiles_us
+from livedma.sizes import exact
 
 __all__ = ["header", "heading", "row", "totals"]
 
@@ -140,7 +141,4 @@ def duration(us: float) -> str:
 
 def size(count: int) -> str:
     """Formats bytes: 64 KiB for 65536."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor and not count % factor:
-            return f"{count // factor} {unit}"
-    return amount(count, "byte")
+    return amount(count, "byte") if count % 1024 else exact(count)

@@ -34,7 +34,7 @@ _FALLBACK = "counting by /proc/vmstat what that knows"
 def register(commands: Any) -> None:
     parser = commands.add_parser(
         "mem",
-        help="who pins what; huge pages, fragmentation, limits",
+        help="what each process pins; huge pages, fragmentation, limits",
         description="Shows for the host and each process what is pinned, what is merely locked, "
         "what devices of livedma have mapped, in which granule and with how many descriptors; what "
         "limits it; and, in plain words, what is wrong and the command that mends it.",

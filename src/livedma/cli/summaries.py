@@ -13,7 +13,7 @@ __all__ = ["SUMMARIES", "register_all"]
 SUMMARIES = {
     "demo": "sessions pile up on one connection, and its DMA memory grows under them",
     "doctor": "what this machine can do, and what would help",
-    "mem": "who pins what; huge pages, fragmentation, limits",
+    "mem": "what each process pins; huge pages, fragmentation, limits",
     "capture": "capture RoCE packets live, with BPF or from a livedma device",
     "decode": "decode a pcap or pcapng file",
     "guard": "drop, limit or allow RoCE before the stack sees it",

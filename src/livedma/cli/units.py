@@ -6,20 +6,21 @@ from __future__ import annotations
 import argparse
 import re
 
+from livedma import sizes
+
 __all__ = ["MTUS", "duration", "port", "positive", "size"]
 
 MTUS = (256, 512, 1024, 2048, 4096)  #: of RDMA
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def size(text: str) -> int:
     """Reads bytes: 64, 4KiB, 1MiB; the unit may be shorter."""
-    match = re.fullmatch(r"(\d+)([kmgt]?)(i?b)?", text.lower())
-    if not match or not int(match[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 64, 4KiB or 1MiB")
-    return int(match[1]) * _UNITS[match[2]]
+    try:
+        return sizes.read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def duration(text: str) -> float:

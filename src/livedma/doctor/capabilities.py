@@ -166,12 +166,12 @@ def _identities() -> Finding:
     is_privileged = Actor(Config()).is_privileged
     facts = {"is_privileged": is_privileged}
     if is_privileged:
-        text = "files are accessed as the user who asks"
+        text = "files are accessed as the calling user"
         return Finding("identities", "fine", text, facts=facts)
     return Finding(
         "identities",
         "costs",
-        f"files are accessed as user {os.geteuid()}, whoever asks",
+        f"files are accessed as user {os.geteuid()} for every caller",
         _IDENTITIES,
         obtain(SERVER, "serve DIR"),
         facts,

@@ -28,10 +28,10 @@ class Holder:
     control: str = ""  #: the path of its control socket, if it can be asked
 
     def __str__(self) -> str:
-        who = f"process {self.pid} of {self.user}"
+        holder = f"process {self.pid} of {self.user}"
         if self.command == "serve":
-            return f"livedma's server ({who})"
-        return f"livedma {self.command} ({who})" if self.command else f"{self.name} ({who})"
+            return f"livedma's server ({holder})"
+        return f"livedma {self.command} ({holder})" if self.command else f"{self.name} ({holder})"
 
 
 def holder_of(pid: int) -> Holder | None:

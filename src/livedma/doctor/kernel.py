@@ -113,12 +113,12 @@ def _jit(files: Files) -> Finding:
 
 def _unprivileged_bpf(files: Files) -> Finding:
     value = files.number("proc/sys/kernel/unprivileged_bpf_disabled")
-    who = "everybody may load simple ones" if value == 0 else "CAP_BPF is needed for any"
-    text = f"{who} (kernel.unprivileged_bpf_disabled={value}); livedma's need CAP_BPF anyway"
+    rule = "every user may load simple ones" if value == 0 else "CAP_BPF is needed for any"
+    text = f"{rule} (kernel.unprivileged_bpf_disabled={value}); livedma's need CAP_BPF anyway"
     facts = {"unprivileged_bpf_disabled": value}
     if value is None:
         return Finding(
-            "bpf-users", "unknown", "the kernel does not say who may use BPF", "", "", facts
+            "bpf-users", "unknown", "the kernel does not say which users may use BPF", "", "", facts
         )
     return Finding("bpf-users", "fine", text, facts=facts)
 
@@ -129,11 +129,11 @@ def _io_uring(files: Files) -> Finding:
     facts = {"io_uring_disabled": value}
     if not value:
         return Finding("io-uring", "fine", "may be used to pin memory", facts=facts)
-    who = "nobody" if value == 2 else "CAP_SYS_ADMIN and kernel.io_uring_group alone"
+    users = "nobody" if value == 2 else "CAP_SYS_ADMIN and kernel.io_uring_group alone"
     return Finding(
         "io-uring",
         "costs",
-        f"for {who} (kernel.io_uring_disabled={value}), which an administrator chose for safety",
+        f"for {users} (kernel.io_uring_disabled={value}), which an administrator chose for safety",
         "memory is locked, not pinned; the kernel may move it, which only a device in hardware "
         "would mind",
         facts=facts,

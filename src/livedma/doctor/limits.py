@@ -79,7 +79,7 @@ def _open_files() -> Finding:
         "costs",
         f"up to {hard:,} (RLIMIT_NOFILE)",
         f"clients have about {max(16, (hard - min(256, hard // 2)) // 2):,} files open at a time; "
-        "who wants more is told to wait",
+        "a client that wants more is told to wait",
         limit("nofile", _AMPLE_FILES),
         facts,
         unit_setting("LimitNOFILE", _AMPLE_FILES),

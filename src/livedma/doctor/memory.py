@@ -15,8 +15,8 @@ from livedma.errors import LimitError, LivedmaError
 from livedma.memory import OnDemand, pin
 from livedma.memory.host import Files
 from livedma.memory.host.huge import HugePool, Transparent, pools, transparent
-from livedma.memory.memlock import amount
 from livedma.privilege import CAP_IPC_LOCK, holds
+from livedma.sizes import exact
 
 __all__ = ["memory"]
 
@@ -51,9 +51,9 @@ def _pinned() -> Finding:
         cost = "the kernel may move it, which only a device in hardware would mind"
         return Finding("pinned-memory", "costs", f"{how}: {why}", cost, facts=facts)
     if is_free or most >= _AMPLE:
-        text = "without limit" if is_free else f"up to {amount(most)} (RLIMIT_MEMLOCK)"
+        text = "without limit" if is_free else f"up to {exact(most)} (RLIMIT_MEMLOCK)"
         return Finding("pinned-memory", "fine", text, facts=facts)
-    text = f"{amount(most)} in all (RLIMIT_MEMLOCK)"
+    text = f"{exact(most)} in all (RLIMIT_MEMLOCK)"
     cost = "larger regions can only be registered on demand; windows do not count"
     return Finding("pinned-memory", "costs", text, cost, fix, facts, keep)
 

@@ -356,7 +356,7 @@ class Lab:
         """Puts both guests back to their saved state; what runs in them is lost."""
         image = self._image
         if image is None:
-            raise LabError("a lab is restored by whoever started it")
+            raise LabError("only the process that started a lab can restore it")
         self._stop_guests()
 
         def start(guest: Guest) -> None:

@@ -147,7 +147,7 @@ def build(say: Say = lambda sentence: None) -> Image:
         tool(name)
     final = cache_directory() / f"guest-{recipe_hash()}"
     with _locked(final.with_suffix(".lock"), say):
-        found = cached()  # by whoever had the lock
+        found = cached()  # built by the process that had the lock
         if found is not None:
             return found
         for left_over in final.parent.glob(f"{final.name}.tmp-*"):  # a builder was killed

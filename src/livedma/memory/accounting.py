@@ -16,7 +16,7 @@ from livedma.errors import BudgetError
 from livedma.memory import memlock
 from livedma.memory.coverage import Coverage, Range
 from livedma.memory.guard import guard
-from livedma.memory.memlock import amount
+from livedma.sizes import exact
 
 
 class Budget:
@@ -59,8 +59,8 @@ class Budget:
             more = self.charged - before
             self._coverage.remove(start, end)
             raise BudgetError(
-                f"cannot pin {amount(end - start)} for {self._owner}: of its budget of "
-                f"{amount(self._limit)}, {amount(before)} are taken, and {amount(more)} more would "
+                f"cannot pin {exact(end - start)} for {self._owner}: of its budget of "
+                f"{exact(self._limit)}, {exact(before)} are taken, and {exact(more)} more would "
                 f"be; {self._remedy}"
             )
         self._changed()

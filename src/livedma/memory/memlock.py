@@ -8,16 +8,7 @@ from pathlib import Path
 
 from livedma.errors import LimitError
 from livedma.privilege import CAP_IPC_LOCK, as_root, holds
-
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def amount(size: int) -> str:
-    """Writes a size exactly, in the largest unit that has no fraction."""
-    for factor, unit in _UNITS:
-        if size and size % factor == 0:
-            return f"{size // factor} {unit}"
-    return f"{size} bytes"
+from livedma.sizes import exact
 
 
 def limit() -> int | None:
@@ -31,8 +22,8 @@ def check(asked: int, more: int, charged: int) -> None:
     allowed = limit()
     if allowed is not None and charged + more > allowed and not holds(CAP_IPC_LOCK):
         raise LimitError(
-            f"cannot pin {amount(asked)}: {_taken(charged)} pinned so far, {amount(more)} more "
-            f"would be, and RLIMIT_MEMLOCK is {amount(allowed)}; {_remedy(charged + more)}"
+            f"cannot pin {exact(asked)}: {_taken(charged)} pinned so far, {exact(more)} more "
+            f"would be, and RLIMIT_MEMLOCK is {exact(allowed)}; {_remedy(charged + more)}"
         )
 
 
@@ -52,14 +43,14 @@ def refused(asked: int, charged: int, problem: str) -> LimitError:
     """
     allowed = limit()
     return LimitError(
-        f"cannot pin {amount(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned by "
-        f"this process, and RLIMIT_MEMLOCK is {'none' if allowed is None else amount(allowed)}; "
+        f"cannot pin {exact(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned by "
+        f"this process, and RLIMIT_MEMLOCK is {'none' if allowed is None else exact(allowed)}; "
         f"{_remedy((allowed or charged) + asked)}"
     )
 
 
 def _taken(size: int) -> str:
-    return f"{amount(size)} are" if size else "nothing is"
+    return f"{exact(size)} are" if size else "nothing is"
 
 
 def _remedy(needed: int) -> str:

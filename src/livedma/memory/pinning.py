@@ -19,6 +19,7 @@ from livedma.memory.coverage import Coverage, Range
 from livedma.memory.extents import Extents, How
 from livedma.memory.guard import guard
 from livedma.memory.rounding import up
+from livedma.sizes import exact
 
 _PAGE = mmap.PAGESIZE
 
@@ -161,7 +162,7 @@ def _explained(error: OSError, charge: Charge) -> LimitError | OSError:
     not_pinned = error.__cause__
     if not isinstance(not_pinned, OSError):
         return LimitError(
-            f"cannot keep {memlock.amount(asked)} from children ({error.strerror}): has the "
+            f"cannot keep {exact(asked)} from children ({error.strerror}): has the "
             "process more mappings than vm.max_map_count allows? `sysctl vm.max_map_count` tells"
         )
     if not_pinned.errno == errno.EFAULT and not memlock.explains(asked):

@@ -30,7 +30,7 @@ def _interface_of(address: str) -> Interface:
         raise LivedmaError(f"{error}; see `ip address`") from None
 
 
-class Device(Port):
+class Device:
     """A RoCEv2 device at an address. Its own thread serves it, and so does a thread that waits.
 
     spin: the most seconds for which a thread looks for packets before it sleeps.
@@ -39,6 +39,7 @@ class Device(Port):
     that is possible. `port_kind` and `port_reason` say which it is.
     share: several processes may have devices at the address, each in its `slot`. None shares if
     that is permitted; if not, `share_reason` says why.
+    `engine` is the native device behind its socket, on which windows and regions are made.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Device(Port):
             try:
                 if share is not False:
                     self._place = self._join(stack, address, scope, must=bool(share))
-                super().__init__(
+                self.engine = Port(
                     address,
                     scope=scope,
                     interface=self.interface.index,
@@ -116,18 +117,47 @@ class Device(Port):
 
     @property
     def address(self) -> str:
-        return self.source
+        return self.engine.source
+
+    @property
+    def slot(self) -> int:
+        """Its number among the devices that share the address; 0 if it shares with none."""
+        return self.engine.slot
+
+    @property
+    def is_shared(self) -> bool:
+        return self.engine.is_shared
+
+    @property
+    def port_kind(self) -> str:
+        """How packets come in: "udp" or "packet"."""
+        return self.engine.port_kind
 
     @property
     def port_reason(self) -> str:
         """A sentence that says why port_kind is what it is, and what that means."""
         version = ipaddress.ip_address(self.address).version
-        return reason(self.port_kind, version, self.packet_errno)
+        return reason(self.port_kind, version, self.engine.packet_errno)
 
     @property
     def path_mtu(self) -> int:
         """The largest RDMA MTU of the interface, in bytes."""
         return self.interface.path_mtu
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The device's counters, of all queue pairs together (native/device/counters.def)."""
+        return self.engine.counters
+
+    @property
+    def port_counters(self) -> dict[str, int]:
+        """Counters of its socket and its thread: trains, sleeps, the time it was busy, ..."""
+        return self.engine.port_counters
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self.engine.closed
 
     def protection_domain(self) -> ProtectionDomain:
         return ProtectionDomain(self)
@@ -162,10 +192,10 @@ class Device(Port):
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             self._loop = loop
-            loop.add_reader(self.fileno(), self._dispatch)
+            loop.add_reader(self.engine.fileno(), self._dispatch)
 
     def _dispatch(self) -> None:
-        while (queue := self.next_event()) is not None:
+        while (queue := self.engine.next_event()) is not None:
             if isinstance(queue, CompletionQueue):
                 queue.wake()
 
@@ -174,10 +204,10 @@ class Device(Port):
         while self.before_close and not self.closed:
             self.before_close.pop()()
         if self._loop is not None and not self._loop.is_closed() and not self.closed:
-            self._loop.remove_reader(self.fileno())
+            self._loop.remove_reader(self.engine.fileno())
             self._loop = None
-        queues = [q for q in self.open_queues() if isinstance(q, CompletionQueue)]
-        super().close()
+        queues = [q for q in self.engine.open_queues() if isinstance(q, CompletionQueue)]
+        self.engine.close()
         if self._place is not None:
             self._leave()
         for queue in queues:

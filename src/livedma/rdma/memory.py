@@ -72,7 +72,7 @@ class MemoryRegion(_Pieces, native.Region):
         with memoryview(buffer) as held:  # holds the buffer until the region does
             self.pin = pin(*place_of(held), tenant)
             try:
-                super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
+                super().__init__(pd.device.engine, buffer, ("local_write", *access), va=va, pd=pd)
             except BaseException:
                 self.pin.release()
                 raise
@@ -93,7 +93,7 @@ class OnDemandRegion(_Pieces, OnDemand):
     def __init__(
         self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None
     ) -> None:
-        super().__init__(pd.device, buffer, ("local_write", *access), va=va, pd=pd)
+        super().__init__(pd.device.engine, buffer, ("local_write", *access), va=va, pd=pd)
         self.pd = pd
 
 
@@ -155,7 +155,7 @@ class ProtectionDomain(native.ProtectionDomain):
         buffers instead.
         """
         return Window(
-            self.device,
+            self.device.engine,
             size,
             granule,
             *access,
@@ -180,7 +180,7 @@ class ProtectionDomain(native.ProtectionDomain):
         return QueuePair(self, type, send_cq, recv_cq or send_cq, **init)
 
     def shared_receives(self, depth: int = 128, max_sge: int = 4) -> native.SharedReceives:
-        return native.SharedReceives(self, depth, max_sge, engine=self.device)
+        return native.SharedReceives(self, depth, max_sge, engine=self.device.engine)
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ class CompletionQueue(native.CompletionQueue):
     """Holds what queue pairs completed. Its capacity must cover all that may be open at once."""
 
     def __init__(self, capacity: int, device: Device) -> None:
+        super().__init__(capacity, device.engine)
         self.device = device
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -27,7 +28,7 @@ class CompletionQueue(native.CompletionQueue):
 
         Serves the device itself for spin seconds (the device's, unless given), then sleeps.
         """
-        if self.device.wait(self, timeout, self.device.spin if spin is None else spin):
+        if self.device.engine.wait(self, timeout, self.device.spin if spin is None else spin):
             return self.poll(count)
         return []
 
@@ -81,7 +82,7 @@ class QueuePair(native.QueuePair):
         recv_cq: CompletionQueue,
         **init: Any,
     ) -> None:
-        super().__init__(pd.device, type, send_cq, recv_cq, pd=pd, **init)
+        super().__init__(pd.device.engine, type, send_cq, recv_cq, pd=pd, **init)
         self.pd = pd
 
     def __enter__(self) -> Self:

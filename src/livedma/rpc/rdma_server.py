@@ -75,7 +75,7 @@ class RdmaServer:
         self._is_closing = False
         completions = self.options.completions * self.options.connections
         self.cq = device.completion_queue(completions)
-        self.service = Service(device, self.cq, completions, self.options.spin_s)
+        self.service = Service(device.engine, self.cq, completions, self.options.spin_s)
         self._keeper = PoolKeeper()
         self._accepting = ThreadPoolExecutor(_ACCEPTING, "livedma-rpc-accept")
         try:

@@ -71,7 +71,7 @@ class Side:
         # A READ takes what the other side would send; a WRITE goes to where it would receive.
         offset = 0 if plan.operation == "read" else remote.length // 2
         return Measurement(
-            self.device,
+            self.device.engine,
             self._cq,
             [(connection.qp, remote.va + offset, remote.rkey) for connection in self.connections],
             plan.operation.upper(),

@@ -10,12 +10,11 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from livedma import sizes
 from livedma.cli import units
 from livedma.errors import LivedmaError
 
 __all__ = ["Duration", "Number", "Size", "WrongUse", "check_memory", "written"]
-
-_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class WrongUse(LivedmaError):
@@ -24,8 +23,7 @@ class WrongUse(LivedmaError):
 
 def written(size: int) -> str:
     """Formats a size for a command line: exactly, in the largest unit that divides it."""
-    factor, unit = next(((one, unit) for one, unit in _UNITS if size % one == 0), (1, ""))
-    return f"{size // factor}{unit}" if unit else f"{size} bytes"
+    return sizes.exact(size, gap="")
 
 
 @dataclass(frozen=True, slots=True)

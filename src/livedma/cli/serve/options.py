@@ -73,7 +73,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         type=_network,
         action="append",
         default=[],
-        help="who may connect, several times if need be (everybody)",
+        help="a network whose clients may connect; may be given several times (every network)",
     )
     add(
         "--state",
@@ -104,7 +104,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "--squash",
         choices=("root", "all", "none"),
         default="root",
-        help="who acts as nobody: root, everybody, or no one (root)",
+        help="the clients' users that act as the anonymous user: root, all or none (root)",
     )
     add(
         "--anonymous",

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--web-token",
         metavar="FILE",
         type=Path,
-        help="what those have to know who change something there; it is made if it is missing "
+        help="the file of the secret that a change by the page needs; it is made if it is missing "
         "(a new one beside the control socket)",
     )
     add(
@@ -120,7 +120,7 @@ def page(
         if is_kept:
             say(f"  its token is in {path}")
         if not is_local(sock):
-            say("  warning: whoever reaches this address can read the page; the token is for acts")
+            say("  warning: anyone at this address can read the page; only changes need the token")
         yield
 
 

@@ -105,13 +105,13 @@ def _cpu(seen: Seen) -> Finding | None:
     busy = seen.now.cpu_busy
     if busy is None or busy < _CPU_FULL or not seen.now.operations_per_s:
         return None
-    who = "the thread that serves the device is busy"
+    busiest = "the thread that serves the device is busy"
     if seen.now.connection.is_tcp:
-        who = "the threads that serve TCP, of which Python runs one at a time, are busy"
+        busiest = "the threads that serve TCP, of which Python runs one at a time, are busy"
     return Finding(
         Limit.CPU,
         True,
-        f"{who} {min(busy, 1.0):.0%} of the time "
+        f"{busiest} {min(busy, 1.0):.0%} of the time "
         f"with {seen.now.operations_per_s:,.0f} operations/s",
     )
 

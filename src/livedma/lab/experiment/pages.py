@@ -151,9 +151,9 @@ def _traffic(rig: Rig, window: Window, size: int) -> dict[str, float]:
 
     with rig.serving():
         rate(_SMALL, 1000)
-        hits, misses = rig.there.translations
+        hits, misses = rig.there.engine.translations
         small = rate(_SMALL, 16_000)
-        later_hits, later_misses = rig.there.translations
+        later_hits, later_misses = rig.there.engine.translations
         large = rate(_LARGE, 1_600)
     looked, missed = later_hits + later_misses - hits - misses, later_misses - misses
     return {

@@ -74,8 +74,8 @@ class Paging(Experiment):
         "Pinned and in memory are what the process has more of at the end than before it "
         "registered: VmPin, or VmLck where pages can only be locked, and VmRSS.",
         "Under a memory limit the process is in a control group that lets it have half of the "
-        "region, and the peer uses a quarter of the region: enough for whoever needs memory only "
-        "where it is used. Without a limit the peer uses all of it.",
+        "region, and the peer uses a quarter of the region: enough for a peer that needs "
+        "memory only where it is used. Without a limit the peer uses all of it.",
     )
 
     def points(self, form: Form) -> list[Point]:

@@ -115,7 +115,7 @@ def _source(name: str, shard: int, buffers: int) -> MakeSource:
 
     def make(device: Device, pd: ProtectionDomain, stack: ExitStack) -> Source:
         if name == EACH:
-            return Registrar(device, pd=pd)
+            return Registrar(device.engine, pd=pd)
         whole = -(-buffers * BUFFER // shard) * shard
         return stack.enter_context(pd.window(whole)).mapper()
 
@@ -133,9 +133,9 @@ def _measure(rig: Rig, make: MakeSource, shard: int, buffers: int) -> dict[str, 
         setup_ns = time.perf_counter_ns() - began_ns
         grown = Footprint.now() - before
         stats = [pool.stats for pool in pools]
-        hits, misses = rig.there.translations
+        hits, misses = rig.there.engine.translations
         received = rig.receive(MESSAGE, _MESSAGES, pools, buffers)
-        later_hits, later_misses = rig.there.translations
+        later_hits, later_misses = rig.there.engine.translations
         began_ns = time.perf_counter_ns()
         for pool in pools:
             pool.close()

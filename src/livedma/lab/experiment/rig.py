@@ -108,7 +108,7 @@ class Rig:
         `there` is served; `serving` does that.
         """
         measurement = Measurement(
-            self.here,
+            self.here.engine,
             self.cq_here,
             [(qp, va, rkey) for qp in self.senders],
             operation,
@@ -133,7 +133,7 @@ class Rig:
         local = mmap.mmap(-1, 2 * size)
         with self.pd.register(local) as region:
             receiving = Measurement(
-                self.there,
+                self.there.engine,
                 self.cq,
                 [(qp, 0, 0) for qp in self.receivers],
                 "SEND",
@@ -174,7 +174,7 @@ class Rig:
         def serve() -> None:
             with on_processor(1):
                 while not is_over.is_set():
-                    self.there.wait(self.cq, _SLICE_S, _SLICE_S)
+                    self.there.engine.wait(self.cq, _SLICE_S, _SLICE_S)
 
         thread = threading.Thread(target=serve)
         thread.start()

@@ -40,7 +40,7 @@ _SITUATION = replace(ablations.MEMORY, sessions=_SHORT)
 class Steps(Experiment):
     name = "step"
     question = "How soon is more memory in use when it is short, and whom does the step delay?"
-    factors = (Column("by", "who extends"), Column("step", "step", "count"))
+    factors = (Column("by", "extended by"), Column("step", "step", "count"))
     within = ("step",)
     measures = (
         Column("waiting_to_use_ns", "from the first wait seen to use", "ns"),

@@ -77,10 +77,10 @@ class Client(Files):
         comes back with the same owner gets rid of what it left. call_s, patience_s: see `Terms`.
         """
         made = via or connection_to(address, port, transport)
-        who = credential or own_credential()
+        acting = credential or own_credential()
         wanted = ChannelLimits(message_bytes, message_bytes, _CACHED_MOST, _OPERATIONS, slots)
         for version in (2, 1) if minor is None else (minor,):
-            terms = Terms(version, who, call_s, patience_s)
+            terms = Terms(version, acting, call_s, patience_s)
             identity = Identity(terms, owner or _new_owner())
             client = cls(made, identity, wanted)
             try:

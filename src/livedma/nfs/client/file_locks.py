@@ -73,8 +73,8 @@ class FileLocks(ABC):
 
         def build() -> list[Operation[Any]]:
             if state.stateid is None:
-                who = codec.LockOwner(self._session.identity.client_id, owner)
-                one = codec.lock_first(wanted, self._state.stateid, who, waits=waits)
+                holder = codec.LockOwner(self._session.identity.client_id, owner)
+                one = codec.lock_first(wanted, self._state.stateid, holder, waits=waits)
             else:
                 one = codec.lock(wanted, state.stateid, waits=waits)
             lock[:] = [one]
@@ -117,5 +117,5 @@ class FileLocks(ABC):
     ) -> None:
         """Raises `Conflict` if these bytes could not be locked now."""
         wanted = codec.Range(start, length, write)
-        who = codec.LockOwner(self._session.identity.client_id, owner or self._state.owner)
-        await self._perform(lambda: [putfh(self._state.handle), codec.lockt(wanted, who)])
+        holder = codec.LockOwner(self._session.identity.client_id, owner or self._state.owner)
+        await self._perform(lambda: [putfh(self._state.handle), codec.lockt(wanted, holder)])

@@ -151,7 +151,7 @@ class RdmaLinks:
         )
         self._links: dict[int, _RdmaLink] = {}
         self.load = Load(
-            device,
+            device.engine,
             self._cq,
             size=plan.size,
             depth=plan.depth,

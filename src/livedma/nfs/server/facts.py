@@ -62,7 +62,7 @@ class Facts:
         }
 
     def clients(self) -> list[dict[str, Any]]:
-        """Who has a client id, from where, and how it stands with its lease."""
+        """Lists the clients with a client id, their addresses and the state of their leases."""
         with self._service.server.lock:
             facts = self._service.server.clients.facts()
         return [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from livedma.nfs.numbers import PROGRAM, VERSION
 from livedma.nfs.server import compound
 from livedma.nfs.server.context import Credential
 from livedma.nfs.server.ops import served
@@ -23,14 +24,12 @@ from livedma.rpc.message import (
 from livedma.rpc.service import Connection, Part
 from livedma.rpc.xdr import XdrError
 
-__all__ = ["NFS_PROGRAM", "NFS_VERSION", "NfsProgram"]
+__all__ = ["NfsProgram"]
 
 _log = logging.getLogger(__name__)
 
-NFS_PROGRAM = 100003
-NFS_VERSION = 4
 _NULL, _COMPOUND = 0, 1
-_SERVED: Served = {NFS_PROGRAM: {NFS_VERSION: 2}}
+_SERVED: Served = {PROGRAM: {VERSION: 2}}
 
 
 class NfsProgram:

@@ -166,7 +166,7 @@ FAMILIES: tuple[Definition, ...] = (
     Definition(
         "livedma_connection",
         "info",
-        "Who is at the other end.",
+        "The client and the server of a connection.",
         ("connection", "client", "server", "transport", "client_port", "client_name"),
     ),
     *_group("livedma_connection_", "counter", CONNECTION_COUNTERS, "connection"),

@@ -54,7 +54,8 @@ def kept(path: Path) -> str:
         )
     if found.st_uid not in (os.geteuid(), 0):
         raise LivedmaError(
-            f"{path} belongs to another user, who may know the token: name another with --web-token"
+            f"{path} belongs to another user, and that user may know the token: "
+            "name another with --web-token"
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise LivedmaError(_readable(path, found.st_uid))

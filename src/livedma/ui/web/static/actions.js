@@ -91,7 +91,7 @@ export class Actions {
   async #send() {
     if (!this.#tokenRow.hidden) {
       if (!this.#token.value.trim()) {
-        say(this.#error, "Whoever changes something needs the server's token.");
+        say(this.#error, "A change needs the server's token.");
         this.#token.focus();
         return;
       }

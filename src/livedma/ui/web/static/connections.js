@@ -77,7 +77,7 @@ class Meter {
 
 class Card {
   #title;
-  #who = make("span", { class: "who" });
+  #client = make("span", { class: "client" });
   #sign = icon("fine");
   #word = make("span");
   #chip;
@@ -121,7 +121,7 @@ class Card {
         "aria-label": `Connection ${number}`,
         data: { connection: number },
       },
-      make("header", {}, make("h3", {}, this.#title), this.#who, this.#chip),
+      make("header", {}, make("h3", {}, this.#title), this.#client, this.#chip),
       this.#sentence,
       figures,
       make("div", { class: "meters" }, this.#memory.node, this.#buffers.node, this.#credits.node),
@@ -135,7 +135,7 @@ class Card {
   draw(one, diagnosis, intervalS, isChosen) {
     put(this.node, "data-chosen", isChosen);
     put(this.#title, "aria-pressed", isChosen ? "true" : "false");
-    say(this.#who, `${one.transport === "tcp" ? "TCP client" : "client"} ${clientOf(one)}`);
+    say(this.#client, `${one.transport === "tcp" ? "TCP client" : "client"} ${clientOf(one)}`);
     this.#diagnose(diagnosis);
     const { bytesPerS, operationsPerS } = rates(one, intervalS);
     const says = {

@@ -47,7 +47,7 @@ class Entry {
     put(this.#swatch, "data-color", color);
     put(this.node, "data-ended", isEnded);
     put(this.node, "data-chosen", isChosen);
-    const who = client ? ` ${client}` : "";
-    say(this.#text, `${this.#number}${who}${isEnded ? ", ended" : ""}`);
+    const of = client ? ` ${client}` : "";
+    say(this.#text, `${this.#number}${of}${isEnded ? ", ended" : ""}`);
   }
 }

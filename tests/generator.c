@@ -11,10 +11,12 @@
 #include <time.h>
 
 #include "base/bytes.h"
+#include "wire/packet.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
+#define ROCE_PORT 4791
 #define MESSAGES 64
 #define PACKET_MAX 9728
 #define UDP_HEADERS(packet) ((packet)->ip_version == 4 ? 28u : 48u)
@@ -50,18 +52,35 @@ static void fill_payload(uint8_t *payload, uint32_t bytes, uint64_t i)
 /* Builds one packet of the flow as the socket takes it. Returns its length, 0 if it cannot be built. */
 static size_t build(const struct generator_flow *flow, uint64_t i, uint32_t segment, uint8_t *buf)
 {
-	struct ldma_packet packet = flow->packet;
+	struct ldma_packet packet = {
+		.version = flow->version,
+		.ip_version = flow->ip_version,
+		.ttl = 64,
+		.sport = flow->sport,
+		.dport = ROCE_PORT,
+		.ip_id = (uint16_t)(flow->ip_id + segment),
+		.opcode = flow->opcode,
+		.pkey = 0xffff,
+		.dest_qp = flow->dest_qp,
+		.src_qp = flow->src_qp,
+		.psn = (uint32_t)(flow->psn + i) & 0xffffff,
+		.dma_length = flow->payload_bytes,
+	};
 	uint8_t payload[PACKET_MAX];
 	size_t bytes, cut;
 
-	packet.psn = (uint32_t)(flow->packet.psn + i) & 0xffffff;
-	packet.ip_id = (uint16_t)(packet.ip_id + segment);
+	memcpy(packet.src, flow->src, sizeof(packet.src));
+	memcpy(packet.dst, flow->dst, sizeof(packet.dst));
 	fill_payload(payload, flow->payload_bytes, i);
-	memcpy(buf, flow->link, flow->link_bytes);
-	bytes = ldma_packet_encode(&packet, payload, flow->payload_bytes, buf + flow->link_bytes,
-				   PACKET_MAX);
-	if (!bytes || !flow->by_udp)
+	if (!flow->by_udp) {
+		memcpy(buf, flow->link, flow->link_bytes);
+		bytes = ldma_packet_encode(&packet, payload, flow->payload_bytes,
+					   buf + flow->link_bytes, PACKET_MAX);
 		return bytes ? bytes + flow->link_bytes : 0;
+	}
+	bytes = ldma_packet_encode(&packet, payload, flow->payload_bytes, buf, PACKET_MAX);
+	if (!bytes)
+		return 0;
 	cut = UDP_HEADERS(&packet);
 	memmove(buf, buf + cut, bytes - cut);
 	return bytes - cut;
@@ -91,9 +110,28 @@ struct outbox {
 	uint8_t bytes[];
 };
 
-int64_t generator_send(int fd, const struct generator_flow *flow, const struct sockaddr *to,
-		       socklen_t to_bytes)
+/* Returns the length of the address, 0 for a packet socket. */
+static socklen_t address(const struct generator_flow *flow, struct sockaddr_storage *ret)
 {
+	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(ROCE_PORT)};
+	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons(ROCE_PORT)};
+
+	if (!flow->by_udp)
+		return 0;
+	memcpy(&to4.sin_addr, flow->dst, sizeof(to4.sin_addr));
+	memcpy(&to6.sin6_addr, flow->dst, sizeof(to6.sin6_addr));
+	if (flow->ip_version == 4) {
+		memcpy(ret, &to4, sizeof(to4));
+		return sizeof(to4);
+	}
+	memcpy(ret, &to6, sizeof(to6));
+	return sizeof(to6);
+}
+
+int64_t generator_send(int fd, const struct generator_flow *flow)
+{
+	struct sockaddr_storage to;
+	socklen_t to_bytes = address(flow, &to);
 	uint32_t segments = flow->segments > 1 ? flow->segments : 1, n, s;
 	uint32_t step = flow->rate > 0 && flow->rate < 500000 ? 8 : MESSAGES;
 	size_t room = (size_t)segments * PACKET_MAX;
@@ -125,8 +163,8 @@ int64_t generator_send(int fd, const struct generator_flow *flow, const struct s
 				continue;
 			box->parts[n] = (struct iovec){.iov_base = buf, .iov_len = bytes};
 			box->messages[n].msg_hdr = (struct msghdr){
-				.msg_name = (void *)(uintptr_t)to,
-				.msg_namelen = to ? to_bytes : 0,
+				.msg_name = to_bytes ? &to : NULL,
+				.msg_namelen = to_bytes,
 				.msg_iov = &box->parts[n],
 				.msg_iovlen = 1,
 			};
@@ -143,7 +181,7 @@ int64_t generator_send(int fd, const struct generator_flow *flow, const struct s
 static void check(const struct generator_flow *flow, const uint8_t *bth, size_t bytes,
 		  uint32_t *next_psn, struct generator_result *ret)
 {
-	size_t headers = LDMA_BTH_BYTES + ldma_opcodes[flow->packet.opcode].headers_bytes;
+	size_t headers = LDMA_BTH_BYTES + ldma_opcodes[flow->opcode].headers_bytes;
 	uint8_t payload[PACKET_MAX];
 	uint64_t i;
 	uint32_t psn;
@@ -155,7 +193,7 @@ static void check(const struct generator_flow *flow, const uint8_t *bth, size_t 
 		return;
 	}
 	psn = get24(bth + 9);
-	i = (psn - flow->packet.psn) & 0xffffff;
+	i = (psn - flow->psn) & 0xffffff;
 	fill_payload(payload, flow->payload_bytes, i);
 	ret->wrong += memcmp(payload, bth + headers, flow->payload_bytes) != 0;
 	ret->out_of_order += psn != *next_psn;
@@ -168,7 +206,7 @@ int generator_receive(int fd, const struct generator_flow *flow, int idle_ms,
 		      struct generator_result *ret)
 {
 	struct outbox *box = calloc(1, sizeof(*box) + MESSAGES * PACKET_MAX);
-	uint32_t next_psn = (uint32_t)(flow->packet.psn + flow->first) & 0xffffff;
+	uint32_t next_psn = (uint32_t)(flow->psn + flow->first) & 0xffffff;
 	int n, err = 0;
 
 	if (!box)
