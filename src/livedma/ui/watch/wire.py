@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -35,7 +36,7 @@ class WireSource:
         try:
             self._monitor = Monitor(self._interfaces, self._ports)
         except MonitorError as error:
-            if isinstance(error.__cause__, PermissionError):
+            if isinstance(error.__cause__, PermissionError) and os.geteuid():
                 raise PrivilegeError(
                     "watching the wire loads BPF programs, which needs root (CAP_BPF, "
                     "CAP_NET_ADMIN and CAP_PERFMON)"
