@@ -30,8 +30,9 @@ class Monitor:
     packets that pass both count as retransmissions. `ports` are those that servers listen on.
 
     The monitor finds connections to these ports when they are made. With `learns`, it finds those
-    that were made before in their traffic, to whatever port; `learn` tells it of one. It gives up calls without a reply for `patience_s`. It forgets sessions that were idle
-    for `idle_s`, until they are used again.
+    that were made before in their traffic, to whatever port; `learn` tells it of one. It gives up
+    calls without a reply for `patience_s`. It forgets sessions that were idle for `idle_s`, until
+    they are used again.
 
     A process that ends leaves nothing behind, however it ends (before Linux 6.6: unless it is
     killed). Only one thread may use a monitor at a time.
