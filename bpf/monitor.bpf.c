@@ -11,12 +11,12 @@
 
 #include "bpf/monitor_calls.h"
 #include "bpf/monitor_connections.h"
+#include "bpf/monitor_learning.h"
 #include "bpf/monitor_message.h"
 #include "bpf/monitor_scratch.h"
 #include "bpf/monitor_tables.h"
 #include "bpf/roce.h"
 
-#define LOOPBACK 1 /* the index of lo, in each network namespace */
 #define TCX_NEXT -1
 #define READ_REQUEST_BYTES 28
 #define ICRC_BYTES 4
@@ -32,6 +32,7 @@ enum {
 	RC_SEND_FIRST = 0x00,
 	RC_SEND_ONLY = 0x04,
 	RC_SEND_ONLY_IMM = 0x05,
+	RC_WRITE_FIRST = 0x06,
 	RC_WRITE_MIDDLE = 0x07,
 	RC_WRITE_ONLY = 0x0a,
 	RC_READ_REQUEST = 0x0c,
@@ -204,6 +205,20 @@ static __always_inline bool is_full_write(const struct walk *walk, const __u8 *b
 	       walk->size == ROCE_BTH_BYTES + RETH_BYTES + connection->mtu_bytes + ICRC_BYTES;
 }
 
+/* Learns the MTU of a connection that was made before the monitor: a message's first packet is full. */
+static __always_inline void learn_mtu(struct ldma_monitor_connection *connection, __u32 opcode,
+				      __u32 length)
+{
+	__u32 bytes = length - ROCE_BTH_BYTES - ICRC_BYTES;
+
+	if (opcode == RC_WRITE_FIRST)
+		bytes -= RETH_BYTES;
+	else if (opcode != RC_SEND_FIRST)
+		return;
+	if (!connection->mtu_bytes && bytes >= 256 && bytes <= 4096 && !(bytes & (bytes - 1)))
+		connection->mtu_bytes = bytes;
+}
+
 /* Makes sure that these bytes of the packet are in the window. */
 static __always_inline bool load(struct __sk_buff *skb, struct walk *walk, struct scratch *scratch,
 				 __u32 at, __u32 length)
@@ -216,13 +231,41 @@ static __always_inline bool load(struct __sk_buff *skb, struct walk *walk, struc
 	return true;
 }
 
+static __always_inline bool begins_send(__u32 opcode)
+{
+	return opcode == RC_SEND_FIRST || opcode == RC_SEND_ONLY || opcode == RC_SEND_ONLY_IMM ||
+	       opcode == RC_SEND_ONLY_INV;
+}
+
+/* Finds the message that a packet begins: it is from `start` to `end` of the window. Returns false if the packet begins
+ * no SEND. at, length: of its segment, from the BTH on. */
+static __always_inline bool find_message(struct __sk_buff *skb, struct walk *walk,
+					 struct scratch *scratch, __u32 opcode, __u32 at,
+					 __u32 length, __u32 *start, __u32 *end)
+{
+	if (!begins_send(opcode))
+		return false;
+	*start = at + ROCE_BTH_BYTES;
+	if (opcode == RC_SEND_ONLY_IMM || opcode == RC_SEND_ONLY_INV)
+		*start += 4;
+	length -= ICRC_BYTES;
+	if (length > LOOK_BYTES - ICRC_BYTES) {
+		length = LOOK_BYTES;
+		if (!load(skb, walk, scratch, at, LOOK_BYTES))
+			return false;
+	}
+	*start -= walk->from;
+	*end = length + at - walk->from;
+	return true;
+}
+
 /* Takes a packet of a connection. at, length: of its segment, from the BTH on. */
 static __always_inline void on_packet(struct __sk_buff *skb, struct walk *walk,
 				      struct scratch *scratch, const __u8 *bth, __u32 at,
 				      __u32 length, __u32 count)
 {
 	struct ldma_monitor_connection *connection;
-	__u32 psns, again, start;
+	__u32 psns, again, start, end;
 
 	if (bth[0] >= RC_READ_RESPONSE_FIRST && bth[0] <= RC_READ_RESPONSE_ONLY)
 		return;
@@ -236,6 +279,7 @@ static __always_inline void on_packet(struct __sk_buff *skb, struct walk *walk,
 			__sync_fetch_and_add(&connection->naks, 1);
 		return;
 	}
+	learn_mtu(connection, bth[0], length);
 	if (is_full_write(walk, bth, connection)) {
 		count = stretch(skb, walk, walk->next - 1, whose(bth), psn_of(bth));
 		walk->next += count - 1;
@@ -244,23 +288,29 @@ static __always_inline void on_packet(struct __sk_buff *skb, struct walk *walk,
 	again = see_psn(connection, walk->place.way, psn_of(bth), psns);
 	if (again)
 		__sync_fetch_and_add(&connection->retransmissions, again < count ? again : count);
-	start = at + ROCE_BTH_BYTES;
-	if (bth[0] == RC_SEND_ONLY_IMM || bth[0] == RC_SEND_ONLY_INV)
-		start += 4;
-	else if (bth[0] != RC_SEND_FIRST && bth[0] != RC_SEND_ONLY)
+	if (!find_message(skb, walk, scratch, bth[0], at, length, &start, &end))
 		return;
-	length -= ICRC_BYTES;
-	if (length > LOOK_BYTES - ICRC_BYTES) {
-		length = LOOK_BYTES;
-		if (!load(skb, walk, scratch, at, LOOK_BYTES))
-			return;
-	}
-	start -= walk->from;
-	length += at - walk->from;
 	if (walk->place.way == LDMA_MONITOR_TO_SERVER)
-		on_call(walk, scratch, connection, start, length, again);
+		on_call(walk, scratch, connection, start, end, again);
 	else
-		on_answer(walk, scratch, connection, start, length, again);
+		on_answer(walk, scratch, connection, start, end, again);
+}
+
+/* Takes a packet of no connection. The arguments are those of find_message(). */
+__noinline int on_stranger(struct __sk_buff *skb, struct walk *walk, __u32 opcode, __u32 at,
+			   __u32 length)
+{
+	struct scratch *scratch = find_scratch();
+	__u32 start, end;
+
+	/* A forwarded packet has come in at another interface. */
+	bool leaves = skb->ingress_ifindex != skb->ifindex;
+
+	if (!walk || !scratch || (skb->ifindex == LOOPBACK && leaves))
+		return 0;
+	if (find_message(skb, walk, scratch, opcode, at, length, &start, &end))
+		learn_from(walk, scratch, start, end, skb->ifindex, leaves);
+	return 0;
 }
 
 /* Takes the next segment. */
@@ -286,6 +336,8 @@ static __always_inline void on_segment(struct __sk_buff *skb, struct walk *walk,
 		on_cm(skb, walk, at + ROCE_BTH_BYTES + DETH_BYTES);
 	else if (bth[0] <= RC_LAST_CODE && find_place(skb, walk, scratch, qpn_of(bth)))
 		on_packet(skb, walk, scratch, bth, at, length, count);
+	else if (learns && begins_send(bth[0]) && walk->place.connection == LDMA_MONITOR_NONE)
+		on_stranger(skb, walk, bth[0], at, length);
 	return;
 next:
 	walk->next++;

@@ -44,6 +44,8 @@ struct {
 	__type(value, struct ldma_monitor_block);
 } calls SEC(".maps");
 
+const volatile __u64 patience_ns;
+
 static __always_inline __u64 now_of(struct walk *walk)
 {
 	if (!walk->now_ns)
@@ -340,6 +342,16 @@ count_answer(struct walk *walk, struct ldma_monitor_connection *connection, stru
 		count_session(answer->session, walk->place.connection, answer);
 }
 
+/* Counts a reply to a call that is not known. */
+static __always_inline void count_unasked(struct walk *walk,
+					  const struct ldma_monitor_connection *connection)
+{
+	if (connection->learnt_ns && now_of(walk) - connection->learnt_ns < patience_ns)
+		__sync_fetch_and_add(&losses.early, 1);
+	else
+		__sync_fetch_and_add(&losses.replies, 1);
+}
+
 /* Takes the first packet of a SEND to the client. */
 static __always_inline void on_answer(struct walk *walk, struct scratch *scratch,
 				      struct ldma_monitor_connection *connection, __u32 at,
@@ -361,7 +373,7 @@ static __always_inline void on_answer(struct walk *walk, struct scratch *scratch
 	if (!row) {
 		/* The server's own calls (callbacks) are not followed. */
 		if (!is_again && (!has_message || is_reply(&message)))
-			__sync_fetch_and_add(&losses.replies, 1);
+			count_unasked(walk, connection);
 		return;
 	}
 	at = spot.at;

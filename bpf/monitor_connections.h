@@ -13,6 +13,7 @@
 
 #include "bpf/monitor_tables.h"
 
+#define LOOPBACK 1         /* the index of lo, in each network namespace */
 #define REQUESTS_MOST 1024 /* REQs that wait for their REPs */
 #define CM_BYTES 80        /* of a MAD: the header, and the part of a message that is read */
 #define CM_AT 24           /* where the message begins */

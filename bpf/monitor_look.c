@@ -126,6 +126,7 @@ static void look_at_connection(struct monitor *monitor, uint32_t index, uint64_t
 	known->is_leaving = load64(&connection->ended_ns);
 	*row = (struct monitor_connection_row){
 		.number = known->number,
+		.learnt_ns = connection->learnt_ns,
 		.ip_version = connection->ip_version,
 		.server_qpn = connection->server_qpn,
 		.client_qpn = connection->client_qpn,

@@ -82,12 +82,15 @@ static __always_inline bool skip(struct message *message, __u32 fixed, __u32 opa
 	return message->at <= message->end;
 }
 
-static __always_inline void peek_id(const struct message *message, __u64 ret[2])
+/* Reads a session's id, and the sequence number and slot behind it. */
+static __always_inline void peek_id(const struct message *message, __u64 ret[2], __u32 slot[2])
 {
 	const __u64 *id = ahead_of(message, 0);
 
 	ret[0] = id[0];
 	ret[1] = id[1];
+	slot[0] = peek(message, 16);
+	slot[1] = peek(message, 20);
 }
 
 /* Takes the segments of a chunk, and adds up their bytes. */
@@ -141,6 +144,7 @@ static __always_inline int read_header(struct message *message, struct rpcrdma *
 /* What a call says about itself. */
 struct seen_call {
 	__u64 id[2];
+	__u32 slot[2]; /* sequence number, slot */
 	__u32 has_id;
 	__u32 kind;  /* enum ldma_monitor_kind */
 	__u32 bytes; /* of a WRITE */
@@ -176,7 +180,7 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 	if (operation == LDMA_NFS_OP_SEQUENCE) {
 		if (!has(message, SEQUENCE_ARGS_BYTES + 4))
 			return true;
-		peek_id(message, ret->id);
+		peek_id(message, ret->id, ret->slot);
 		ret->has_id = 1;
 		operation = peek(message, SEQUENCE_ARGS_BYTES);
 		message->at += SEQUENCE_ARGS_BYTES + 4;
@@ -196,8 +200,9 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 /* What a reply says. */
 struct seen_reply {
 	__u64 id[2];
-	__u32 has_id; /* SEQUENCE worked */
-	__u32 kind;   /* READ or WRITE: it worked, for so many bytes */
+	__u32 slot[2]; /* sequence number, slot */
+	__u32 has_id;  /* SEQUENCE worked */
+	__u32 kind;    /* READ or WRITE: it worked, for so many bytes */
 	__u32 bytes;
 	__u32 has_failed; /* RPC says so, or the COMPOUND's status */
 };
@@ -238,7 +243,7 @@ static __always_inline bool read_reply(struct message *message, bool is_compound
 		if (operation == LDMA_NFS_OP_SEQUENCE) {
 			if (!has(message, SEQUENCE_RESULT_BYTES))
 				break;
-			peek_id(message, ret->id);
+			peek_id(message, ret->id, ret->slot);
 			ret->has_id = 1;
 			message->at += SEQUENCE_RESULT_BYTES;
 		} else if (operation == LDMA_NFS_OP_READ) {

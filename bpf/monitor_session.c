@@ -106,6 +106,8 @@ static int load(struct monitor *monitor, struct capture_error *error)
 		return load_failed(error, -errno);
 	memcpy((void *)(uintptr_t)bpf->rodata->ports, options->ports, sizeof(options->ports));
 	*(uint32_t *)(uintptr_t)&bpf->rodata->port_count = options->port_count;
+	*(__u64 *)(uintptr_t)&bpf->rodata->patience_ns = options->patience_ns;
+	*(bool *)(uintptr_t)&bpf->rodata->learns = options->learns;
 	err = set_sizes(bpf, options);
 	if (!err)
 		err = monitor_bpf__load(bpf);
@@ -280,6 +282,7 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 	connection->client_qpn = client_qpn;
 	connection->ip_version = ip_version;
 	connection->counts.last_ns = (uint64_t)ldma_clock_ns(CLOCK_MONOTONIC);
+	connection->learnt_ns = connection->counts.last_ns;
 	__atomic_store_n(&connection->began_ns, connection->counts.last_ns, __ATOMIC_RELEASE);
 	for (place.way = 0; !err && place.way < LDMA_MONITOR_WAYS; place.way++)
 		err = bpf_map_update_elem(places, &keys[place.way], &place, BPF_ANY);

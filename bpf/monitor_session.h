@@ -21,6 +21,7 @@ struct monitor_options {
 	uint32_t connections, sessions; /* how many there is room for */
 	uint64_t patience_ns;           /* how long to wait for replies */
 	uint64_t idle_ns;               /* after which a session is forgotten */
+	bool learns;                    /* connections that were made before, from their traffic */
 	bool without_links;             /* as on kernels before 6.6 */
 	bool verbose;                   /* libbpf's messages and the verifier's log go to stderr */
 };
@@ -31,7 +32,8 @@ struct monitor_times {
 };
 
 struct monitor_connection_row {
-	uint32_t number; /* never used twice */
+	uint32_t number;    /* never used twice */
+	uint64_t learnt_ns; /* calls are known since then, by the monotonic clock; 0: all of them */
 	uint8_t server[16], client[16];
 	uint32_t ip_version; /* 4: addresses are their first four bytes */
 	uint32_t server_qpn, client_qpn;
@@ -85,6 +87,10 @@ int monitor_learn(struct monitor *monitor, const uint8_t *server, uint32_t serve
 
 /* Reads all tables once, and frees the places of connections and sessions that have ended or were idle for long. */
 void monitor_look(struct monitor *monitor, struct monitor_view *ret);
+
+/* Returns how many connections seem to be there that are not known yet: in the last `recent_ns` this side has sent
+ * RPC-over-RDMA to queue pairs of so many, by the addresses at both ends. */
+uint32_t monitor_strangers(const struct monitor *monitor, uint64_t recent_ns);
 
 /* Shows a frame to the programs as if it passed lo: for captures and tests. segment_bytes: it is a train of segments of
  * that size after its UDP header, and short enough for the kernel (3 KiB will do); 0: it is no train. */

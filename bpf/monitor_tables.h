@@ -9,6 +9,7 @@
 #define LDMA_MONITOR_PORTS 8          /* watched at most */
 #define LDMA_MONITOR_CONNECTIONS 256  /* at most */
 #define LDMA_MONITOR_SESSIONS 65536   /* at most */
+#define LDMA_MONITOR_STRANGERS 1024   /* queue pairs that belong to no connection, at most */
 #define LDMA_MONITOR_NONE 0xffffffffu /* no index */
 
 /* Log-linear: units of 64 ns up to 1 us, then 16 steps to a power of two up to 2^36 ns (69 s), where the last step has
@@ -86,7 +87,8 @@ struct ldma_monitor_connection {
 	__u64 began_ns;                       /* 0: the place is free */
 	__u64 ended_ns;                       /* 0: it lives */
 	__u64 rnr_naks, naks, retransmissions;
-	__u64 unused_too[4];
+	__u64 learnt_ns; /* 0: its beginning was seen; else calls are known from here on */
+	__u64 unused_too[3];
 	struct ldma_monitor_times times;
 };
 
@@ -146,6 +148,7 @@ struct ldma_monitor_block {
 /* What could not be kept or read, since the start. */
 struct ldma_monitor_losses {
 	__u64 connections, sessions, calls, replies, unreadable;
+	__u64 early; /* replies to calls that were under way when their connection was learnt */
 };
 
 /* A queue pair, as packets to it name it. */

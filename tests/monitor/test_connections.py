@@ -125,7 +125,7 @@ def test_one_that_was_told_in_the_middle_of_a_call(monitor: Monitor) -> None:
     talk.reply(header(1) + reply(1))
     talk.read(2)
     seen = monitor.snapshot()
-    assert (seen.connections[0].operations, seen.losses) == (1, Losses(replies=1))
+    assert (seen.connections[0].operations, seen.losses) == (1, Losses(early=1))
 
 
 @pytest.mark.parametrize("by_client", [True, False])

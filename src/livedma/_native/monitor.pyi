@@ -13,12 +13,13 @@ MODES: tuple[str | None, ...]
 #: count, sum_ns, p50_ns, p99_ns, max_ns
 _Times = tuple[int, int, int, int, int]
 #: number, server, its QPN, client, its QPN, sessions, bytes read, written, times, in flight,
-#: credits asked, granted, RNR NAKs, NAKs, retransmissions, unanswered
+#: credits asked, granted, RNR NAKs, NAKs, retransmissions, unanswered, since when it is known by
+#: the monotonic clock (0: from its beginning)
 _Connection = tuple[
-    int, bytes, int, bytes, int, int, int, int, _Times, int, int, int, int, int, int, int
+    int, bytes, int, bytes, int, int, int, int, _Times, int, int, int, int, int, int, int, int
 ]
-#: connections, sessions, calls, replies, unreadable
-_Losses = tuple[int, int, int, int, int]
+#: connections, sessions, calls, replies, unreadable, early
+_Losses = tuple[int, int, int, int, int, int]
 
 class MonitorSession(Generic[_S]):
     def __init__(
@@ -31,6 +32,7 @@ class MonitorSession(Generic[_S]):
         sessions: int,
         patience_ns: int,
         idle_ns: int,
+        learns: bool,
         without_links: bool = False,
         verbose: bool = False,
     ) -> None: ...
@@ -43,4 +45,5 @@ class MonitorSession(Generic[_S]):
     def mode(self) -> str | None: ...
     def learn(self, server: bytes, server_qpn: int, client: bytes, client_qpn: int) -> None: ...
     def look(self) -> tuple[list[_Connection], list[_S], _Losses]: ...
+    def strangers(self, recent_ns: int) -> int: ...
     def feed(self, frame: bytes, segment_bytes: int = 0) -> None: ...

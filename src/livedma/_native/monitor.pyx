@@ -23,6 +23,7 @@ cdef extern from "bpf/monitor_tables.h" nogil:
         uint64_t calls
         uint64_t replies
         uint64_t unreadable
+        uint64_t early
 
 cdef extern from "bpf/monitor_session.h" nogil:
     enum:
@@ -38,6 +39,7 @@ cdef extern from "bpf/monitor_session.h" nogil:
         uint32_t sessions
         uint64_t patience_ns
         uint64_t idle_ns
+        bint learns
         bint without_links
         bint verbose
 
@@ -50,6 +52,7 @@ cdef extern from "bpf/monitor_session.h" nogil:
 
     struct monitor_connection_row:
         uint32_t number
+        uint64_t learnt_ns
         uint8_t *server
         uint8_t *client
         uint32_t ip_version
@@ -93,6 +96,7 @@ cdef extern from "bpf/monitor_session.h" nogil:
     int monitor_mode(const monitor *monitor)
     int monitor_learn(monitor *monitor, const uint8_t *server, uint32_t server_qpn,
                       const uint8_t *client, uint32_t client_qpn, uint32_t ip_version)
+    uint32_t monitor_strangers(const monitor *monitor, uint64_t recent_ns)
     void monitor_look(monitor *monitor, monitor_view *ret)
     int monitor_feed(monitor *monitor, const uint8_t *frame, uint32_t length,
                      uint32_t segment_bytes)
@@ -145,7 +149,7 @@ cdef class MonitorSession:
     cdef object no_times
 
     def __cinit__(self, *, session_type, times_type, ports, uint32_t connections, uint32_t sessions, uint64_t patience_ns,
-                  uint64_t idle_ns, bint without_links=False, bint verbose=False):
+                  uint64_t idle_ns, bint learns, bint without_links=False, bint verbose=False):
         cdef monitor_options options
         cdef capture_error error
         cdef int err
@@ -162,6 +166,7 @@ cdef class MonitorSession:
         options.sessions = sessions
         options.patience_ns = patience_ns
         options.idle_ns = idle_ns
+        options.learns = learns
         options.without_links = without_links
         options.verbose = verbose
         with nogil:
@@ -243,7 +248,7 @@ cdef class MonitorSession:
                 address_of(one.client, one.ip_version), one.client_qpn, one.sessions,
                 one.read_bytes, one.written_bytes, times_of(&one.times), one.in_flight,
                 one.credits_asked, one.credits_granted, one.rnr_naks, one.naks,
-                one.retransmissions, one.unanswered,
+                one.retransmissions, one.unanswered, one.learnt_ns,
             ))
         cdef dict named = {}
         for i in range(view.session_count):
@@ -267,7 +272,11 @@ cdef class MonitorSession:
             )))
         return connections, sessions, (view.losses.connections, view.losses.sessions,
                                        view.losses.calls, view.losses.replies,
-                                       view.losses.unreadable)
+                                       view.losses.unreadable, view.losses.early)
+
+    def strangers(self, uint64_t recent_ns):
+        """Returns how many connections seem to be there that are not known yet."""
+        return monitor_strangers(self.open(), recent_ns)
 
     def feed(self, const uint8_t[::1] frame, uint32_t segment_bytes=0):
         """Shows a frame to the programs as if it passed lo; segment_bytes: as a train of packets of this size."""

@@ -31,6 +31,7 @@ COMMANDS = (
     "reload",
     "load",
     "top",
+    "watch",
     "why",
     "extend",
     "shrink",

@@ -23,6 +23,7 @@ SUMMARIES = {
     "reload": "have a server read its configuration again",
     "load": "many storage sessions against an NFS server, with latencies",
     "top": "a server on the terminal: connections, sessions and decisions, live",
+    "watch": "sessions of any NFS/RDMA server or client on this host",
     "why": "what limits a server's connections, or makes a session slow",
     "extend": "map more DMA memory for a connection of a running server",
     "shrink": "take DMA memory from a connection of a running server",

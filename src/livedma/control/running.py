@@ -111,4 +111,6 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
 def _watch(service: NfsService) -> Monitor:
     """Attaches the monitor to the interfaces that have the server's addresses."""
     interfaces = {interface_of(rdma.device.address).name for rdma in service.rdma}
-    return Monitor(sorted(interfaces), sorted({rdma.port for rdma in service.rdma}))
+    ports = sorted({rdma.port for rdma in service.rdma})
+    # The server itself knows which connections were made before.
+    return Monitor(sorted(interfaces), ports, learns=False)

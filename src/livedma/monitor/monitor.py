@@ -29,9 +29,10 @@ class Monitor:
     `interfaces` are names or indexes. One on the way of each connection is enough: with two,
     packets that pass both count as retransmissions. `ports` are those that servers listen on.
 
-    The monitor finds connections when they are made; `learn` tells it of those that were made
-    before. It gives up calls without a reply for `patience_s`. It forgets sessions that were idle
-    for `idle_s`, until they are used again.
+    The monitor finds connections to these ports when they are made. With `learns`, it finds those
+    that were made before in their traffic, to whatever port; `learn` tells it of one. It gives up
+    calls without a reply for `patience_s`. It forgets sessions that were idle for `idle_s`, until
+    they are used again.
 
     A process that ends leaves nothing behind, however it ends (before Linux 6.6: unless it is
     killed). Only one thread may use a monitor at a time.
@@ -46,6 +47,7 @@ class Monitor:
         sessions: int = 8192,
         patience_s: float = 30.0,
         idle_s: float = 180.0,
+        learns: bool = True,
         without_links: bool = False,
         verbose: bool = False,
     ) -> None:
@@ -59,6 +61,7 @@ class Monitor:
                 sessions=sessions,
                 patience_ns=round(patience_s * 1e9),
                 idle_ns=round(idle_s * 1e9),
+                learns=learns,
                 without_links=without_links,
                 verbose=verbose,
             )
@@ -123,6 +126,13 @@ class Monitor:
             raise MonitorError(f"a connection cannot be told: {error.strerror}") from error
         return True
 
+    def strangers(self, recent_s: float = 60.0) -> int:
+        """Returns how many connections seem to be there that the monitor does not know yet: this
+        side has sent RPC-over-RDMA on them within `recent_s`, but no call with its reply has passed
+        that would tell both queue pairs.
+        """
+        return self._session.strangers(round(recent_s * 1e9))
+
     def feed(self, frame: bytes, segment_bytes: int = 0) -> None:
         """Shows a frame, for example from a capture, to the monitor as if it passed."""
         self._session.feed(frame, segment_bytes)
@@ -130,11 +140,11 @@ class Monitor:
     def snapshot(self) -> Snapshot:
         """Returns what happened since the snapshot before (or since the start)."""
         connections, sessions, losses = self._session.look()
-        now_s = time.monotonic()
+        now_s, wall_s = time.monotonic(), time.time()
         interval_s, self._looked_s = now_s - self._looked_s, now_s
         return Snapshot(
             at_s=now_s,
-            wall_s=time.time(),
+            wall_s=wall_s,
             interval_s=interval_s,
             source="bpf",
             connections=tuple(
@@ -156,6 +166,7 @@ class Monitor:
                     naks=naks,
                     retransmissions=retransmissions,
                     unanswered=unanswered,
+                    learnt_s=wall_s - now_s + learnt_ns / 1e9 if learnt_ns else None,
                 )
                 for (
                     number,
@@ -174,6 +185,7 @@ class Monitor:
                     naks,
                     retransmissions,
                     unanswered,
+                    learnt_ns,
                 ) in connections
             ),
             sessions=tuple(sessions),

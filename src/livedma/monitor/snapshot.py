@@ -123,6 +123,7 @@ class Connection:
     client_port: int | None = None  #: None: it is not known
     client_name: str = ""  #: the client's own name for itself, printable and short; empty: none
     tcp: InsideTcp | None = None
+    learnt_s: float | None = None  #: by the wall clock: calls since then count; None: all of them
 
     @property
     def bytes(self) -> int:
@@ -197,6 +198,7 @@ class Losses:
     calls: int = 0  #: dropped before the reply came, since their place was needed
     replies: int = 0  #: to calls that were not seen
     unreadable: int = 0  #: messages that are no RPC-over-RDMA, or end too early
+    early: int = 0  #: replies to calls that were under way when their connection was learnt
 
 
 @dataclass(frozen=True, slots=True)
