@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "nfs/call.h"
+#include "nfs/control.h"
 
 static struct ldma_nfs_call *take_free(struct ldma_accelerator *accelerator)
 {
@@ -173,10 +174,11 @@ int ldma_accelerator_create(const struct ldma_accelerator_config *config,
 	if (!accelerator)
 		return -ENOMEM;
 	accelerator->program.take = take;
+	accelerator->program.is_control = ldma_is_control;
 	accelerator->config = *config;
 	accelerator->changes = changes;
 	accelerator->verifier = verifier;
-	result = ldma_workers_start(&accelerator->workers, config->threads);
+	result = ldma_workers_start(&accelerator->workers, config->threads, config->has_reserve);
 	if (result)
 		free(accelerator);
 	else

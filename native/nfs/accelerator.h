@@ -36,6 +36,7 @@ struct ldma_accelerator_config {
 	uint32_t threads;
 	uint32_t operations; /* at a time; more are left */
 	uint32_t read_max;   /* bytes of one READ; more are not given at once */
+	bool has_reserve;    /* a COMMIT does not wait behind all READs and WRITEs */
 };
 
 struct ldma_accelerator {

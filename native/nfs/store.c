@@ -204,6 +204,7 @@ int ldma_nfs_store(struct ldma_nfs_piece *piece)
 		return 0;
 	}
 	piece->work.run = run_piece;
+	piece->work.lane = LDMA_WORK_DATA;
 	/* Writes to one file wait for each other anyway, so one worker does them. A slow store delays each by itself. */
 	if (call->compound.op == LDMA_NFS_OP_WRITE && !ldma_workers_are_slow(workers)) {
 		if (join_writer(call, piece))
@@ -218,5 +219,7 @@ void ldma_nfs_sync(struct ldma_nfs_piece *piece)
 {
 	piece->begun_ns = ldma_now_ns();
 	piece->work.run = run_sync;
+	piece->work.lane =
+		piece->call->compound.op == LDMA_NFS_OP_COMMIT ? LDMA_WORK_CONTROL : LDMA_WORK_DATA;
 	ldma_workers_submit(&piece->call->accelerator->workers, &piece->work);
 }

@@ -59,9 +59,12 @@ struct ldma_call {
 	void *user;                         /* for the program only */
 };
 
-/* Serves calls. take returns true if it has taken the call, and false if it leaves it with nothing done. */
+/* Serves calls. take returns true if it has taken the call, and false if it leaves it with nothing done. is_control
+ * returns whether a whole message that it left is control traffic, which moves no data of files and is short work; NULL:
+ * none is. */
 struct ldma_program {
 	bool (*take)(struct ldma_program *program, struct ldma_call *call);
+	bool (*is_control)(const uint8_t *message, uint64_t length);
 };
 
 /* Asks for bytes of the read chunk. 0: they are there, and done is not called. -EINPROGRESS: done is called once, by

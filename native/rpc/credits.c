@@ -10,7 +10,8 @@
 
 static void add_calls(struct ldma_endpoint *endpoint)
 {
-	uint32_t room = 2 * endpoint->config.credits_max - endpoint->call_count;
+	uint32_t most = 2 * endpoint->config.credits_max + LDMA_ENDPOINT_SPARE_RECEIVES;
+	uint32_t room = most - endpoint->call_count;
 	uint32_t count = room < BLOCK_CALLS ? room : BLOCK_CALLS;
 	struct block *block;
 	struct call *calls;
@@ -48,11 +49,14 @@ static uint32_t in_use(const struct ldma_endpoint *endpoint)
 	return endpoint->stats.posted + endpoint->to_post_count + endpoint->stats.in_progress;
 }
 
-/* Takes a buffer. Returns 0, or the pool's error; with -EINPROGRESS the endpoint waits for a buffer. */
+/* Takes a buffer. Returns 0, or the pool's error; with -EINPROGRESS the endpoint waits for a buffer. It does not wait,
+ * nor count itself late, for the Receives beyond the credits: these have buffers that no reply needs just now. */
 static int take_buffer(struct ldma_endpoint *endpoint, struct ldma_pool_buffer *ret)
 {
 	int result;
 
+	if (in_use(endpoint) >= endpoint->target)
+		return ldma_pool_take(endpoint->config.receive_pool, LDMA_POOL_DATA, ret);
 	if (endpoint->is_awaiting_receive)
 		return -EAGAIN;
 	endpoint->receive_waiter.complete = credits_receive_buffer;
@@ -70,7 +74,9 @@ static int take_buffer(struct ldma_endpoint *endpoint, struct ldma_pool_buffer *
 
 void credits_top_up(struct ldma_endpoint *endpoint)
 {
-	while (!endpoint->is_broken && in_use(endpoint) < endpoint->target) {
+	uint32_t most = endpoint->target + LDMA_ENDPOINT_SPARE_RECEIVES;
+
+	while (!endpoint->is_broken && in_use(endpoint) < most) {
 		struct call *call = call_take(endpoint);
 
 		if (!call)

@@ -3,8 +3,9 @@
  * the connection's receive pool; data moves through buffers of its data pool; replies go out in order.
  *
  * Credits are the calls that the peer may have under way. Each has a Receive that is posted, or whose call is being
- * worked on; the Receive for the next call is posted before the reply that lets the peer send it. A peer that sends
- * more than it was granted finds no Receive, and its device waits. The number can be raised and lowered at any time.
+ * worked on; the Receive for the next call is posted before the reply that lets the peer send it. A few more are posted
+ * than were granted; a peer that sends more than that finds no Receive, and its device waits. The number can be raised
+ * and lowered at any time.
  *
  * Any thread may call all functions. */
 #ifndef LDMA_ENDPOINT_H
@@ -18,6 +19,9 @@
 
 struct ldma_service;
 
+/* Receives beyond the credits, as Linux's server has them: a peer that counts wrong by a few finds one. */
+#define LDMA_ENDPOINT_SPARE_RECEIVES 8
+
 struct ldma_endpoint_config {
 	struct ldma_qp *qp; /* in INIT at least; its completions go to the service's queue */
 	struct ldma_pool *receive_pool, *data_pool;
@@ -25,7 +29,7 @@ struct ldma_endpoint_config {
 	uint32_t data_bytes;     /* of a buffer of the data pool */
 	uint64_t number;         /* tells connections apart */
 	uint32_t credits;        /* to begin with, at least 1 */
-	uint32_t credits_max;    /* no more than the queue pair's Receives */
+	uint32_t credits_max;    /* with the spare ones no more than the queue pair's Receives */
 	uint32_t send_inline;    /* the longest SEND that the peer takes */
 	uint32_t completions;    /* the most at once: the rings of the queue pair */
 	bool may_invalidate;     /* SENDs may invalidate keys of the peer (RFC 8797) */

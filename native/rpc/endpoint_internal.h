@@ -13,6 +13,7 @@
 #include "base/lock.h"
 #include "rpc/endpoint.h"
 #include "rpc/server.h"
+#include "rpc/slow_queue.h"
 
 #define FEW_SEGMENTS 8    /* segments of a call that need no memory of their own */
 #define TRANSFER_PIECES 2 /* pieces that are under way at a time */
@@ -101,10 +102,6 @@ struct call {
 		next; /* in the list of those that are free, to be posted, sent, gathered or queued */
 };
 
-struct call_list {
-	struct call *first, *last;
-};
-
 struct block {
 	struct block *next;
 };
@@ -131,6 +128,7 @@ struct ldma_endpoint {
 
 	/* For the service only. */
 	struct ldma_endpoint *next, *next_over, *next_dirty;
+	struct slow_place slow[SLOW_LANES];
 	bool is_dirty, is_breaking;
 	uint32_t
 		drained_at; /* if is_breaking: the place in the completion queue of its last completion */
@@ -149,8 +147,8 @@ struct ldma_service {
 	bool is_stopping;
 
 	pthread_mutex_t mutex; /* guards what is below */
-	pthread_cond_t has_call, has_over;
-	struct call_list calls;
+	pthread_cond_t has_call, has_control, has_over;
+	struct slow_queue slow;
 	struct ldma_endpoint *endpoints, *first_over, *last_over;
 	uint32_t breaking;
 	uint64_t completions; /* those that the endpoints may have together */

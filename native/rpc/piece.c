@@ -177,6 +177,18 @@ void piece_fail_all(struct piece *pieces)
 	}
 }
 
+/* A message that is too long to go inline has a chunk for itself. It is control traffic: what moves data of files has
+ * that in chunks of their own (RFC 8166, 3.4.1 and 3.4.4), and there data takes no buffer of the pool's reserve. */
+static enum ldma_pool_class class_of(const struct call *call,
+				     const struct ldma_rpcrdma_chunk *chunk)
+{
+	const struct ldma_rpcrdma *header = &call->header;
+	bool is_message = chunk == &header->reply ||
+			  (header->proc == LDMA_RPCRDMA_NOMSG && chunk == &header->reads[0]);
+
+	return is_message ? LDMA_POOL_CONTROL : LDMA_POOL_DATA;
+}
+
 /* Asks the pool for a buffer. Returns 0: it has one; -EINPROGRESS: it waits; or an error. The endpoint is locked. */
 static int ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
 	       struct ldma_piece *shown)
@@ -203,7 +215,7 @@ static int ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool i
 	shown->call = &call->shown;
 	shown->error = 0;
 	shown->transport = piece;
-	result = ldma_pool_wait(endpoint->config.data_pool, LDMA_POOL_DATA, &piece->waiter);
+	result = ldma_pool_wait(endpoint->config.data_pool, class_of(call, chunk), &piece->waiter);
 	if (result == -EINPROGRESS) {
 		enter_queue(endpoint, piece);
 	} else if (result) {

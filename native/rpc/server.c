@@ -199,6 +199,7 @@ int ldma_service_create(const struct ldma_service_config *config, struct ldma_se
 	service->config = *config;
 	pthread_mutex_init(&service->mutex, NULL);
 	init_condition(&service->has_call);
+	init_condition(&service->has_control);
 	init_condition(&service->has_over);
 	error = pthread_create(&service->thread, NULL, run, service);
 	if (error) {
@@ -218,6 +219,7 @@ void ldma_service_stop(struct ldma_service *service)
 	was_stopping = service->is_stopping;
 	__atomic_store_n(&service->is_stopping, true, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&service->has_call);
+	pthread_cond_broadcast(&service->has_control);
 	pthread_cond_broadcast(&service->has_over);
 	pthread_mutex_unlock(&service->mutex);
 	if (!was_stopping)
@@ -230,6 +232,7 @@ void ldma_service_destroy(struct ldma_service *service)
 		return;
 	ldma_service_stop(service);
 	pthread_cond_destroy(&service->has_call);
+	pthread_cond_destroy(&service->has_control);
 	pthread_cond_destroy(&service->has_over);
 	pthread_mutex_destroy(&service->mutex);
 	free(service);
@@ -298,11 +301,27 @@ void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint)
 	pthread_mutex_unlock(&service->mutex);
 }
 
+static bool is_control(struct ldma_service *service, const struct call *call)
+{
+	const struct ldma_program *program = __atomic_load_n(&service->program, __ATOMIC_ACQUIRE);
+	const uint8_t *message;
+	uint64_t length;
+
+	if (!service->config.has_reserve || !program || !program->is_control)
+		return false;
+	message = ldma_call_message(&call->shown, &length);
+	return program->is_control(message, length);
+}
+
 void service_queue(struct ldma_service *service, struct call *call)
 {
+	enum slow_lane lane = is_control(service, call) ? SLOW_CONTROL : SLOW_PLAIN;
+
 	pthread_mutex_lock(&service->mutex);
-	list_append(&service->calls, call);
+	slow_queue_add(&service->slow, call, lane);
 	pthread_cond_signal(&service->has_call);
+	if (lane == SLOW_CONTROL)
+		pthread_cond_signal(&service->has_control);
 	pthread_mutex_unlock(&service->mutex);
 }
 
@@ -323,15 +342,18 @@ static uint64_t deadline(uint64_t timeout_ns)
 	return now_ns() + (timeout_ns < most ? timeout_ns : most);
 }
 
-struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns)
+struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns,
+					 bool only_control)
 {
+	pthread_cond_t *condition = only_control ? &service->has_control : &service->has_call;
 	uint64_t until_ns = deadline(timeout_ns);
 	struct call *call;
 
 	pthread_mutex_lock(&service->mutex);
-	while (!service->calls.first && wait_for(service, &service->has_call, until_ns))
+	while (!slow_queue_has(&service->slow, only_control) &&
+	       wait_for(service, condition, until_ns))
 		;
-	call = list_take(&service->calls);
+	call = slow_queue_take(&service->slow, only_control);
 	pthread_mutex_unlock(&service->mutex);
 	return call ? &call->shown : NULL;
 }

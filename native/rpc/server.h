@@ -14,6 +14,7 @@ struct ldma_service_config {
 	struct ldma_cq *cq;
 	uint32_t completions; /* the most that the queue holds */
 	uint64_t spin_ns;     /* the longest time that the thread looks before it sleeps */
+	bool has_reserve;     /* control traffic has a lane of its own before the slow path */
 };
 
 struct ldma_service_stats {
@@ -33,8 +34,10 @@ void ldma_service_destroy(struct ldma_service *service);
 /* Sets the program that gets every call from now on; NULL: none. */
 void ldma_service_set_program(struct ldma_service *service, struct ldma_program *program);
 
-/* Returns the next call for the slow path; NULL after timeout_ns, or when the service has stopped. */
-struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns);
+/* Returns the next call for the slow path; NULL after timeout_ns, or when the service has stopped. only_control: the
+ * thread is kept for control traffic, which then does not wait until a call that is long at work in the store ends. */
+struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns,
+					 bool only_control);
 
 /* Returns the next endpoint that is over: nothing of it is posted, no call of it is being worked on, and all its
  * buffers are back. Each comes once. Returns NULL as ldma_service_next_call does. */

@@ -27,7 +27,7 @@ from livedma.control.policy.plan import (
     Shrink,
     Spread,
 )
-from livedma.errors import NoRoomError
+from livedma.errors import LivedmaError, NoRoomError
 from livedma.monitor.snapshot import (
     Connection,
     Host,
@@ -79,7 +79,9 @@ class Plant:
     noise: float = 0.03
     seed: int = 1
     at_s: float = 1000.0
-    refuses: bool = False
+    refuses: bool = False  # everybody's new sessions
+    refused_on: set[int] = field(default_factory=set)  # the connections whose new sessions are
+    first_bytes: int = 0  # of a further connection
     done: list[Action] = field(default_factory=list)
     failing: Callable[[Action], None] = lambda _: None
     follow: Callable[[Spread | Migrate], Progress] = lambda _: Progress("asked")
@@ -94,8 +96,9 @@ class Plant:
 
     def room(self) -> Room:
         if self.budget_bytes is None:
-            return Room(None)
-        return Room(self.budget_bytes - sum(one.mapped_bytes for one in self.pipes))
+            return Room(None, self.first_bytes)
+        left_bytes = self.budget_bytes - sum(one.mapped_bytes for one in self.pipes)
+        return Room(left_bytes, self.first_bytes)
 
     def observe(self) -> Snapshot:
         self.at_s += INTERVAL_S
@@ -212,10 +215,20 @@ class Plant:
             case Spread() | Migrate():
                 return Outcome("asked")
             case RefuseSessions():
-                before, self.refuses = self.refuses, action.is_refused
-                return Outcome("set", (RefuseSessions(before),))
+                return self._refuse(action)
             case Cut():
                 raise NoRoomError("a plant has no connection to cut")
+
+    def _refuse(self, action: RefuseSessions) -> Outcome:
+        number = action.connection
+        if number is None:
+            before, self.refuses = self.refuses, action.is_refused
+            return Outcome("set", (RefuseSessions(before),))
+        if number not in {one.number for one in self.pipes}:
+            raise LivedmaError(f"connection {number} has ended")
+        before = number in self.refused_on
+        (self.refused_on.add if action.is_refused else self.refused_on.discard)(number)
+        return Outcome("set", (RefuseSessions(before, number),))
 
     def progress(self, action: Action) -> Progress | None:
         """A client does what it is asked for when `follow` says so."""

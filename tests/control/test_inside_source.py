@@ -166,7 +166,7 @@ def test_everything_is_filled(service: NfsService) -> None:
         assert (mine.window_bytes, mine.mapped_bytes) == (64 * MIB, 16 * MIB)
         assert (mine.first_bytes, mine.room_bytes) == (16 * MIB, memory.room)
         assert (mine.buffers, mine.buffer_bytes) == (memory.buffers, 65536)
-        assert (mine.credits, mine.credits_max, mine.receives_posted) == (64, 1024, 64)
+        assert (mine.credits, mine.credits_max, mine.receives_posted) == (64, 1024, 72)
         assert mine.storage.count >= 8  # accesses, a piece each
         assert mine.storage.sum_ns >= mine.storage_queue.sum_ns
         (session,) = snapshot.sessions
@@ -182,8 +182,25 @@ def test_everything_is_filled(service: NfsService) -> None:
         assert not snapshot.host.refuses_sessions
 
     use(look)
-    service.server.sessions.refuse = lambda: True
+    sessions = service.server.sessions
+    sessions.refuse(True)
     assert source.snapshot().host.refuses_sessions
+
+
+def test_a_connection_that_refuses_sessions_is_shown(service: NfsService) -> None:
+    source = InsideSource(service)
+
+    def look() -> None:
+        (connection,) = service.rdma[0].connections
+        for is_refused in (True, False, True):
+            assert service.server.sessions.refuse_on(connection, is_refused) is not is_refused
+            (shown,) = source.snapshot().connections
+            assert shown.refuses_sessions is is_refused
+        assert not source.snapshot().host.refuses_sessions
+
+    use(look)
+    wait_until(lambda: not source.snapshot().connections)
+    assert not any(map(service.server.sessions.refuses_on, range(10_000)))
 
 
 def test_calls_that_python_serves_count_as_well(service: NfsService) -> None:
@@ -267,7 +284,8 @@ def test_both_transports_at_once_add_up(service: NfsService) -> None:
 
 def test_waits_for_memory(tmp_path: Path) -> None:
     """Each access takes 20 ms, and there are few buffers."""
-    options = Options(window_bytes=4 * MIB, mapped_bytes=MIB)  # 8 buffers, beside Receives
+    options = Options(window_bytes=4 * MIB, mapped_bytes=MIB)  # 7 buffers, beside Receives
+    # and the one that is kept back
     plan = Plan(sessions=8, depth=4, seconds=2)
     with serving(tmp_path, options, store_delay_s=0.02) as service, Load(plan) as load:
         source = InsideSource(service)
@@ -275,7 +293,7 @@ def test_waits_for_memory(tmp_path: Path) -> None:
             load, source, lambda seen: inside(seen.connections[0]).memory_waits.count > 5
         )
         mine = inside(snapshot.connections[0])
-        assert mine.buffers == 8
+        assert mine.buffers == 7
         assert mine.memory_waits.max_ns >= mine.memory_waits.p99_ns >= mine.memory_waits.p50_ns > 0
         assert mine.storage.p50_ns > 19 * MS
         assert mine.storage_queue.sum_ns < mine.storage.sum_ns - mine.storage.count * 19 * MS

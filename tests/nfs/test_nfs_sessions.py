@@ -19,6 +19,7 @@ from calling import (
     create_session,
     destroy_clientid,
     destroy_session,
+    exchange_id,
     exported,
     op,
     reclaim_complete,
@@ -157,13 +158,60 @@ def test_the_smallest_session_works(peer: Peer) -> None:
 
 def test_a_session_is_refused_when_there_is_no_memory_for_it(export: Export, peer: Peer) -> None:
     number, session = peer.session()
-    export.server.sessions.refuse = lambda: True
+    export.server.sessions.refuse(True)
     assert peer.status(create_session(number, 2)) == Status.NOSPC
     assert peer.status(sequence(session)) == Status.OK
-    export.server.sessions.refuse = lambda: False
+    export.server.sessions.refuse(False)
     # The refusal was the result of that request, so the same one again has the same result.
     assert peer.status(create_session(number, 2)) == Status.NOSPC
     assert peer.status(create_session(number, 3)) == Status.OK
+
+
+def test_a_new_client_is_told_at_once_that_everybody_is_refused(export: Export, peer: Peer) -> None:
+    """One that has been here may come back, also when its session has ended or it starts anew."""
+    number, session = peer.session(b"known")
+    sessions = export.server.sessions
+    sessions.refuse(True)
+    assert peer.status(exchange_id(b"new")) == Status.SERVERFAULT
+    assert peer.status(create_session(number, 2)) == Status.NOSPC  # a second one
+    assert peer.status(destroy_session(session)) == Status.OK
+    session = peer.another(number, 3)
+    number, first, _ = peer.exchange(b"known", verifier=b"restart ")
+    session = peer.another(number, first)
+    assert peer.status(sequence(session)) == Status.OK
+    sessions.refuse(False)
+    assert peer.status(exchange_id(b"new")) == Status.OK
+
+
+def test_a_client_that_may_reclaim_is_not_new(export: Export, peer: Peer) -> None:
+    sessions = export.server.sessions
+    sessions.refuse(True)
+    sessions.may_reclaim = {b"was here"}.__contains__
+    number, first, _ = peer.exchange(b"was here")
+    peer.another(number, first)
+    assert peer.status(create_session(number, first + 1)) == Status.NOSPC
+    assert peer.status(exchange_id(b"was not")) == Status.SERVERFAULT
+
+
+def test_sessions_are_refused_on_one_connection_alone(export: Export, peer: Peer) -> None:
+    """Those on others go on; the connection that ends leaves nothing behind."""
+    other = Peer(export.program)
+    number, session = peer.session(b"one")
+    other_number, _ = other.session(b"other")
+    sessions = export.server.sessions
+    assert not sessions.refuse_on(peer.wire, True)
+    assert sessions.refuse_on(peer.wire, True)
+    assert sessions.refuses_on(peer.wire.number)
+    assert peer.status(create_session(number, 2)) == Status.NOSPC
+    assert peer.status(sequence(session)) == Status.OK
+    assert other.status(create_session(other_number, 2)) == Status.OK
+    newcomer, first, _ = peer.exchange(b"new on it")
+    assert peer.status(create_session(newcomer, first)) == Status.NOSPC
+    sessions.connection_closed(peer.wire)
+    assert not sessions.refuses_on(peer.wire.number)
+    peer.wire.close()
+    sessions.refuse_on(peer.wire, True)  # it comes too late
+    assert not sessions.refuses_on(peer.wire.number)
 
 
 def test_sessions_are_bounded_and_silent_clients_make_room(tmp_path: Path) -> None:

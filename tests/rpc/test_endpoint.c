@@ -222,7 +222,7 @@ static void *work_slowly(void *arg)
 	struct world *world = arg;
 
 	while (!ldma_service_is_stopped(world->service)) {
-		struct ldma_call *call = ldma_service_next_call(world->service, 10000000);
+		struct ldma_call *call = ldma_service_next_call(world->service, 10000000, false);
 		uint8_t data[DATA_SIZE];
 		const uint8_t *message;
 		uint64_t length;

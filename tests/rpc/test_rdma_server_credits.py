@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Credits are Receives: raised and lowered while calls pass, and never more than there are."""
+"""Credits are Receives: raised and lowered while calls pass, and never more than there are. A few
+Receives more are posted, as far as there are buffers that no reply needs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 from rdma_peer import PATIENCE, Echo, Peer, only_connection, serving, wait_until
 
+from livedma._native.storage import SPARE_RECEIVES
 from livedma.errors import NoRoomError
 from livedma.rdma import cm
 from livedma.rpc.rdma_server import RdmaConnection
@@ -47,18 +50,38 @@ def test_credits_are_raised_and_lowered() -> None:
         Peer(device, server.device.address) as peer,
     ):
         connection = only_connection(server)
-        assert (grants(peer), connection.credits, posted(connection)) == (4, 4, 4)
+        assert (grants(peer), connection.credits) == (4, 4)
         connection.credits = 16
-        assert (connection.credits, posted(connection), grants(peer)) == (16, 16, 16)
+        most = 16 + SPARE_RECEIVES
+        assert (connection.credits, posted(connection), grants(peer)) == (16, most, 16)
+        wait_until(lambda: posted(connection) == most)
         connection.credits = 3
         # What is posted cannot be taken back: it runs out, while fewer are granted at once.
-        assert posted(connection) == 16
-        for left in range(15, 2, -1):
+        assert posted(connection) == most
+        for left in range(most - 1, 2 + SPARE_RECEIVES, -1):
             assert (grants(peer), posted(connection)) == (3, left)
-        assert (grants(peer), posted(connection)) == (3, 3)
+        assert grants(peer) == 3
+        wait_until(lambda: posted(connection) == 3 + SPARE_RECEIVES)
         connection.credits = 64
         assert grants(peer) == 64
-        wait_until(lambda: connection.memory.receive_pool.stats.data.taken == 64)
+        wait_until(lambda: posted(connection) == 64 + SPARE_RECEIVES)
+        assert connection.memory.receive_pool.stats.data.taken == 64 + SPARE_RECEIVES
+
+
+def test_no_more_receives_are_to_spare_than_replies_leave_buffers() -> None:
+    """Two credits have four buffers. A pool does not grow for what is to spare."""
+    with (
+        serving(Echo(), credits=2) as (server, device),
+        Peer(device, server.device.address) as peer,
+    ):
+        connection = only_connection(server)
+        assert posted(connection) == 4
+        for _ in range(20):
+            assert grants(peer) == 2
+        wait_until(lambda: posted(connection) == 4)
+        stats = connection.memory.receive_pool.stats
+        assert (stats.buffers, stats.data.gave_up) == (4, 0)
+        assert connection.statistics()["receives_late"] == 0
 
 
 @pytest.mark.parametrize("value", [0, -1, 65])
@@ -70,7 +93,7 @@ def test_credits_have_bounds(value: int) -> None:
 
 
 def test_who_sends_more_than_granted_waits() -> None:
-    """No more calls are worked on than there are credits; the rest is not lost."""
+    """No more calls are worked on than there are Receives; the rest is not lost."""
     gate = Gate()
     with (
         serving(gate, credits=2, workers=8) as (server, device),
@@ -78,9 +101,9 @@ def test_who_sends_more_than_granted_waits() -> None:
     ):
         xids = [peer.call(bytes([i]) * 4) for i in range(12)]
         connection = only_connection(server)
-        wait_until(lambda: connection.statistics()["in_progress"] == 2)
+        wait_until(lambda: connection.statistics()["in_progress"] == 4)  # with two to spare
         stats = connection.statistics()
-        assert (stats["calls"], stats["posted"]) == (2, 0)
+        assert (stats["calls"], stats["posted"]) == (4, 0)
         gate.is_open.set()
         for i, xid in enumerate(xids):
             header, message = peer.reply(xid)
@@ -102,7 +125,7 @@ def test_credits_that_are_lowered_while_calls_are_worked_on() -> None:
         connection.credits = 2
         gate.is_open.set()
         assert [peer.reply(xid)[0].credits for xid in xids] == [2] * 8
-        wait_until(lambda: posted(connection) == 2)
+        wait_until(lambda: posted(connection) == 2 + SPARE_RECEIVES)
         assert grants(peer) == 2
 
 
@@ -114,17 +137,20 @@ def test_no_more_is_granted_than_there_are_receives() -> None:
     ):
         connection = only_connection(server)
         pool = connection.memory.receive_pool
-        pool.set_bounds(16, 16)
+        assert posted(connection) == 16  # 8 to spare
+        pool.set_bounds(24, 24)
         held = []
         while (buffer := pool.take_free()) is not None:
             held.append(buffer)
+        assert len(held) == 8 and connection.endpoint is not None
+        connection.endpoint.credits = 20
         # The Receive of the next call waits for a buffer until that of a reply is free again.
-        assert all(0 < grants(peer) < 8 for _ in range(20))
+        assert all(0 < grants(peer) < 20 for _ in range(20))
         assert connection.statistics()["receives_late"]
         for buffer in held:
             buffer.release()
-        wait_until(lambda: posted(connection) == 8)
-        assert grants(peer) == 8
+        wait_until(lambda: posted(connection) >= 20)
+        assert grants(peer) == 20
 
 
 def test_credits_for_which_there_is_no_memory() -> None:
@@ -138,7 +164,8 @@ def test_credits_for_which_there_is_no_memory() -> None:
         connection = only_connection(server)
         with pytest.raises(NoRoomError):
             connection.credits = 64
-        assert (connection.credits, grants(peer), posted(connection)) == (8, 8, 8)
+        assert (connection.credits, grants(peer)) == (8, 8)
+        assert 8 <= posted(connection) <= 16
 
 
 def test_memory_that_cannot_be_had_refuses_the_connection() -> None:

@@ -23,6 +23,7 @@ class Accelerator:
         threads: int = 4,
         operations: int = 4096,
         read_max: int = 1048576,
+        has_reserve: bool = False,
     ) -> None: ...
     @property
     def sessions(self) -> Sessions: ...

@@ -43,6 +43,7 @@ cdef extern from "nfs/accelerator.h" nogil:
         uint64_t at_once, by_worker, lost, sync_failures
     struct ldma_accelerator_config:
         uint32_t threads, operations, read_max
+        bint has_reserve
     struct ldma_accelerator:
         ldma_sessions sessions
         ldma_opens opens
@@ -97,7 +98,8 @@ cdef class Sessions:
 cdef class Accelerator:
     """Serves READ, WRITE and COMMIT on granted files, without Python.
 
-    Threads make the storage calls that may block. It serves up to `operations` calls at a time, and
+    Threads make the storage calls that may block; with a reserve, a COMMIT does not wait behind all of
+    the others. It serves up to `operations` calls at a time, and
     one READ gives up to `read_max` bytes. It shares change attributes and the write verifier with
     the Python code that answers all other calls.
     """
@@ -109,13 +111,15 @@ cdef class Accelerator:
     cdef readonly WriteVerifier verifier
 
     def __cinit__(self, Changes changes not None, WriteVerifier verifier not None, *,
-                  uint32_t threads=4, uint32_t operations=4096, uint32_t read_max=1 << 20):
+                  uint32_t threads=4, uint32_t operations=4096, uint32_t read_max=1 << 20,
+                  bint has_reserve=False):
         cdef ldma_accelerator_config config
         if not 1 <= threads <= LDMA_WORKERS_MAX:
             raise ValueError(f"1 to {LDMA_WORKERS_MAX} threads, not {threads}")
         config.threads = threads
         config.operations = operations
         config.read_max = read_max
+        config.has_reserve = has_reserve
         cdef int result = ldma_accelerator_create(&config, changes.c, &verifier.c, &self.c)
         if result:
             raise OSError(-result, os.strerror(-result))

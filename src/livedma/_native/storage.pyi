@@ -6,19 +6,28 @@ from livedma._native.pool import Pool
 from livedma._native.port import Port
 from livedma._native.rdma import CompletionQueue, QueuePair
 
+SPARE_RECEIVES: int
+
 class _Data(Protocol):
     @property
     def data(self) -> bytes | bytearray | memoryview: ...
 
 class Service:
     def __init__(
-        self, port: Port, cq: CompletionQueue, completions: int, spin: float = 0.0
+        self,
+        port: Port,
+        cq: CompletionQueue,
+        completions: int,
+        spin: float = 0.0,
+        has_reserve: bool = False,
     ) -> None: ...
     def stop(self) -> None: ...
     @property
     def is_stopped(self) -> bool: ...
     def set_program(self, capsule: object | None) -> None: ...
-    def next_call(self, timeout: float | None = None) -> SlowCall | None: ...
+    def next_call(
+        self, timeout: float | None = None, *, only_control: bool = False
+    ) -> SlowCall | None: ...
     def next_over(self, timeout: float | None = None) -> Endpoint | None: ...
     @property
     def counters(self) -> dict[str, int]: ...

@@ -54,6 +54,7 @@ cdef extern from "rpc/rpcrdma.h" nogil:
         uint64_t list_bytes
 
 cdef extern from "rpc/endpoint.h" nogil:
+    enum: LDMA_ENDPOINT_SPARE_RECEIVES
     struct ldma_program:
         pass
     struct ldma_endpoint:
@@ -110,6 +111,7 @@ cdef extern from "rpc/server.h" nogil:
         ldma_cq *cq
         uint32_t completions
         uint64_t spin_ns
+        bint has_reserve
     struct ldma_service_stats_t "ldma_service_stats":
         uint64_t wakes
         uint64_t batches
@@ -122,10 +124,13 @@ cdef extern from "rpc/server.h" nogil:
     void ldma_service_stop(ldma_service *service)
     void ldma_service_destroy(ldma_service *service)
     void ldma_service_set_program(ldma_service *service, ldma_program *program)
-    ldma_call *ldma_service_next_call(ldma_service *service, uint64_t timeout_ns)
+    ldma_call *ldma_service_next_call(ldma_service *service, uint64_t timeout_ns, bint only_control)
     ldma_endpoint *ldma_service_next_over(ldma_service *service, uint64_t timeout_ns)
     bint ldma_service_is_stopped(ldma_service *service)
     ldma_service_stats_t ldma_service_stats(ldma_service *service)
+
+
+SPARE_RECEIVES = LDMA_ENDPOINT_SPARE_RECEIVES
 
 
 cdef uint64_t nanoseconds(timeout) except? 0xffffffffffffffff:
@@ -182,8 +187,9 @@ cdef class Service:
     cdef bint is_running
 
     def __init__(self, Port port not None, CompletionQueue cq not None, uint32_t completions,
-                 spin=0.0):
-        """Starts the thread. cq: the queue of all queue pairs whose endpoints it serves; it holds `completions`."""
+                 spin=0.0, bint has_reserve=False):
+        """Starts the thread. cq: the queue of all queue pairs whose endpoints it serves; it holds `completions`.
+        has_reserve: a thread that calls next_call(only_control=True) gets control traffic past all other calls."""
         cdef ldma_service_config config
         if self.c != NULL:
             raise ValueError("the service is there already")
@@ -192,6 +198,7 @@ cdef class Service:
         self.port, self.cq, self.endpoints = port, cq, {}
         config.port, config.cq, config.completions = port.port, cq.live(), completions
         config.spin_ns = nanoseconds(spin)
+        config.has_reserve = has_reserve
         check(ldma_service_create(&config, &self.c))
         self.is_running = True
         port.users += 1
@@ -233,13 +240,14 @@ cdef class Service:
         ldma_service_set_program(self.live(), program)
         self.program = capsule
 
-    def next_call(self, timeout=None):
-        """Returns a call that Python has to answer; None after timeout seconds, or when the service has stopped."""
+    def next_call(self, timeout=None, *, bint only_control=False):
+        """Returns a call that Python has to answer; None after timeout seconds, or when the service has stopped.
+        only_control: the thread serves no other calls than control traffic."""
         cdef ldma_service *c = self.live()
         cdef uint64_t timeout_ns = nanoseconds(timeout)
         cdef ldma_call *call
         with nogil:
-            call = ldma_service_next_call(c, timeout_ns)
+            call = ldma_service_next_call(c, timeout_ns, only_control)
         PyErr_CheckSignals()
         return None if call == NULL else wrap(self, call)
 

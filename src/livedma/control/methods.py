@@ -91,11 +91,13 @@ class Methods:
         """How many requests of a session may be under way; its client follows its next replies."""
         return {"session": session, "done": self._by_hand.set_slots(session, slots)}
 
-    def refuse_sessions(self, refuse: bool) -> dict[str, Any]:
-        """Whether new sessions are refused (NFS4ERR_NOSPC): their memory cannot be had. It holds
-        until it is taken back, whatever the policy decides.
+    def refuse_sessions(self, refuse: bool, connection: int | None = None) -> dict[str, Any]:
+        """Whether new sessions are refused (NFS4ERR_NOSPC), since their memory cannot be had: those
+        that come by a connection, or everybody's. It holds until it is taken back for the same, or
+        the connection ends, whatever the policy decides.
         """
-        return {"refuse": refuse, "done": self._by_hand.refuse_sessions(refuse)}
+        done = self._by_hand.refuse_sessions(refuse, connection)
+        return {"refuse": refuse, "connection": connection, "done": done}
 
     def spread(self, connection: int) -> dict[str, Any]:
         """Asks a connection's client to open another one, for new sessions: see `guidance`."""

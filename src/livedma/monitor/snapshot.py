@@ -67,6 +67,7 @@ class Inside:
     send_waits: Times  #: for room in the send queue
     storage: Times  #: in the store, once for each access, as long as a buffer was held for it
     storage_queue: Times  #: the part of it until a thread, or the store, began with the access
+    kept_back_bytes: int = 0  #: mapped, and neither for data nor for credits: the reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Connection:
     client_name: str = ""  #: the client's own name for itself, printable and short; empty: none
     tcp: InsideTcp | None = None
     learnt_s: float | None = None  #: by the wall clock: calls since then count; None: all of them
+    refuses_sessions: bool = False  #: new ones that come by it; see also `Host.refuses_sessions`
 
     @property
     def bytes(self) -> int:
@@ -208,7 +210,7 @@ class Host:
     cpu_busy: float | None  #: of the thread that serves the device: 0 to 1, without waiting
     mapped_bytes: int | None  #: by all connections
     budget_bytes: int | None  #: None: there is no bound
-    refuses_sessions: bool = False
+    refuses_sessions: bool = False  #: everybody's new ones
     tcp_busy: float | None = None  #: of one CPU, by the threads that serve TCP; may be above 1
 
 

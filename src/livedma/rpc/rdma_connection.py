@@ -58,6 +58,7 @@ class RdmaConnection:
             inline_bytes=options.inline_bytes,
             buffer_bytes=options.buffer_bytes,
             credits_begin=terms.credits,
+            reserve=options.reserve,
             go_on=partial(self._go_on, time.monotonic() + _MAKE_S),
         )
 

@@ -27,12 +27,12 @@ _STEP_SHARDS = 16  # shards mapped between two calls of `go_on`
 LATE_REPLIES = 16  #: replies that the peer has not acknowledged, though it sent its next calls
 
 
-def least_bytes(inline_bytes: int, buffer_bytes: int, credits_begin: int) -> int:
+def least_bytes(inline_bytes: int, buffer_bytes: int, credits_begin: int, reserve: int) -> int:
     """Returns the bytes that a connection maps at least, even if fewer are asked for: its Receives
-    and their replies, and one buffer for data.
+    and their replies, the buffers kept back for control traffic, and one for data.
     """
     receives = 2 * credits_begin * up(inline_bytes, ALIGNMENT)
-    return up(receives, PAGE) + up(buffer_bytes, PAGE)
+    return up(receives, PAGE) + up((1 + reserve) * up(buffer_bytes, ALIGNMENT), PAGE)
 
 
 class ConnectionMemory:
@@ -40,6 +40,7 @@ class ConnectionMemory:
     cannot be had.
 
     window_bytes: of addresses. mapped_bytes: of memory at the start. credits_begin: at the start.
+    reserve: buffers that data leaves for control traffic: long messages of calls and replies.
     go_on: is called now and then while memory is mapped; an exception ends the mapping.
     """
 
@@ -52,8 +53,10 @@ class ConnectionMemory:
         inline_bytes: int,
         buffer_bytes: int,
         credits_begin: int,
+        reserve: int,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
+        self.reserve = reserve
         self._buffer_bytes = buffer_bytes
         self._changing = threading.Lock()
         with ExitStack() as stack:
@@ -65,10 +68,17 @@ class ConnectionMemory:
             )
             self._set_receives(credits_begin)
             stride = up(buffer_bytes, ALIGNMENT)
-            self._buffers = max(1, (mapped_bytes - self.window.linked) // stride)
+            self._buffers = max(1, (mapped_bytes - self.window.linked) // stride - reserve)
             shard_buffers = self._shard_buffers(stride)
             self.data_pool = stack.enter_context(
-                Pool(source, buffer_bytes, shard_buffers * stride, maximum=1, short_shards=True)
+                Pool(
+                    source,
+                    buffer_bytes,
+                    shard_buffers * stride,
+                    reserve=reserve,
+                    maximum=reserve + 1,
+                    short_shards=True,
+                )
             )
             self._map_buffers(shard_buffers * _STEP_SHARDS, go_on)
             self.first_bytes = self.window.linked  #: mapped at the start
@@ -108,15 +118,29 @@ class ConnectionMemory:
 
     @property
     def buffers(self) -> int:
-        """How many buffers for data there should be. After a shrink, more are left for a while."""
+        """How many buffers for data there should be, besides the reserve. After a shrink, more are
+        left for a while.
+        """
         return self._buffers
+
+    @property
+    def kept_back_bytes(self) -> int:
+        """Bytes that are mapped neither for data nor for credits."""
+        return self.reserve * self._buffer_bytes
+
+    def taken(self) -> tuple[int, int]:
+        """Returns how many buffers are taken that data could have, and how many are waited for."""
+        counts = self.data_pool.counts()
+        data, control = counts["taken"]
+        return data + max(control - self.reserve, 0), sum(counts["waiting"])
 
     @property
     def room(self) -> int:
         """Bytes that `extend` can map now, by what the window has left. Receives for more credits
         take from the same; what their pool may take by itself is left out.
         """
-        there: int = self.data_pool.counts()["buffers"]  # more than wanted, after a shrink
+        # More than wanted, after a shrink.
+        there: int = self.data_pool.counts()["buffers"] - self.reserve
         free = self._source.room(self.data_pool.stride) - self._spoken_for()
         return max(there - self._buffers + free, 0) * self._buffer_bytes
 
@@ -167,6 +191,7 @@ class ConnectionMemory:
         return less * self._buffer_bytes
 
     def _set_buffers(self, count: int) -> None:
+        count += self.reserve
         self.data_pool.set_bounds(count, count)
 
     def close(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from livedma._native.storage import SPARE_RECEIVES
+from livedma.rpc.rdma_memory import least_bytes
 from livedma.rpc.rdma_terms import Terms
 
 __all__ = ["Options"]
@@ -18,6 +20,8 @@ class Options:
     quarter) are mapped at the start. `credits`: calls that a peer may have under way at the start;
     `credits_max`: what they may be raised to. `message_bytes`: the longest call for Python whose
     parts have to be fetched; `gathered_bytes`: what such calls of a connection may take together.
+    `reserve`: data buffers of each connection that are kept back for control traffic; with them,
+    one thread more serves nothing else. 0: there is no reserve at all.
     `stall_s`: a peer that takes no reply for so long is cut. `idle_s`: so is one that makes no call
     for so long, since it may be gone without a word; a live one connects again.
     """
@@ -32,6 +36,7 @@ class Options:
     workers: int = 4
     message_bytes: int = (1 << 20) + (64 << 10)
     gathered_bytes: int = 16 << 20
+    reserve: int = 1
     stall_s: float = 60.0
     idle_s: float = 600.0
     remote_invalidation: bool = True
@@ -48,13 +53,23 @@ class Options:
 
     @property
     def max_recv(self) -> int:
-        return _ring(self.credits_max)
+        return _ring(self.credits_max + SPARE_RECEIVES)
 
     @property
     def terms(self) -> Terms:
         """What a connection gets, unless it is `Expected` with terms of its own."""
         mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
         return Terms(self.window_bytes, mapped_bytes, self.credits)
+
+    @property
+    def first_bytes(self) -> int:
+        """What a connection maps when it begins."""
+        return self.bytes_for(self.terms)
+
+    def bytes_for(self, terms: Terms) -> int:
+        """Returns what a connection with these terms maps when it begins."""
+        least = least_bytes(self.inline_bytes, self.buffer_bytes, terms.credits, self.reserve)
+        return max(terms.mapped_bytes, least)
 
     @property
     def completions(self) -> int:

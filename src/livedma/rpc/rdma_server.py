@@ -2,7 +2,8 @@
 """The server's side of RPC-over-RDMA: listens at a port, and serves a program to its peers.
 
 Each connection has a window of its own with two pools: for Receives and replies, and for data.
-Threads serve the calls that no native program takes (`set_native_program`).
+Threads serve the calls that no native program takes (`set_native_program`); one of them is kept for
+control traffic, so that a client whose calls keep all others busy delays nobody's session.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from livedma.rpc.connection_log import ConnectionLog, Peer
 from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
 from livedma.rpc.pool_keeper import PoolKeeper
 from livedma.rpc.rdma_connection import RdmaConnection
-from livedma.rpc.rdma_memory import least_bytes
 from livedma.rpc.rdma_options import Options
 from livedma.rpc.rdma_terms import Expected
 from livedma.rpc.refusal import NotAllowedError, encode_refusal, not_allowed
@@ -75,7 +75,10 @@ class RdmaServer:
         self._is_closing = False
         completions = self.options.completions * self.options.connections
         self.cq = device.completion_queue(completions)
-        self.service = Service(device.engine, self.cq, completions, self.options.spin_s)
+        has_reserve = self.options.reserve > 0
+        self.service = Service(
+            device.engine, self.cq, completions, self.options.spin_s, has_reserve=has_reserve
+        )
         self._keeper = PoolKeeper()
         self._accepting = ThreadPoolExecutor(_ACCEPTING, "livedma-rpc-accept")
         try:
@@ -90,6 +93,8 @@ class RdmaServer:
             _thread("over", self._reap),
             *(_thread(f"worker-{i}", self._work) for i in range(self.options.workers)),
         ]
+        if has_reserve:
+            self._threads.append(_thread("control", partial(self._work, only_control=True)))
         device.before_close.append(self.close)
 
     def set_native_program(self, capsule: object | None) -> None:
@@ -195,9 +200,7 @@ class RdmaServer:
         self._make_room()
         terms = None if expected is None else expected.terms
         terms = terms or self.options.terms
-        options = self.options
-        least = least_bytes(options.inline_bytes, options.buffer_bytes, terms.credits)
-        with self.admitting(max(terms.mapped_bytes, least)):
+        with self.admitting(self.options.bytes_for(terms)):
             connection = RdmaConnection(self, request, terms)
             with self._lock:
                 self._connections[connection.number] = connection
@@ -269,9 +272,9 @@ class RdmaServer:
             _report()
         self._finish(connection)
 
-    def _work(self) -> None:
+    def _work(self, *, only_control: bool = False) -> None:
         while not self.service.is_stopped:
-            call = self.service.next_call(_LOOK_S)
+            call = self.service.next_call(_LOOK_S, only_control=only_control)
             if call is not None:
                 self._serve(call)
 

@@ -28,15 +28,18 @@ def written(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Reads a number of bytes from `least` to `most`; a type for argparse."""
+    """Reads a number of bytes from `least` to `most`, a multiple of `unit`; a type for argparse."""
 
     least: int
     most: int
+    unit: int = 1
 
     def __call__(self, text: str) -> int:
         value = int(_read(units.size, text, self))
         if not self.least <= value <= self.most:
             raise argparse.ArgumentTypeError(f"{text!r} is out of range: {self}")
+        if value % self.unit:
+            raise argparse.ArgumentTypeError(f"{text!r} is no multiple of {written(self.unit)}")
         return value
 
     def __str__(self) -> str:
@@ -85,26 +88,32 @@ def _read(kind: Callable[[str], float], text: str, bounds: object) -> float:
         raise argparse.ArgumentTypeError(f"{error}, {bounds}") from None
 
 
-def check_memory(args: argparse.Namespace, inline_bytes: int, late_replies: int) -> None:
+def check_memory(args: argparse.Namespace, reserve: int, late_replies: int) -> None:
     """Raises WrongUse if no RDMA connection could be made with these values, each of them in range.
 
-    late_replies: replies that take room in the window besides those of credits.
+    reserve: buffers that a connection has besides one for data. late_replies: replies that take
+    room in the window besides those of credits.
     """
-    receives = 2 * args.credits * inline_bytes
-    late = late_replies * inline_bytes
+    receives = 2 * args.credits * args.inline
+    late = late_replies * args.inline
+    buffers = (1 + reserve) * args.buffer
     mapped = int(args.window * args.mapped)
-    needs = f"Receives and replies for --credits {args.credits} take {written(receives)}"
-    if receives + late + args.buffer > args.window:
+    needs = (
+        f"Receives and replies for --credits {args.credits} of --inline {written(args.inline)} "
+        f"take {written(receives)}"
+    )
+    takes = f"two of --buffer, one of them for control traffic, take {written(buffers)}"
+    if receives + late + buffers > args.window:
         raise WrongUse(
             f"--window {written(args.window)} is too small: {needs} (and {written(late)} for "
-            f"replies that come late), one --buffer takes {written(args.buffer)}; "
-            f"the window has to be {written(receives + late + args.buffer)} at least"
+            f"replies that come late), {takes}; "
+            f"the window has to be {written(receives + late + buffers)} at least"
         )
-    if receives + args.buffer > mapped:
+    if receives + buffers > mapped:
         raise WrongUse(
             f"--mapped {args.mapped} of --window {written(args.window)} is {written(mapped)}, "
-            f"which is too small: {needs}, one --buffer takes {written(args.buffer)}; "
-            f"{written(receives + args.buffer)} have to be mapped at least"
+            f"which is too small: {needs}, {takes}; "
+            f"{written(receives + buffers)} have to be mapped at least"
         )
     if args.budget is not None and args.budget < mapped:
         raise WrongUse(

@@ -46,7 +46,7 @@ def wishes(args: argparse.Namespace) -> Wishes:
     if args.tcp is None and args.rdma is None:
         raise WrongUse("--tcp off and --rdma off leave nothing to serve: drop one of them")
     if args.rdma is not None:
-        check_memory(args, Options().inline_bytes, LATE_REPLIES)
+        check_memory(args, Options().reserve, LATE_REPLIES)
     return Wishes(
         addresses=list(dict.fromkeys(args.listen)),
         tcp_port=args.tcp,
@@ -60,6 +60,7 @@ def wishes(args: argparse.Namespace) -> Wishes:
             window_bytes=args.window,
             mapped_bytes=int(args.window * args.mapped),
             buffer_bytes=args.buffer,
+            inline_bytes=args.inline,
             credits=args.credits,
             workers=args.threads,
         ),

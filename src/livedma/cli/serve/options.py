@@ -22,6 +22,8 @@ _KIB, _MIB, _TIB = 1 << 10, 1 << 20, 1 << 40
 # The windows of all connections together fit into a process's address space.
 _WINDOW = Size(64 * _KIB, _TIB)
 _BUFFER = Size(4 * _KIB, 64 * _MIB)
+# Both ends say theirs in units of 1 KiB (RFC 8797); Linux's take 64 KiB at most.
+_INLINE = Size(4 * _KIB, 64 * _KIB, _KIB)
 _BUDGET = Size(64 * _KIB, 1024 * _TIB)
 _CREDITS = Number(1, 1024)
 _SLOTS = Number(1, 1024)
@@ -130,7 +132,7 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         type=_part,
         default="1/4",
         help="how much of the window has memory to begin with, more than 0 and up to 1; it has to "
-        "hold 8KiB for each credit, and one buffer (1/4)",
+        "hold twice --inline for each credit, and two buffers (1/4)",
     )
     add(
         "--buffer",
@@ -138,6 +140,14 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         type=_BUFFER,
         default="64KiB",
         help=f"size of each buffer for data, {_BUFFER} (64KiB)",
+    )
+    add(
+        "--inline",
+        metavar="SIZE",
+        type=_INLINE,
+        default="4KiB",
+        help="the longest message that goes in one SEND, without chunks, where the client takes as "
+        f"much; each credit takes twice this, {_INLINE} (4KiB)",
     )
     add(
         "--credits",

@@ -28,6 +28,7 @@ LIVE = frozenset(
         "buffer",
         "credits",
         "dry-run",
+        "inline",
         "log-level",
         "mapped",
         "objective-p99",

@@ -48,10 +48,11 @@ class HostBudget:
         )
 
     def room(self) -> Room:
+        first_bytes = min((one.options.first_bytes for one in self._service.rdma), default=0)
         limit_bytes = self.limit_bytes
         if limit_bytes is None:
-            return Room(None)
-        return Room(max(limit_bytes - self.mapped_bytes, 0))
+            return Room(None, first_bytes)
+        return Room(max(limit_bytes - self.mapped_bytes, 0), first_bytes)
 
     @contextmanager
     def taking(self, length: int) -> Iterator[None]:

@@ -76,12 +76,16 @@ class ByHand:
         with self._told("set_slots", None, session=session, slots=wanted):
             return self._controller.by_hand(SetSlots(session, wanted))
 
-    def refuse_sessions(self, is_refused: bool) -> str:
-        """Refuses new sessions until they are admitted by hand, whatever the policy decides."""
+    def refuse_sessions(self, is_refused: bool, connection: int | None = None) -> str:
+        """Refuses new sessions until they are admitted by hand, whatever the policy decides: those
+        that come by a connection, over RDMA or TCP, or everybody's (None).
+        """
         if not isinstance(is_refused, bool):
             raise ValueError("refuse is true or false")
-        with self._told("refuse_sessions", None, refuse=is_refused):
-            return self._controller.by_hand(RefuseSessions(is_refused))
+        if connection is not None:
+            _check(connection)
+        with self._told("refuse_sessions", connection, refuse=is_refused):
+            return self._controller.by_hand(RefuseSessions(is_refused, connection))
 
     def spread(self, connection: int) -> str:
         """Asks the connection's client to open another one, for new sessions."""

@@ -35,7 +35,7 @@ PUZZLED_S = 0.5  # that a slow connection without a known limit is only watched
 MOVE_S = 30.0  # for a client to open a connection, and to move
 DRY_S = 10.0  # between two plans of a dry run
 _ELSEWHERE = (Limit.CPU, Limit.NETWORK, Limit.PEER)
-_NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError)
+_NO_HOST_MEMORY = (BudgetError, LimitError, MemoryError)
 
 
 @dataclass(slots=True)
@@ -210,8 +210,9 @@ class Case:
     def _failed(self, error: NotDone, at_s: float) -> None:
         self._not_before_s = at_s + self._cool_s
         self._cool_s = min(2 * self._cool_s, COOL_MOST_S)
-        if isinstance(error.__cause__, _NO_MEMORY):
-            self.lack = NoRoom(str(error.__cause__))
+        cause = error.__cause__
+        if isinstance(cause, (NoRoomError, *_NO_HOST_MEMORY)):
+            self.lack = NoRoom(str(cause), is_of_host=isinstance(cause, _NO_HOST_MEMORY))
         self._tell("failed", str(error))
 
     def _follow_move(self, move: Attempt, at_s: float) -> None:

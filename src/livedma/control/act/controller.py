@@ -16,12 +16,11 @@ from livedma.control.act.attempt import action_as_json
 from livedma.control.act.case import Case, Means
 from livedma.control.act.effect import Seen
 from livedma.control.act.hands import Hands
-from livedma.control.act.refusal import Refusal, waiting_share
+from livedma.control.act.refusals import Refusals
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.events import Events
 from livedma.control.faults import Faults, described
 from livedma.control.policy.plan import Action, Policy, RefuseSessions, Room
-from livedma.control.policy.sizing import slots_used
 from livedma.monitor.snapshot import Connection, Snapshot
 
 __all__ = ["Controller", "Diagnosing", "Observing", "View"]
@@ -75,8 +74,7 @@ class Controller:
         self._make_diagnostician = make_diagnostician
         self._diagnostician = make_diagnostician()
         self._cases: dict[int, Case] = {}
-        self._refusal = Refusal()
-        self._is_refused_by_hand = False
+        self._refusals = Refusals(self._means)
         self._view: View | None = None
         self._viewed = threading.Condition()
         self._stepping = threading.Lock()
@@ -98,8 +96,8 @@ class Controller:
             for case in self._cases.values():
                 case.policy_changed()
             self.events.tell("policy", f"{before.name} -> {policy.name}")
-            if self._refusal.is_on and not policy.may_refuse:
-                self._admit(f"the policy {policy.name} refuses nobody")
+            if not policy.may_refuse:
+                self._refusals.admit(f"the policy {policy.name} refuses nobody")
 
     @property
     def is_dry(self) -> bool:
@@ -110,8 +108,8 @@ class Controller:
         with self._stepping:
             if is_dry == self._means.is_dry:
                 return
-            if self._refusal.is_on:  # in a dry run it was only told; without one it was done
-                self._admit("it is decided anew")
+            # In a dry run refusals were only told; without one they were carried out.
+            self._refusals.admit("it is decided anew")
             self._means.is_dry = is_dry
 
     def diagnose_by(self, make_diagnostician: Callable[[], Diagnosing]) -> None:
@@ -127,9 +125,7 @@ class Controller:
         with self._stepping:
             text = self._means.hands.carry_out(action).text
             if isinstance(action, RefuseSessions):
-                # It holds whatever the policy wants, until it is taken back by hand, too.
-                self._is_refused_by_hand = action.is_refused
-                self._refusal = Refusal()
+                self._refusals.by_hand(action)
             number = getattr(action, "connection", None)
             self.events.tell("hand", text, connection=number, data=action_as_json(action))
             return text
@@ -158,7 +154,7 @@ class Controller:
             self._view = View(snapshot, diagnoses)
             self._viewed.notify_all()
         self._follow(snapshot, diagnoses)
-        self._refuse_or_admit(snapshot)
+        self._refusals.see(snapshot, self._cases)
 
     def _follow(self, snapshot: Snapshot, diagnoses: tuple[Diagnosis, ...]) -> None:
         there = {one.number: one for one in snapshot.connections}
@@ -179,37 +175,6 @@ class Controller:
         if case is None:
             case = self._cases[connection.number] = Case(connection.number, self._means)
         case.see(Seen(snapshot.at_s, snapshot.interval_s, connection), diagnosis, snapshot)
-
-    def _refuse_or_admit(self, snapshot: Snapshot) -> None:
-        if not self._means.policy.may_refuse or self._is_refused_by_hand:
-            return
-        lacking = [
-            (waiting_share(case.lately(), slots_used(snapshot, number)), number, case.lack.reason)
-            for number, case in self._cases.items()
-            if case.lack is not None
-        ]
-        share, number, reason = max(lacking, default=(None, 0, ""))
-        if not self._refusal.see(snapshot.at_s, share):
-            return
-        if not self._refusal.is_on:
-            self._admit("what there is suffices again")
-            return
-        text = (
-            f"new sessions get NFS4ERR_NOSPC: {share or 0:.0%} of latency is waiting, and {reason}"
-        )
-        self.events.tell(
-            "refuse", text, connection=number, data={"waiting_share": share}, dry=self.is_dry
-        )
-        if not self.is_dry:
-            self._means.hands.carry_out(RefuseSessions(True))
-
-    def _admit(self, why: str) -> None:
-        self._refusal = Refusal()
-        if self._is_refused_by_hand:
-            return
-        if not self.is_dry:
-            self._means.hands.carry_out(RefuseSessions(False))
-        self.events.tell("admit", f"new sessions: {why}", dry=self.is_dry)
 
     def _guarded(self, what: str, work: Callable[[], _T]) -> _T | None:
         try:
@@ -241,10 +206,7 @@ class Controller:
         if self._thread is not None:
             self._thread.join(_END_S)
         with self._stepping:
-            is_refused = self._refusal.is_on or self._is_refused_by_hand
-            self._is_refused_by_hand = False
-            if is_refused:
-                self._admit("the controller ends")
+            self._refusals.close()
 
     def __enter__(self) -> Self:
         return self

@@ -122,11 +122,16 @@ class ServiceHands:
             self._service.guidance.clear(action.connection)
 
     def _refuse_sessions(self, action: RefuseSessions) -> Outcome:
-        sessions = self._service.server.sessions
-        was_refused = sessions.refuse()
-        sessions.refuse = lambda: action.is_refused
+        sessions, number = self._service.server.sessions, action.connection
         text = "get NFS4ERR_NOSPC" if action.is_refused else "are admitted"
-        return Outcome(f"new sessions {text}", (RefuseSessions(was_refused),))
+        if number is None:
+            was_refused = sessions.refuse(action.is_refused)
+            return Outcome(f"everybody's new sessions {text}", (RefuseSessions(was_refused),))
+        connection = self._service.connection(number)
+        if connection is None:
+            raise LivedmaError(f"connection {number} has ended")
+        was_refused = sessions.refuse_on(connection, action.is_refused)
+        return Outcome(f"its new sessions {text}", (RefuseSessions(was_refused, number),))
 
     def _check_follows(self, connection: int) -> None:
         if not self._service.guidance.follows(connection):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""New sessions are refused while there is too little memory for the sessions that exist."""
+"""Decides when new sessions are refused: while those that exist wait for memory in vain."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ def waiting_share(lately: Sequence[Connection], wanted: int) -> float:
 
 
 class Refusal:
-    """Switches with hysteresis, both in the share and in how long it has to last."""
+    """Is one switch, of a connection or of everybody's. It switches with hysteresis, both in the
+    share and in how long that has to last.
+    """
 
     def __init__(self) -> None:
         self.is_on = False
         self._since_s: float | None = None  # when the share first called for a change
 
     def see(self, at_s: float, share: float | None) -> bool:
-        """Returns whether the switch has changed. `share` is the largest waiting share among the
-        connections that cannot get more memory; None: all can.
+        """Returns whether the switch has changed. `share` is the largest waiting share among those
+        that cannot get more memory; None: all can.
         """
         threshold = _END_SHARE if self.is_on else _BEGIN_SHARE
         should_be_on = share is not None and share >= threshold

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from livedma._native.nfs import SessionLook
@@ -59,9 +60,10 @@ class InsideSource:
         names = Names()
         sessions = tuple(self._look_at_sessions(names))
         used = Counter(number for one in sessions for number in one.connections)
-        connections = (
-            *self._look_at_connections(used, names),
-            *self._look_at_tcp(used, names),
+        seen = (*self._look_at_connections(used, names), *self._look_at_tcp(used, names))
+        refuses_on = self._service.server.sessions.refuses_on
+        connections = tuple(
+            replace(one, refuses_sessions=True) if refuses_on(one.number) else one for one in seen
         )
         return Snapshot(
             at_s=at_s,
@@ -74,7 +76,7 @@ class InsideSource:
                 cpu_busy=self._cpu_busy(interval_s),
                 mapped_bytes=sum(one.inside.mapped_bytes for one in connections if one.inside),
                 budget_bytes=None,
-                refuses_sessions=self._service.server.sessions.refuse(),
+                refuses_sessions=self._service.server.sessions.refuses_everybody,
                 tcp_busy=self._tcp_busy(interval_s),
             ),
         )
@@ -228,7 +230,7 @@ class _ConnectionLook:
 
 def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
     memory = connection.memory
-    pool = memory.data_pool.counts()
+    buffers_taken, buffers_wanted = memory.taken()
     return Inside(
         window_bytes=memory.window.size,
         mapped_bytes=memory.window.linked,
@@ -236,8 +238,8 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
         first_bytes=memory.first_bytes,
         buffer_bytes=memory.data_pool.buffer_size,
         buffers=memory.buffers,
-        buffers_taken=sum(pool["taken"]),
-        buffers_wanted=sum(pool["waiting"]),
+        buffers_taken=buffers_taken,
+        buffers_wanted=buffers_wanted,
         credits=seen["credits"],
         credits_max=connection.credits_max,
         receives_posted=seen["posted"],
@@ -247,6 +249,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
         send_waits=Times(*seen["send_waits"]),
         storage=Times(*seen["storage"]),
         storage_queue=Times(*seen["storage_queue"]),
+        kept_back_bytes=memory.kept_back_bytes,
     )
 
 

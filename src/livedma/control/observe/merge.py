@@ -65,6 +65,7 @@ def _connection(own: Connection, seen: Connection | None) -> Connection:
         inside=own.inside,
         client_port=own.client_port,
         client_name=own.client_name,
+        refuses_sessions=own.refuses_sessions,
     )
 
 

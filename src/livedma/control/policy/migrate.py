@@ -40,7 +40,8 @@ def _more_memory(connection: Connection, inside: Inside, _: Snapshot, room: Room
     if wanted <= inside.mapped_bytes:
         return NoRoom(
             f"a larger connection takes more than {size(inside.mapped_bytes)}, and "
-            f"{size(max(wanted, 0))} are left of this host's DMA memory"
+            f"{size(max(wanted, 0))} are left of this host's DMA memory",
+            is_of_host=True,
         )
     granted = credits_for(wanted // each, connection, inside)
     reason = f"move to a connection with {size(wanted)}, credits {inside.credits} -> {granted}"

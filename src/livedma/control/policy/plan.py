@@ -81,9 +81,12 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class RefuseSessions:
-    """New sessions get NFS4ERR_NOSPC from now on, or are admitted again."""
+    """New sessions get NFS4ERR_NOSPC from now on, or are admitted again: those that a client makes
+    on this connection, or everybody's (None). The one says nothing about the other.
+    """
 
     is_refused: bool
+    connection: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +111,27 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """A connection needs memory, and the window or the budget has none left."""
+    """A connection needs memory that it cannot have. `is_of_host`: the host has none left, so that
+    other connections could not have it, either; otherwise its own window is full.
+    """
 
     reason: str
+    is_of_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """Says what a plan may use. `budget_bytes` is what is left of the budget; None: there is no
-    bound.
+    bound. `first_bytes` is what a further connection begins with.
     """
 
     budget_bytes: int | None
+    first_bytes: int = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Returns whether the host has no memory for a further connection."""
+        return self.budget_bytes is not None and self.budget_bytes < max(self.first_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ class Policy(Protocol):
     pure.
 
     With `may_refuse`, new sessions are refused while existing ones cannot get the memory that they
-    need.
+    need: those of a connection whose window is full, and everybody's once the host has none left.
     """
 
     @property

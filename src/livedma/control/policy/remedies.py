@@ -48,7 +48,8 @@ def _are_most_taken(inside: Inside) -> bool:
 
 def no_room(inside: Inside, room: Room) -> NoRoom:
     if room.budget_bytes is not None and room.budget_bytes < inside.room_bytes:
-        return NoRoom(f"{size(max(room.budget_bytes, 0))} are left of this host's DMA memory")
+        left = size(max(room.budget_bytes, 0))
+        return NoRoom(f"{left} are left of this host's DMA memory", is_of_host=True)
     return NoRoom(
         f"{size(inside.room_bytes)} are left of its window of {size(inside.window_bytes)}"
     )

@@ -52,10 +52,10 @@ def useful_buffers(connection: Connection, inside: Inside) -> int | None:
 
 
 def bytes_per_credit(inside: Inside) -> int:
-    """Returns the memory for the Receive and the reply behind one credit: what is mapped and is not
-    for data, divided by the credits.
+    """Returns the memory for the Receive and the reply behind one credit: what is mapped and is
+    neither for data nor kept back, divided by the credits.
     """
-    others = inside.mapped_bytes - inside.buffers * inside.buffer_bytes
+    others = inside.mapped_bytes - inside.kept_back_bytes - inside.buffers * inside.buffer_bytes
     return max(others, 0) // max(inside.credits, 1)
 
 
@@ -146,7 +146,8 @@ def _spared_buffers(inside: Inside, demand: Demand) -> int:
     """Returns the buffers to take back. 0 if they are less than half a step and not all that was
     added, since that is not worth the trouble.
     """
-    first = inside.first_bytes - demand.first_credits * bytes_per_credit(inside)
+    first = inside.first_bytes - inside.kept_back_bytes
+    first -= demand.first_credits * bytes_per_credit(inside)
     added = inside.buffers - max(first // inside.buffer_bytes, 1)
     needed = demand.buffers + max(demand.buffers // _SPARE_PART, _MARGIN_LEAST)
     spared = min(inside.buffers - needed, added)

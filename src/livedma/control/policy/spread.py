@@ -28,7 +28,8 @@ def _more_memory(connection: Connection, inside: Inside, _: Snapshot, room: Room
     if room.budget_bytes is not None and room.budget_bytes < inside.first_bytes:
         return NoRoom(
             f"another connection takes {each}, and {size(max(room.budget_bytes, 0))} are left of "
-            "this host's DMA memory"
+            "this host's DMA memory",
+            is_of_host=True,
         )
     reason = f"another connection with {each} for new sessions"
     return Plan((Spread(connection.number),), reason)

@@ -25,7 +25,7 @@ from livedma.rdma import Device
 from livedma.rdma.interface import addresses
 from livedma.rpc.rdma_server import Options as RdmaOptions
 from livedma.rpc.rdma_server import RdmaServer
-from livedma.rpc.service import Network
+from livedma.rpc.service import Connection, Network
 from livedma.rpc.tcp_server import TcpServer
 
 __all__ = ["NfsService", "Wishes"]
@@ -92,7 +92,10 @@ class NfsService:
             raise LivedmaError(f"{self.directory} cannot be exported: {error.strerror}") from None
         stack.callback(store.close)
         self.accelerator = Accelerator(
-            store.changes, store.write_verifier, threads=self.wishes.threads
+            store.changes,
+            store.write_verifier,
+            threads=self.wishes.threads,
+            has_reserve=self.wishes.rdma.reserve > 0,
         )
         stack.callback(self.accelerator.close)
         self._set_store_speed(config)
@@ -148,6 +151,7 @@ class NfsService:
             window_bytes=wishes.rdma.window_bytes,
             mapped_bytes=wishes.rdma.mapped_bytes,
             buffer_bytes=wishes.rdma.buffer_bytes,
+            inline_bytes=wishes.rdma.inline_bytes,
             credits=wishes.rdma.credits,
         )
         self.wishes = replace(now, allow=wishes.allow, config=config, rdma=rdma)
@@ -172,6 +176,12 @@ class NfsService:
                     one.close()
                     return
         raise LivedmaError(f"there is no connection {connection}")
+
+    def connection(self, number: int) -> Connection | None:
+        """Returns an open connection, over RDMA or TCP; None: there is none with that number."""
+        there: list[Connection] = [one for rdma in self.rdma for one in rdma.connections]
+        there += [one for tcp in self.tcp for one in tcp.open_connections()]
+        return next((one for one in there if one.number == number), None)
 
     def close(self) -> None:
         """Cuts all connections and ends; state that a restart needs stays."""

@@ -72,6 +72,7 @@ CONNECTION_GAUGES = {
     "receives_posted": ("receives_posted", "Receives that wait for a call."),
     "in_flight": ("in_flight", "Calls that are being worked on."),
     "sessions": ("sessions", "Sessions that are bound to it."),
+    "refuses_sessions": ("refuses_sessions", "1: new sessions that come by it are refused."),
 }
 SESSION_COUNTERS = {
     "operations": ("operations", "Requests that were executed."),
@@ -108,7 +109,9 @@ FAMILIES: tuple[Definition, ...] = (
         "Connections over RDMA that were refused: no memory, no place, or not allowed.",
     ),
     Definition("livedma_sessions", "gauge", "Sessions that there are."),
-    Definition("livedma_refuses_sessions", "gauge", "1: new sessions are refused for now."),
+    Definition(
+        "livedma_refuses_sessions", "gauge", "1: everybody's new sessions are refused for now."
+    ),
     Definition("livedma_mapped_bytes", "gauge", "DMA memory of all connections."),
     Definition("livedma_budget_bytes", "gauge", "What that may be; absent without a bound."),
     Definition(

@@ -99,7 +99,7 @@ def _of_connection(one: Connection, name: str) -> int | None:
     inside = one.inside
     if name == "leased_bytes":
         return None if inside is None else inside.buffers_taken * inside.buffer_bytes
-    if one.is_tcp and name not in ("in_flight", "sessions"):
+    if one.is_tcp and name not in ("in_flight", "sessions", "refuses_sessions"):
         return None
     if hasattr(one, name):
         value: int = getattr(one, name)

@@ -124,7 +124,7 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
         end = ((f" {fit(_limit(diagnosis), _LIMIT_WIDTH, glyphs)}", role),)
         room -= _LIMIT_WIDTH + 1
     first = (*mark, (text, ""), *_memory(frame, one, room, glyphs), *end)
-    return [cut(first, width, glyphs), *_reason(diagnosis, role, shape, width, glyphs)]
+    return [cut(first, width, glyphs), *_reason(one, diagnosis, role, shape, width, glyphs)]
 
 
 def _client(one: Connection, width: int, glyphs: Glyphs) -> str:
@@ -149,14 +149,20 @@ def _limit(diagnosis: Diagnosis | None) -> str:
 
 
 def _reason(
-    diagnosis: Diagnosis | None, role: Role, shape: _Shape, width: int, glyphs: Glyphs
+    one: Connection,
+    diagnosis: Diagnosis | None,
+    role: Role,
+    shape: _Shape,
+    width: int,
+    glyphs: Glyphs,
 ) -> list[Line]:
     if not shape.reason_lines:
         return []
+    refuses = ", refuses new sessions" if one.refuses_sessions else ""
     if diagnosis is None:
-        verdict, said = "not judged yet", "not judged yet"
+        verdict = said = f"not judged yet{refuses}"
     else:
-        verdict = f"{diagnosis.verdict}:"
+        verdict = f"{diagnosis.verdict}{refuses}:"
         said = f"{verdict} {printable(diagnosis.sentence, glyphs)}"
     wrapped = wrap(said, width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
     first, *others = wrapped

@@ -7,7 +7,7 @@ import time
 
 from livedma.control.show.frame import Frame
 from livedma.control.words import rate, size
-from livedma.monitor.snapshot import Host
+from livedma.monitor.snapshot import Host, Snapshot
 from livedma.ui.top.glyphs import Glyphs, printable
 from livedma.ui.top.model import Model
 from livedma.ui.top.picture import Line, cut, spread
@@ -77,7 +77,19 @@ def _second(model: Model, glyphs: Glyphs) -> Line:
         _memory(host.mapped_bytes, host.budget_bytes, glyphs),
     ]
     line: Line = ((f" {'  '.join(parts)}", ""),)
-    return (*line, ("  REFUSES NEW SESSIONS", "warn")) if host.refuses_sessions else line
+    refuses = _refuses(snapshot)
+    return (*line, (f"  REFUSES NEW SESSIONS {refuses}", "warn")) if refuses else line
+
+
+def _refuses(snapshot: Snapshot) -> str:
+    """Returns whose new sessions are refused; empty: nobody's."""
+    if snapshot.host.refuses_sessions:
+        return "of everybody"
+    numbers = [str(one.number) for one in snapshot.connections if one.refuses_sessions]
+    if not numbers:
+        return ""
+    more = f" and {len(numbers) - 4} more" if len(numbers) > 4 else ""
+    return f"on connection {', '.join(numbers[:4])}{more}"
 
 
 def _busy(host: Host, glyphs: Glyphs) -> str:

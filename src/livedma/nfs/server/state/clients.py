@@ -138,6 +138,10 @@ class Clients:
             raise NfsError(Status.STALE_CLIENTID)
         return client
 
+    def knows(self, owner: bytes) -> bool:
+        """Returns whether the client of this name has had a session, and is not forgotten."""
+        return owner in self._confirmed
+
     def exchange(
         self, owner: bytes, verifier: bytes, principal: Principal, address: str, *, update: bool
     ) -> Client:

@@ -129,7 +129,7 @@ class Sessions:
     """All sessions of a server.
 
     config: it may be replaced, and counts for new sessions.
-    refuse: returns whether a new session cannot have its memory (the owner of the budget sets it).
+    The owner of the memory says where new sessions are refused, since they could not have theirs.
     on_made, on_gone: are called with sessions, under the server's lock.
     """
 
@@ -142,7 +142,10 @@ class Sessions:
         self._lock = lock
         self._sessions: dict[bytes, Session] = {}
         self._of_connection: dict[int, set[Session]] = {}
-        self.refuse: Callable[[], bool] = lambda: False
+        #: returns whether a client had state here when the server went down
+        self.may_reclaim: Callable[[bytes], bool] = lambda owner: False
+        self._refuses_everybody = False
+        self._refusing: set[int] = set()  # connections whose new sessions are refused
         self.on_made: list[Callable[[Session], None]] = []
         self.on_gone: list[Callable[[Session], None]] = []
         clients.on_gone.append(self._client_gone)
@@ -155,7 +158,6 @@ class Sessions:
         # An error in the arguments alone leaves the client's slot as it is, as in Linux's server.
         fore = negotiate_fore(asked.fore, self.config, is_rdma=connection.kind == "rdma")
         back = negotiate_back(asked.back)
-        is_refused = self.refuse()
         with self._lock:
             client = self._clients.find(asked.client)
             self._check_origin(client, connection, credential)
@@ -168,8 +170,8 @@ class Sessions:
             if asked.sequence != slot.next:
                 raise NfsError(Status.SEQ_MISORDERED)
             try:
+                self._check_room(connection, client)
                 self._clients.confirm(client, principal_of(credential))
-                self._check_room(is_refused)
                 session = self._made(client, fore, back, asked)
             except NfsError as error:
                 slot.keep(error.status, error.body)
@@ -192,13 +194,57 @@ class Sessions:
         if client.is_confirmed and not is_known and principal_of(credential) != client.principal:
             raise NfsError(Status.WRONG_CRED)
 
-    def _check_room(self, is_refused: bool) -> None:
-        """Raises NOSPC, which CREATE_SESSION may return: DELAY would promise that waiting helps,
-        and RESOURCE is not an error of 4.1.
+    @property
+    def refuses_everybody(self) -> bool:
+        """Returns whether all new sessions are refused."""
+        return self._refuses_everybody
+
+    def refuse(self, is_refused: bool) -> bool:
+        """Refuses all new sessions, or admits them again where `refuse_on` does not refuse them.
+        Returns whether they were refused before.
+        """
+        with self._lock:
+            before, self._refuses_everybody = self._refuses_everybody, is_refused
+        return before
+
+    def refuse_on(self, connection: Connection, is_refused: bool) -> bool:
+        """Refuses new sessions that come by this connection until it ends, or admits them again.
+        Returns whether they were refused before.
+        """
+        with self._lock:
+            before = connection.number in self._refusing
+            self._refusing.discard(connection.number)
+            # `connection_closed` may have run already: nothing may be left behind.
+            if is_refused and connection.is_open:
+                self._refusing.add(connection.number)
+        return before
+
+    def refuses_on(self, number: int) -> bool:
+        """Returns whether new sessions that come by this connection are refused, though not
+        everybody's are.
+        """
+        return number in self._refusing
+
+    def refuses_client(self, owner: bytes) -> bool:
+        """Returns whether a client would get no session wherever it asks for one: everybody's are
+        refused, and it has nothing here to come back to.
+        """
+        return self._refuses_everybody and not self._is_known(owner)
+
+    def _is_known(self, owner: bytes) -> bool:
+        return self._clients.knows(owner) or self.may_reclaim(owner)
+
+    def _check_room(self, connection: Connection, client: Client) -> None:
+        """Raises NOSPC, with which Linux's client gives up. With DELAY it asks again for ever, and
+        no other mount of its host goes on meanwhile; RESOURCE is not an error of 4.1.
+
+        A client that comes back without a session gets one: it may have files open.
         """
         if len(self) >= self.config.sessions_most:
             self._clients.drop_a_courtesy()
-        if is_refused or len(self) >= self.config.sessions_most:
+        is_refused = self._refuses_everybody or connection.number in self._refusing
+        is_new = bool(client.sessions) or not self._is_known(client.owner)
+        if (is_refused and is_new) or len(self) >= self.config.sessions_most:
             raise NfsError(Status.NOSPC)
 
     @staticmethod
@@ -282,6 +328,7 @@ class Sessions:
     def connection_closed(self, connection: Connection) -> None:
         """Unbinds a connection that has ended; its sessions may go on by another one."""
         with self._lock:
+            self._refusing.discard(connection.number)
             for session in self._of_connection.pop(connection.number, ()):
                 if session.connections.pop(connection.number, None) is not None:
                     session.slots.unbind(connection.number)

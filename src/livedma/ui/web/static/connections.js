@@ -143,7 +143,7 @@ class Card {
       p50: duration(latency(one, "p50_ns")),
       p99: duration(latency(one, "p99_ns")),
       Operations: operationsPerS === null ? UNKNOWN : `${count(operationsPerS)}/s`,
-      Sessions: count(one.sessions),
+      Sessions: `${count(one.sessions)}${one.refuses_sessions ? ", new ones are refused" : ""}`,
       "In flight": count(one.in_flight),
     };
     for (const [name, text] of Object.entries(says)) say(this.#figures[name], text);

@@ -72,11 +72,11 @@ export class Facts {
     this.#say("cpu", host.cpu_busy === null ? UNKNOWN : `${percent(host.cpu_busy)} busy`);
     const { bytesPerS, operationsPerS } = totals;
     this.#say("total", `${rate(bytesPerS)}, ${count(operationsPerS)} op/s`);
-    const refuses = host.refuses_sessions;
+    const refused = Facts.#refused(snapshot);
     this.#say(
       "sessions",
-      `${count(snapshot.sessions.length)}${refuses ? ", new ones are refused" : ""}`,
-      refuses ? "bad" : null,
+      `${count(snapshot.sessions.length)}${refused}`,
+      refused ? "bad" : null,
     );
     const unseen = Object.entries(snapshot.losses).filter(([, number]) => number > 0);
     this.#values.unseen.fact.hidden = unseen.length === 0;
@@ -85,6 +85,13 @@ export class Facts {
       unseen.map(([name, number]) => `${count(number)} ${name}`).join(", "),
       "else",
     );
+  }
+
+  /** Says whose new sessions are refused; empty: nobody's. */
+  static #refused({ host, connections }) {
+    if (host.refuses_sessions) return ", new ones are refused to everybody";
+    const on = connections.filter((one) => one.refuses_sessions).map((one) => one.number);
+    return on.length ? `, new ones are refused on connection ${on.join(", ")}` : "";
   }
 
   /** Returns the title of the tab. */
