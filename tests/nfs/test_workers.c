@@ -180,7 +180,7 @@ static void test_all_threads_are_taken(uint64_t delay_ns)
 	}
 	while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) < JOBS / 2)
 		usleep(100);
-	EXPECT(holding == 2);
+	EXPECT(__atomic_load_n(&holding, __ATOMIC_RELAXED) == 2);
 	for (uint32_t i = 0; i < JOBS / 2; i++)
 		EXPECT(order[i] >= JOBS / 2);
 	__atomic_store_n(&is_held, false, __ATOMIC_RELEASE);
