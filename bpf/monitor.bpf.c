@@ -296,21 +296,40 @@ static __always_inline void on_packet(struct __sk_buff *skb, struct walk *walk,
 		on_answer(walk, scratch, connection, start, end, again);
 }
 
-/* Takes a packet of no connection. The arguments are those of find_message(). */
-__noinline int on_stranger(struct __sk_buff *skb, struct walk *walk, __u32 opcode, __u32 at,
-			   __u32 length)
+/* Returns whether the packet leaves by an interface; a forwarded one has come in at another. */
+static __always_inline bool leaves(const struct __sk_buff *skb)
+{
+	return skb->ingress_ifindex != skb->ifindex;
+}
+
+/* Reads a packet of no connection. The arguments are those of find_message(). Returns an enum strange_kind. */
+__noinline int look_at_stranger(struct __sk_buff *skb, struct walk *walk, __u32 opcode, __u32 at,
+				__u32 length)
 {
 	struct scratch *scratch = find_scratch();
 	__u32 start, end;
 
-	/* A forwarded packet has come in at another interface. */
-	bool leaves = skb->ingress_ifindex != skb->ifindex;
+	if (!walk || !scratch || (skb->ifindex == LOOPBACK && leaves(skb)) ||
+	    !find_message(skb, walk, scratch, opcode, at, length, &start, &end))
+		return STRANGE_NONE;
+	return read_strange(scratch, start, end);
+}
 
-	if (!walk || !scratch || (skb->ifindex == LOOPBACK && leaves))
-		return 0;
-	if (find_message(skb, walk, scratch, opcode, at, length, &start, &end))
-		learn_from(walk, scratch, start, end, skb->ifindex, leaves);
+/* Learns from what look_at_stranger() has read just before. */
+__noinline int learn_of_stranger(struct __sk_buff *skb, struct walk *walk, __u32 kind)
+{
+	if (walk)
+		learn_from(walk, kind, skb->ifindex, leaves(skb));
 	return 0;
+}
+
+static __always_inline void on_stranger(struct __sk_buff *skb, struct walk *walk, __u32 opcode,
+					__u32 at, __u32 length)
+{
+	int kind = look_at_stranger(skb, walk, opcode, at, length);
+
+	if (kind != STRANGE_NONE)
+		learn_of_stranger(skb, walk, kind);
 }
 
 /* Takes the next segment. */

@@ -27,29 +27,11 @@ struct recent_session {
 	__u32 index;
 };
 
-/* A call as its reply names it, too: without a session, id and slot are 0. */
-struct strange_key {
-	__u8 client[16], server[16];
-	__u64 id[2];
-	__u32 slot[2]; /* sequence number, slot */
-	__u32 xid;
-	__u32 unused;
-};
-
-struct pair_key {
-	__u8 client[16], server[16];
-	__u32 client_qpn, server_qpn;
-};
-
 struct scratch {
 	/* One segment of a packet, or as many as fit, since each copy takes time. */
 	__u8 window[WINDOW_BYTES + PEEK_MOST];
 	struct recent_place places[RECENT_PLACES];
 	struct recent_session sessions[RECENT_SESSIONS];
-	/* Keys of the tables from which connections are learnt: they would fill the stack. */
-	struct strange_key strange;
-	struct pair_key pair;
-	struct ldma_monitor_key key;
 };
 
 struct {
