@@ -1,6 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """livedma raises these exceptions. The text of each is one sentence for people."""
 
+from __future__ import annotations
+
+import os
+import re
+
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+_ADDED = " (while attempting to bind on address "
+
+
+def reason(error: OSError) -> str:
+    """Returns the system's words for an error of the network, without those that Python adds:
+    addresses as it writes them, and a list of one error for each address of a name.
+    """
+    found = _NUMBER.search(str(error)) if error.errno is None else None
+    number = int(found[1]) if found else error.errno or 0
+    if number > 0:
+        return os.strerror(number)
+    return (error.strerror or str(error)).partition(_ADDED)[0]
+
 
 class LivedmaError(Exception):
     """Is the base of all of them. str() says what went wrong and, where possible, what to do."""

@@ -105,7 +105,7 @@ class Lab:
         made.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)  # SO_RCVBUFFORCE
         with inside(namespace):
             made.bind((device, 3))  # ETH_P_ALL
-        made.settimeout(5)
+        made.settimeout(60)
         return made
 
     def send(self, frames: Iterable[bytes]) -> list[bytes]:

@@ -259,7 +259,7 @@ def test_what_is_not_roce_passes(lab: Lab, guard: Guard) -> None:
     with inside(lab.inner):
         server = socket.create_server(("10.99.0.2", 22))
     with client, server:
-        client.settimeout(5)
+        client.settimeout(60)
         client.connect(("10.99.0.2", 22))  # ARP and TCP, both ways
 
 
@@ -268,7 +268,7 @@ def test_flood_is_dropped_before_the_stack(lab: Lab, guard: Guard) -> None:
         server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with server:
         server.bind(("10.99.0.2", 4791))
-        server.settimeout(5)
+        server.settimeout(60)
         guard.add_qps([7])
         guard.add(rule("drop", qps="unknown"))
         # The first frames count packets of their own (ARP for the answer, say).
@@ -291,7 +291,7 @@ def _ping(lab: Lab) -> bool:
     with inside(lab.outer):
         pinger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with pinger:
-        pinger.settimeout(5)
+        pinger.settimeout(60)
         pinger.sendto(b"\x08\x00\xf7\xff" + bytes(4), ("10.99.0.2", 0))
         return pinger.recv(200)[20] == 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from livedma.nfs.client import Client
+from livedma.nfs.client.errors import StateLost
 from livedma.nfs.client.file import File
 from livedma.nfs.client.files import Rights
 from livedma.nfs.load import Plan, Runner
@@ -129,6 +130,20 @@ def test_a_file_of_which_the_client_does_not_know_yet(
 
     monkeypatch.setattr(Client, "open", answered_late)
     asyncio.run(run())
+    assert not list(export.iterdir())
+
+
+def test_a_file_that_cannot_be_closed_is_removed(
+    export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one whose open was lost when the server restarted."""
+
+    async def close(file: File) -> None:
+        raise StateLost(f"{file.path}: the server has forgotten it")
+
+    monkeypatch.setattr(File, "close", close)
+    plan = Plan(proto="tcp", sessions=2, seconds=0.1)
+    asyncio.run(Runner(plan, SERVER, PORT).run())
     assert not list(export.iterdir())
 
 

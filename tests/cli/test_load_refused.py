@@ -6,14 +6,16 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from livedma.cli import load_page, main
 from livedma.memory.headroom import Headroom
-from livedma.nfs.load import Plan, footprint
+from livedma.nfs.load import Plan, footprint, links
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import NfsService, Wishes
 from needs import needs
@@ -58,6 +60,21 @@ def test_operations_that_are_too_large(
     said = refused(capsys, "--size", "8MiB", *ramp, proto=proto)
     assert "the server takes 1,048,576 bytes a call at most, and --size is 8,388,608" in said
     assert "use --size 1048576 or less" in said
+
+
+def test_memory_that_takes_long_to_pin(
+    export: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is there: gigabytes of --size take longer than it has to answer."""
+    take = links.RdmaLinks._memory
+
+    def slow(*args: Any) -> Any:
+        time.sleep(3.1)
+        return take(*args)
+
+    monkeypatch.setattr(links.RdmaLinks, "_memory", slow)
+    monkeypatch.setattr(links.RdmaLinks.open, "__defaults__", (6.0,))
+    assert "the server takes 1,048,576 bytes" in refused(capsys, "--size", "8MiB", proto="rdma")
 
 
 @pytest.mark.parametrize(

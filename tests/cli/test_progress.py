@@ -12,7 +12,7 @@ import pytest
 from livedma.cli import main, progress
 from livedma.cli.progress import Progress
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Terminal(io.StringIO):

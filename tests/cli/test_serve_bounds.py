@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +61,11 @@ def test_a_number_out_of_range_is_told_its_range(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--window", "512KiB"], "the window has to be 640KiB at least"),
+        (["--window", "512KiB"], "the window has to be 704KiB at least"),
         (["--buffer", "64MiB"], "--window 64MiB is too small"),
         (["--window", "1MiB"], "--mapped 1/4 of --window 1MiB is 256KiB, which is too small"),
-        (["--mapped", "1/1000"], "576KiB have to be mapped at least"),
-        (["--credits", "1024", "--window", "16MiB"], "--credits 1024 take 8MiB"),
+        (["--mapped", "1/1000"], "640KiB have to be mapped at least"),
+        (["--credits", "1024", "--window", "16MiB"], "--credits 1024 of --inline 4KiB take 8MiB"),
         (["--budget", "8MiB"], "begins with 16MiB (--mapped 1/4 of --window 64MiB)"),
         (["--tcp", "off", "--rdma", "off"], "leave nothing to serve"),
         (["--lease", "60", "--grace", "30"], "--grace 30 is shorter than --lease 60"),
@@ -79,24 +81,56 @@ def test_memory_does_not_matter_without_rdma() -> None:
     told("--rdma", "off", "--window", "64KiB")
 
 
-def test_the_least_that_is_accepted_can_be_had() -> None:
-    """Bounds are those of what a connection really takes."""
-    for words in (
-        ["--window", "640KiB", "--mapped", "0.9"],
-        ["--window", "128KiB", "--credits", "4", "--buffer", "4KiB", "--mapped", "1/2"],
-        ["--window", "16MiB", "--credits", "8", "--buffer", "15MiB", "--mapped", "1"],
+@contextmanager
+def begun(*words: str) -> Iterator[ConnectionMemory]:
+    """The memory of a connection as a server with these words would begin it."""
+    rdma = told(*words).rdma
+    with (
+        Device("127.0.0.1") as device,
+        device.protection_domain() as pd,
+        ConnectionMemory(
+            pd,
+            window_bytes=rdma.window_bytes,
+            mapped_bytes=rdma.terms.mapped_bytes,
+            inline_bytes=rdma.inline_bytes,
+            buffer_bytes=rdma.buffer_bytes,
+            credits_begin=rdma.credits,
+            reserve=rdma.reserve,
+        ) as memory,
     ):
-        rdma = told(*words).rdma
-        assert rdma.terms.mapped_bytes <= rdma.window_bytes
-        with Device("127.0.0.1") as device, device.protection_domain() as pd:
-            ConnectionMemory(
-                pd,
-                window_bytes=rdma.window_bytes,
-                mapped_bytes=rdma.terms.mapped_bytes,
-                inline_bytes=rdma.inline_bytes,
-                buffer_bytes=rdma.buffer_bytes,
-                credits_begin=rdma.credits,
-            ).close()
+        assert memory.first_bytes <= rdma.first_bytes
+        yield memory
+
+
+@pytest.mark.parametrize("mapped", ["1", "0.9"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--credits", "4", "--buffer", "4KiB"],
+        ["--credits", "8", "--buffer", "7MiB"],
+        ["--credits", "3", "--buffer", "5000"],
+        ["--credits", "13", "--inline", "5KiB", "--buffer", "4097"],
+        ["--credits", "1", "--inline", "7KiB", "--buffer", "65537"],
+        ["--credits", "100", "--inline", "11KiB", "--buffer", "12345"],
+    ],
+    ids=" ".join,
+)
+def test_the_least_that_is_accepted_can_be_had(words: list[str], mapped: str) -> None:
+    """Bounds are those of what a connection really takes, in whole pages."""
+    words = [*words, "--mapped", mapped]
+    refused, accepted = 64 * KIB - 1, 64 * MIB
+    while accepted - refused > 1:
+        window = (accepted + refused) // 2
+        try:
+            told(*words, "--window", str(window))
+        except (WrongUse, SystemExit):
+            refused = window
+        else:
+            accepted = window
+    for window in (accepted, accepted + 4097, accepted + 65537, 3 * accepted + 1):
+        with begun(*words, "--window", str(window)):
+            pass
 
 
 @given(st.integers(1, 1 << 50))

@@ -178,6 +178,7 @@ def test_what_a_plain_user_may_not_is_said(alone: Alone) -> None:
     cases = [
         (["/tmp/export", "--tcp", "111"], "TCP port 111 of all addresses: this user may not"),
         (["/tmp/export", "--listen", "10.9.9.9"], "this host does not have the address"),
+        (["/tmp/export", "--listen", "300.1.1.1"], "of 300.1.1.1: Name or service not known\n"),
         (["/tmp/export", "--control", "/nonexistent/c"], "there is no directory /nonexistent"),
         (["/tmp/export", "--state", "/root/x"], "the state directory /root/x cannot be used"),
     ]

@@ -17,7 +17,7 @@ from livedma._native.pool import Waiter
 from livedma.memory import Buffer, Pool, PoolClosed
 from livedma.memory.pool_stats import Waits
 
-LIMIT_S = 20.0  # for what happens at once unless something is broken
+LIMIT_S = 60.0  # for what happens at once unless something is broken
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -37,7 +37,7 @@ from livedma.rpc.message import AuthSys, Call, encode_call
 from livedma.rpc.record import encode_record
 from livedma.rpc.service import Part
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 DESCRIPTORS = 2  # of an RDMA connection
 ACCEPTING = 3  # threads that the server makes when several want to connect, and keeps
 CANARY = b"the canary that nobody may see"

@@ -131,5 +131,5 @@ def caller(address: str) -> socket.socket:
     """A connection to the device as a reader makes it."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.connect(name_of(address))
-    sock.settimeout(10)
+    sock.settimeout(60)
     return sock

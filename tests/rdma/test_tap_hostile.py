@@ -48,7 +48,7 @@ def caught(**options: int) -> Iterator[tuple[TapSession, Caught]]:
     """A reader that took us for the device it wants."""
     session = TapSession(ADDRESSES[0], ring_bytes=RING, **options)
     with impostor(ADDRESSES[0]) as listener:
-        listener.settimeout(10)
+        listener.settimeout(60)
         connection = answered(session, listener, bytes(4))
         request, descriptors, _, _ = socket.recv_fds(connection, 4096, 1)
         with connection:

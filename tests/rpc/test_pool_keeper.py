@@ -14,7 +14,7 @@ from livedma._native.pool import Waiter
 from livedma.memory import Pool
 from livedma.rpc.pool_keeper import PoolKeeper
 
-LIMIT_S = 20.0  # for what happens at once unless something is broken
+LIMIT_S = 60.0  # for what happens at once unless something is broken
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -33,6 +33,7 @@ def memory_of(device: Device, **options: int) -> ConnectionMemory:
         "inline_bytes": 4096,
         "buffer_bytes": 64 * KIB,
         "credits_begin": 64,
+        "reserve": 0,
         **options,
     }
     return ConnectionMemory(device.protection_domain(), **wanted)
@@ -104,10 +105,14 @@ def test_whatever_happened_the_room_can_be_had(device: Device) -> None:
     """Also in pieces between what is mapped still, and with buffers of any size."""
 
     @settings(max_examples=40, deadline=None)
-    @given(STEPS, st.sampled_from([4096, 12288, 65536, 100_000]))
-    def check(steps: list[tuple[str, int]], buffer_bytes: int) -> None:
+    @given(STEPS, st.sampled_from([4096, 12288, 65536, 100_000]), st.sampled_from([0, 1]))
+    def check(steps: list[tuple[str, int]], buffer_bytes: int, reserve: int) -> None:
         with memory_of(
-            device, window_bytes=4 * MIB, mapped_bytes=MIB, buffer_bytes=buffer_bytes
+            device,
+            window_bytes=4 * MIB,
+            mapped_bytes=MIB,
+            buffer_bytes=buffer_bytes,
+            reserve=reserve,
         ) as memory:
             for what, amount in steps:
                 try:
@@ -138,6 +143,20 @@ def test_small_buffers_share_their_shards(device: Device, buffer_bytes: int, str
         assert memory.data_pool.stats.shards <= 56
 
 
+@pytest.mark.parametrize("reserve", [0, 1])
+@pytest.mark.parametrize("buffer_bytes", [4097, 5000, 12345, 65537, 100_000])
+def test_buffers_of_odd_sizes_fill_a_window(
+    device: Device, buffer_bytes: int, reserve: int
+) -> None:
+    """Pages of shards that no buffer fills count, too: all of the window can be asked for."""
+    options = {"buffer_bytes": buffer_bytes, "reserve": reserve}
+    for mapped_bytes in (4 * MIB, 16 * MIB):
+        with memory_of(device, mapped_bytes=mapped_bytes, **options) as memory:
+            stride, shard = memory.data_pool.stride, memory.data_pool.shard_size
+            assert mapped_bytes - shard < memory.first_bytes <= mapped_bytes
+            assert memory.buffers * stride > (mapped_bytes - 512 * KIB) * 0.9 - shard
+
+
 def test_a_large_window_begins_with_hundreds_of_shards(device: Device) -> None:
     options = {"window_bytes": 256 * MIB, "mapped_bytes": 64 * MIB, "buffer_bytes": 4096}
     with memory_of(device, **options) as memory:
@@ -164,6 +183,7 @@ def test_mapping_ends_when_nobody_wants_it_any_more(device: Device) -> None:
             inline_bytes=4096,
             buffer_bytes=4096,
             credits_begin=8,
+            reserve=1,
             go_on=go_on,
         )
     pd.close()  # nothing of it is left

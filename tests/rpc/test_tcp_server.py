@@ -19,7 +19,7 @@ from livedma.rpc.service import Connection, Data, Part
 from livedma.rpc.tcp_connection import TcpConnection
 from livedma.rpc.tcp_server import TcpLimits, TcpServer
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

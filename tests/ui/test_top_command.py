@@ -78,7 +78,8 @@ def test_once_as_an_object_is_the_frame(server: Path) -> None:
     ("options", "sentence"),
     [
         (("--once", "--control", "/nowhere"), "no server answers at /nowhere: No such file or "),
-        (("--once", "127.0.0.1:1"), "127.0.0.1:1: Connect call failed"),
+        (("--once", "127.0.0.1:1"), "127.0.0.1:1: Connection refused\n"),
+        (("--once", "localhost:1"), "localhost:1: Connection refused\n"),
         (("--once", "no address"), "'no address' is no address"),
         (("--once",), "no server has its control socket in "),
         ((), "this is no terminal: `livedma top --once` prints the picture as text"),

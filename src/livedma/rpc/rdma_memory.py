@@ -15,10 +15,17 @@ from livedma._native.pool import ALIGNMENT, SHARD_BUFFERS_MAX
 from livedma.errors import LivedmaError, NoRoomError
 from livedma.memory import Pool, Window
 from livedma.memory.backing import PAGE
+from livedma.memory.pool import SHARD_SIZE
 from livedma.memory.rounding import up
 from livedma.rdma import ProtectionDomain
 
-__all__ = ["LATE_REPLIES", "ConnectionMemory", "least_bytes"]
+__all__ = [
+    "LATE_REPLIES",
+    "ConnectionMemory",
+    "least_data_bytes",
+    "least_bytes",
+    "receives_bytes",
+]
 
 _SHARD_BUFFERS = 16  # buffers for data that are mapped and unmapped together
 _SHARD_LEAST = 64 << 10  # bytes: a shard takes whole pages, and a smaller one takes as long to map
@@ -27,12 +34,27 @@ _STEP_SHARDS = 16  # shards mapped between two calls of `go_on`
 LATE_REPLIES = 16  #: replies that the peer has not acknowledged, though it sent its next calls
 
 
+def receives_bytes(count: int, inline_bytes: int) -> int:
+    """Returns the bytes that so many buffers for Receives and replies take: shards and pages are
+    whole.
+    """
+    stride = up(inline_bytes, ALIGNMENT)
+    each = max(SHARD_SIZE // stride, 1)
+    shards, rest = divmod(count, each)
+    return shards * up(max(SHARD_SIZE, each * stride), PAGE) + up(rest * stride, PAGE)
+
+
+def least_data_bytes(buffer_bytes: int, reserve: int) -> int:
+    """Returns the bytes of the fewest buffers for data: one, and the reserve."""
+    return up((1 + reserve) * up(buffer_bytes, ALIGNMENT), PAGE)
+
+
 def least_bytes(inline_bytes: int, buffer_bytes: int, credits_begin: int, reserve: int) -> int:
     """Returns the bytes that a connection maps at least, even if fewer are asked for: its Receives
     and their replies, the buffers kept back for control traffic, and one for data.
     """
-    receives = 2 * credits_begin * up(inline_bytes, ALIGNMENT)
-    return up(receives, PAGE) + up((1 + reserve) * up(buffer_bytes, ALIGNMENT), PAGE)
+    receives = receives_bytes(2 * credits_begin, inline_bytes)
+    return receives + least_data_bytes(buffer_bytes, reserve)
 
 
 class ConnectionMemory:
@@ -68,15 +90,17 @@ class ConnectionMemory:
             )
             self._set_receives(credits_begin)
             stride = up(buffer_bytes, ALIGNMENT)
-            self._buffers = max(1, (mapped_bytes - self.window.linked) // stride - reserve)
-            shard_buffers = self._shard_buffers(stride)
+            left = mapped_bytes - self.window.linked
+            shard_buffers = _shard_buffers(left // stride, stride)
+            whole = max(_buffers_in(left, stride, shard_buffers), 1 + reserve)
+            self._buffers = whole - reserve
             self.data_pool = stack.enter_context(
                 Pool(
                     source,
                     buffer_bytes,
                     shard_buffers * stride,
                     reserve=reserve,
-                    maximum=reserve + 1,
+                    maximum=min(whole, shard_buffers),
                     short_shards=True,
                 )
             )
@@ -84,18 +108,12 @@ class ConnectionMemory:
             self.first_bytes = self.window.linked  #: mapped at the start
             self._stack = stack.pop_all()
 
-    def _shard_buffers(self, stride: int) -> int:
-        """Returns the buffers of a shard for data. The more shards a window has, the longer each of
-        them takes to map, so a connection begins with some hundreds at most.
-        """
-        least = max(_SHARD_BUFFERS, _SHARD_LEAST // stride, -(-self._buffers // _SHARDS_MOST))
-        return min(up(least, max(PAGE // stride, 1)), SHARD_BUFFERS_MAX)
-
     def _map_buffers(self, step: int, go_on: Callable[[], None]) -> None:
-        """Maps `step` buffers at a time: a window may have room for a million."""
-        for count in (*range(step, self._buffers, step), self._buffers):
+        """Maps `step` buffers at a time, in whole shards: a window may have room for a million."""
+        whole = self._buffers + self.reserve
+        for count in (*range(step, whole, step), whole):
             go_on()
-            self._set_buffers(count)
+            self.data_pool.set_bounds(count, count)
 
     def make_ready_for(self, credits_wanted: int) -> None:
         """Maps memory for so many Receives and their replies. NoRoomError: nothing has changed."""
@@ -203,6 +221,20 @@ class ConnectionMemory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _shard_buffers(count: int, stride: int) -> int:
+    """Returns the buffers of a shard, where a connection begins with `count` of them. The more
+    shards a window has, the longer each of them takes to map: so there are some hundreds at most.
+    """
+    least = max(_SHARD_BUFFERS, _SHARD_LEAST // stride, -(-count // _SHARDS_MOST))
+    return min(up(least, max(PAGE // stride, 1)), SHARD_BUFFERS_MAX)
+
+
+def _buffers_in(size: int, stride: int, shard_buffers: int) -> int:
+    """Returns how many buffers fit in whole shards, and a short one of whole pages."""
+    shards, rest = divmod(size, up(shard_buffers * stride, PAGE))
+    return shards * shard_buffers + rest // PAGE * PAGE // stride
 
 
 def _shard_bytes(pool: Pool, buffers: int) -> int:

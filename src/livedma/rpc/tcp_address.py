@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import os
 import socket
 
-from livedma.errors import LivedmaError, PortInUseError
+from livedma.errors import LivedmaError, PortInUseError, reason
 
 __all__ = ["listen", "own_address", "plain"]
 
@@ -57,6 +56,4 @@ def _why_not(error: OSError) -> str:
         return "this user may not listen there; take another one by --tcp PORT, 1024 or above"
     if error.errno == errno.EADDRNOTAVAIL:
         return "this host does not have the address"
-    # Python adds the address to the system's words. A name that is wrong has a code below 0.
-    code = error.errno or 0
-    return os.strerror(code) if code > 0 else str(error.strerror)
+    return reason(error)

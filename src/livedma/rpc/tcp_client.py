@@ -12,6 +12,7 @@ import random
 import socket
 from typing import Literal, cast
 
+from livedma.errors import reason
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
 from livedma.rpc.record import FRAGMENT_MOST, RecordError, RecordSplitter
 from livedma.rpc.xdr import WORD_BYTES
@@ -45,7 +46,7 @@ async def connect(
     except TimeoutError:
         raise ConnectionLost(f"{address} port {port} did not answer in {timeout_s:g} s") from None
     except OSError as error:
-        raise ConnectionLost(f"{address} port {port}: {error.strerror or error}") from None
+        raise ConnectionLost(f"{address} port {port}: {reason(error)}") from None
     return made
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from livedma.control.events import Event
 from livedma.control.show.frame import Frame
-from livedma.errors import LivedmaError
+from livedma.errors import LivedmaError, reason
 from livedma.ui import sse
 from livedma.ui.web.where import DEFAULT_PORT, Where
 
@@ -111,7 +111,7 @@ def _words(error: BaseException) -> str:
     import aiohttp
 
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
+        return reason(error.os_error)
     return str(error) or type(error).__name__
 
 

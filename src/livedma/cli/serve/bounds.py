@@ -94,9 +94,11 @@ def check_memory(args: argparse.Namespace, reserve: int, late_replies: int) -> N
     reserve: buffers that a connection has besides one for data. late_replies: replies that take
     room in the window besides those of credits.
     """
-    receives = 2 * args.credits * args.inline
-    late = late_replies * args.inline
-    buffers = (1 + reserve) * args.buffer
+    from livedma.rpc.rdma_memory import least_data_bytes, receives_bytes
+
+    receives = receives_bytes(2 * args.credits, args.inline)
+    late = receives_bytes(late_replies, args.inline)
+    buffers = least_data_bytes(args.buffer, reserve)
     mapped = int(args.window * args.mapped)
     needs = (
         f"Receives and replies for --credits {args.credits} of --inline {written(args.inline)} "

@@ -179,6 +179,21 @@ class RdmaLinks:
 
     async def _connect(self, link: _RdmaLink, address: str, port: int, within_s: float) -> None:
         said, calls = PrivateData(INLINE_BYTES, INLINE_BYTES), self._plan.calls
+        # Before the connection is asked for: pinning gigabytes takes longer than a server may.
+        messages = self._memory(link, memory_bytes(calls, INLINE_BYTES, INLINE_BYTES))
+        data_bytes = calls * buffer_bytes(self._plan.size)
+        data = self._memory(link, data_bytes, "remote_read", "remote_write")
+
+        def prepare(qp: QueuePair) -> None:
+            link.number = self.load.add_rdma(
+                qp,
+                messages,
+                data,
+                calls=calls,
+                send_bytes=INLINE_BYTES,
+                receive_bytes=INLINE_BYTES,
+            )
+
         try:
             async with asyncio.timeout(within_s):
                 link.connection = await cm.connect_async(
@@ -188,7 +203,7 @@ class RdmaLinks:
                     private_data=said.encode(),
                     pd=self._pd,
                     cq=self._cq,
-                    prepare=lambda qp: self._prepare(link, qp),
+                    prepare=prepare,
                     retry_count=_RETRIES,
                     max_send=2 * calls,
                     max_recv=receives(calls),
@@ -204,19 +219,6 @@ class RdmaLinks:
         inline = agree(said, PrivateData.decode(link.connection.private_data))
         self.load.limit(link.number, inline.send_bytes)
         link.inline_bytes = inline.send_bytes
-
-    def _prepare(self, link: _RdmaLink, qp: QueuePair) -> None:
-        calls, data_bytes = self._plan.calls, self._plan.calls * buffer_bytes(self._plan.size)
-        messages = self._memory(link, memory_bytes(calls, INLINE_BYTES, INLINE_BYTES))
-        data = self._memory(link, data_bytes, "remote_read", "remote_write")
-        link.number = self.load.add_rdma(
-            qp,
-            messages,
-            data,
-            calls=calls,
-            send_bytes=INLINE_BYTES,
-            receive_bytes=INLINE_BYTES,
-        )
 
     def _memory(self, link: _RdmaLink, size: int, *access: str) -> tuple[int, int, memoryview]:
         buffer = mmap.mmap(-1, size)

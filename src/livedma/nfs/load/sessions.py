@@ -180,8 +180,10 @@ class Sessions:
 
         async def remove(file: File) -> None:
             async with turn:
-                await file.close()
-                await client.remove(file.path)
+                try:
+                    await file.close()
+                finally:  # It may be lost; its name is there all the same.
+                    await client.remove(file.path)
 
         made = await asyncio.gather(*self._made, return_exceptions=True)
         files = [*self._files.values(), *(one for one in made if isinstance(one, File))]
