@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""--inline of `livedma serve` changes the threshold that the server announces, and what it takes."""
+"""--inline of `livedma serve` changes the threshold that it announces, and what it takes."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class Rig:
         return self.connections[0]
 
     def begin(
-        self, connection: RdmaConnection, length: int = 6 * MIB, credits: int = 100
+        self, connection: RdmaConnection, length: int = 6 * MIB, granted: int = 100
     ) -> Migrate:
-        ret = Migrate(connection.number, length, credits)
+        ret = Migrate(connection.number, length, granted)
         assert "cannot be asked" in self.hands.carry_out(ret).text
         return ret
 
@@ -306,9 +306,9 @@ def test_what_cannot_be_moved_stays(tmp_path: Path) -> None:
 
         async def work(client: Client, _: Device) -> None:
             connection = await it.only()
-            for length, credits in ((1, 64), (1 << 60, 64), (MIB, 0), (MIB, 1 << 20)):
+            for length, granted in ((1, 64), (1 << 60, 64), (MIB, 0), (MIB, 1 << 20)):
                 with pytest.raises(ValueError):
-                    it.hands.carry_out(Migrate(connection.number, length, credits))
+                    it.hands.carry_out(Migrate(connection.number, length, granted))
             with pytest.raises(LivedmaError, match="no connection 9999"):
                 it.hands.carry_out(Migrate(9999, MIB, 64))
             await client.rest()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's client cannot be asked to move: its connection is cut between two calls, and it comes
-back to a larger one, while fio verifies what it reads. Nothing fails, and nothing is done twice.
+"""The kernel's client cannot be asked to move: its connection is cut between two calls, and it
+comes back to a larger one, while fio verifies what it reads. Nothing fails or is done twice.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def told(server: Serving, number: int) -> dict[str, Any] | None:
     return None
 
 
-def migrated(server: Serving, number: int, length: int, credits: int) -> dict[str, Any]:
-    server.ask("migrate", connection=number, bytes=length, credits=credits)
+def migrated(server: Serving, number: int, length: int, granted: int) -> dict[str, Any]:
+    server.ask("migrate", connection=number, bytes=length, credits=granted)
     wait_for(lambda: told(server, number), f"connection {number} moved")
     found = told(server, number)
     assert found is not None and found["kind"] == "done", server.output
@@ -81,11 +81,11 @@ def test_it_is_migrated_again_and_again(wide: Lab, tmp_path: Path) -> None:
             for turn in range(MIGRATIONS):
                 wait_for(has_moved_on(server), "fio at work")
                 before = only(server, "connections")["number"]
-                length, credits = (10 + turn % 3) * MIB, 80 + turn
-                event = migrated(server, before, length, credits)
+                length, granted = (10 + turn % 3) * MIB, 80 + turn
+                event = migrated(server, before, length, granted)
                 after = only(server, "connections")
                 assert event["data"]["successor"] == after["number"] != before
-                assert after["credits"] == credits and after["mapped"] > length - MIB
+                assert after["credits"] == granted and after["mapped"] > length - MIB
                 pauses.append(event["data"]["pause_s"])
                 lines.append(event["line"])
             wait_for(has_moved_on(server), "fio still at work")

@@ -106,8 +106,8 @@ class Case:
         self._dry_said = ""
 
     def gone(self, at_s: float) -> bool:
-        """Takes note that the connection has ended, perhaps because its sessions have moved. Returns
-        whether they are still on their way: then it is to be told again.
+        """Takes note that the connection has ended, perhaps because its sessions have moved.
+        Returns whether they are still on their way: then it is to be told again.
         """
         if self._move is not None:
             self._follow_move(self._move, at_s)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Moves clients that cannot be asked: their connection ends between two calls, and they come back to
-a larger one.
+"""Moves clients that cannot be asked: their connection ends between two calls, and they come back
+to a larger one.
 
 No call is lost: those under way are answered first, those that come meanwhile are dropped and were
 not executed, and the client repeats what has no reply with its slot and sequence.
@@ -52,8 +52,8 @@ class Cutover:
 
 
 class Cutovers:
-    """The cutovers of one server. Each has a thread of its own, since it takes as long as the client
-    needs to come back; its end is told as an event.
+    """Makes the cutovers of one server. Each has a thread of its own, since it takes as long as the
+    client needs to come back; its end is told as an event.
     """
 
     def __init__(self, service: NfsService, grow: Grow, events: Events) -> None:

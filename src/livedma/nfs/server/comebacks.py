@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Clients that come back: the server ends a connection, and its client makes a larger one by itself.
+"""Expects clients back: the server ends a connection, and its client makes a larger one by itself.
 
-A client that cannot be asked to move, such as the kernel's, connects again when its connection ends,
-and goes on with its sessions. For a while, connections from its address get a larger window, which
-is a range of addresses and takes no memory. The memory and the credits are for the connection by
-which one of the ended connection's own sessions comes, and no other: that takes the session's id
-and an address of its client (`Sessions.enter`), or its principal (`Sessions.bind`).
+A client that cannot be asked to move, such as the kernel's, connects again when its connection
+ends, and goes on with its sessions. For a while, connections from its address get a larger window,
+which is a range of addresses and takes no memory. The memory and the credits are for the connection
+by which one of the ended connection's own sessions comes, and for no other: that takes the
+session's id and an address of its client (`Sessions.enter`), or its principal (`Sessions.bind`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LEAVE_S = 1.0  # that a new connection waits for the memory of the one that was
 
 
 class Comeback:
-    """One client that is to come back. `left` is the connection that ends, `sessions` are the ids of
-    its sessions. `successor` is the connection by which one of them came, at `first_s` of the
-    monotonic clock. Any thread may use it.
+    """Follows one client that is to come back. `left` is the connection that ends, `sessions` are
+    the ids of its sessions. `successor` is the connection by which one of them came, at `first_s`
+    of the monotonic clock. Any thread may use it.
     """
 
     def __init__(self, left: RdmaConnection, sessions: frozenset[bytes], terms: Terms) -> None:
@@ -108,7 +108,7 @@ class _Guest:
 
 
 class Comebacks:
-    """The clients of one server that are to come back. Any thread may use it."""
+    """Keeps the clients of one server that are to come back. Any thread may use it."""
 
     def __init__(self, service: NfsService) -> None:
         self._service = service
@@ -151,8 +151,8 @@ class Comebacks:
             awaiting = next((one for one in self._there.values() if one.awaits(peer)), None)
         if awaiting is None:
             return None
-        # Else the budget might have no room for it yet, and the kernel's client would try again only
-        # after five seconds.
+        # Else the budget might have no room for it yet, and the kernel's client would try again
+        # only after five seconds.
         awaiting.left.wait_until_gone(_LEAVE_S)
         return awaiting.guest()
 
