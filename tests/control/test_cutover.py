@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -239,10 +240,9 @@ async def gone_without_a_word(device: Device, it: Rig) -> Migrate:
 
     client = await Client.connect(SERVER, PORT, connect)
     await use(client)
-    transport = client.connection.transport
-    assert transport is not None
+    ret = it.begin(await it.only())
     client.connection.close()  # it is not made again
-    return it.begin(await it.only())
+    return ret
 
 
 def test_what_is_prepared_can_be_given_up(tmp_path: Path) -> None:
@@ -301,6 +301,41 @@ def test_a_session_is_known_only_by_a_connection_that_was_expected() -> None:
     assert comeback.successor.number == 9 and comeback.wait(1, 0) == 1
 
 
+def test_nobody_waits_long_for_the_memory_of_a_connection_that_does_not_end() -> None:
+    """A peer that connects from the client's address occupies a thread that accepts."""
+    waits: list[float] = []
+    left = SimpleNamespace(
+        peer="192.0.2.1",
+        close=lambda _: None,
+        wait_until_gone=lambda within_s: waits.append(within_s),
+    )
+    comeback = Comeback(cast(Any, left), frozenset([b"its"]), Terms(8 * MIB, 8 * MIB, 100))
+    comeback.ends("")
+    comeback.wait_until_left()
+    assert len(waits) == 1 and 0 < waits[0] <= 1
+    comeback._left_s -= 1
+    comeback.wait_until_left()
+    assert len(waits) == 1
+
+
+def test_with_a_full_budget_it_waits_for_its_own_memory(tmp_path: Path) -> None:
+    """The old connection has all that there is, and is at work in the store when it ends."""
+    with rig(tmp_path, budget=2 * MIB, store_delay_s=0.3) as it:
+
+        async def work(client: Client, _: Device) -> None:
+            connection = await it.only()
+            async with client.open("/busy", "rw", create=True) as file:
+                writing = asyncio.create_task(file.write(0, bytes(65536)))
+                await until(lambda: connection.statistics()["in_progress"])
+                action = it.begin(connection, 2 * MIB, 64)
+                await writing
+            told = await it.over(action)
+            assert told.kind == "done", told.line
+            assert not it.service.rdma[0].refused
+
+        with_client(work)
+
+
 def test_what_cannot_be_moved_stays(tmp_path: Path) -> None:
     with rig(tmp_path) as it:
 
@@ -316,9 +351,12 @@ def test_what_cannot_be_moved_stays(tmp_path: Path) -> None:
                 it.hands.carry_out(Migrate(connection.number, MIB, 64))
             assert connection.is_open
             await client.resume(client.connection)
-            action = it.begin(connection)
+            prepare = partial(it.service.comebacks.prepare, connection.number)
+            comeback = prepare(mapped_bytes=4 * MIB, credits_wanted=64)
             with pytest.raises(LivedmaError, match="is being moved already"):
                 it.begin(connection)
+            it.service.comebacks.forget(comeback)
+            action = it.begin(connection)
             await use(client)
             assert (await it.over(action)).kind == "done"
 

@@ -129,8 +129,10 @@ class Cutovers:
 
     def _cut(self, comeback: Comeback, cutover: Cutover) -> str:
         """Ends the connection, and waits for its client. Returns what to tell."""
-        last_s = comeback.left.drain(DRAIN_S)
-        comeback.ends(_WHY)
+        try:
+            last_s = comeback.left.drain(DRAIN_S)
+        finally:  # it takes no call any more
+            comeback.ends(_WHY)
         left_s = time.monotonic()
         if not comeback.wait(1, self._service.server.config.lease_s) or not comeback.successor:
             why = f" ({comeback.refused})" if comeback.refused else ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comeback", "Comebacks"]
 
-_LEAVE_S = 1.0  # that a new connection waits for the memory of the one that was ended
+_LEAVE_S = 1.0  # after the end of a connection, for its memory to be free
 
 
 class Comeback:
@@ -45,10 +45,11 @@ class Comeback:
         self._guests: dict[int, RdmaConnection] = {}
         self._back: set[bytes] = set()
         self._is_away = self._is_given_up = False
+        self._left_s = 0.0
 
     def ends(self, why: str) -> None:
         """Ends the connection: from now on its client is expected."""
-        self._is_away = True
+        self._left_s, self._is_away = time.monotonic(), True
         self.left.close(why)
 
     def give_up(self) -> None:
@@ -67,6 +68,14 @@ class Comeback:
 
     def awaits(self, peer: str) -> bool:
         return self._is_away and self.successor is None and self.left.peer == peer
+
+    def wait_until_left(self) -> None:
+        """Waits until the memory of the ended connection is free, or was not in time. After that
+        nobody waits any more: clients that connect occupy threads meanwhile.
+        """
+        left_s = self._left_s + _LEAVE_S - time.monotonic()
+        if left_s > 0:
+            self.left.wait_until_gone(left_s)
 
     def guest(self) -> _Guest:
         """Returns what a connection from the client's address gets."""
@@ -153,7 +162,7 @@ class Comebacks:
             return None
         # Else the budget might have no room for it yet, and the kernel's client would try again
         # only after five seconds.
-        awaiting.left.wait_until_gone(_LEAVE_S)
+        awaiting.wait_until_left()
         return awaiting.guest()
 
     def _bound(self, session: Session, connection: Connection) -> None:
