@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench.pair import Link, await_server, loaded
@@ -24,6 +25,7 @@ from bench.report import Line
 from livedma.nfs import Client
 from livedma.nfs.client.codec.data import commit
 from livedma.nfs.client.codec.handle import putfh
+from livedma.nfs.control import Control
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
@@ -39,7 +41,8 @@ MIB = 1 << 20
 STORE_DELAY_S, STORE_WIDTH = 0.02, 8
 SLOW_CALLS = 64  # at a time
 #: What the modest client does, and how much of the time without the reserve it may take.
-KINDS = {"SEQUENCE alone": 0.7, "COMMIT": 0.7, "a new session": 0.7}
+#: The control socket needs nothing that is kept back; it is here to show that it answers at all.
+KINDS = {"SEQUENCE alone": 0.7, "COMMIT": 0.7, "a new session": 0.7, "control socket": 2.0}
 
 Worst = dict[str, float]
 
@@ -51,6 +54,7 @@ def _serve(directory: Path, reserve: int) -> None:
         tcp_port=None,
         rdma_port=PORT,
         state=directory / "state",
+        control=directory / "control",
         config=Config(squash="none", store_delay_s=STORE_DELAY_S, store_width=STORE_WIDTH),
         rdma=Options(window_bytes=4 * MIB, mapped_bytes=4 * MIB, reserve=reserve),
     )
@@ -84,7 +88,7 @@ async def _storm() -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _worst() -> Worst:
+async def _worst(control: Control) -> Worst:
     """The longest that each kind of call took, in a round."""
     worst = dict.fromkeys(KINDS, 0.0)
 
@@ -102,6 +106,7 @@ async def _worst() -> Worst:
                 await timed("COMMIT", file.commit)
                 session = await timed("a new session", client.session)
                 await session.close()  # type: ignore[attr-defined]
+                await timed("control socket", partial(asyncio.to_thread, control.ask, "sessions"))
     return worst
 
 
@@ -123,9 +128,13 @@ def _round(directory: Path, reserve: int) -> Worst:
     how = ("--depth=4", "--size=64KiB", "--file-size=256KiB", "-I", GREEDY)
     with _running("serve", str(directory), str(reserve)) as server:
         await_server(server, "udp", 4791)
-        with loaded(link, 64, *how), _running("storm"):
+        with (
+            loaded(link, 64, *how),
+            _running("storm"),
+            Control(directory / "control") as control,
+        ):
             time.sleep(1)
-            return asyncio.run(_worst())
+            return asyncio.run(_worst(control))
 
 
 def lines(directory: Path) -> Iterator[Line]:

@@ -293,7 +293,7 @@ static void complete_receive(struct call *call, const struct ldma_wc *wc, uint64
 	ldma_lock(&endpoint->lock);
 	endpoint->stats.posted--;
 	if (is_call && endpoint->is_draining) {
-		endpoint->stats.dropped_calls++;
+		endpoint->stats.drained_calls++;
 		is_call = false;
 	}
 	if (is_call) {

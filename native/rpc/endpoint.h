@@ -69,6 +69,7 @@ struct ldma_endpoint_config {
 	COUNT(replies)                                                                             \
 	COUNT(long_replies)                                                                        \
 	COUNT(dropped_calls)                                                                       \
+	COUNT(drained_calls) /* that came after ldma_endpoint_drain */                             \
 	COUNT(bytes_received)                                                                      \
 	COUNT(bytes_sent)                                                                          \
 	COUNT(bytes_pulled)                                                                        \

@@ -21,7 +21,7 @@ from livedma.control.act.budget import HostBudget
 from livedma.control.act.hands import Progress, ServiceHands
 from livedma.control.events import Event, Events
 from livedma.control.policy.plan import Migrate
-from livedma.errors import LivedmaError
+from livedma.errors import BudgetError, LivedmaError
 from livedma.nfs import Client, File
 from livedma.nfs.server.comebacks import Comeback
 from livedma.nfs.server.config import Config
@@ -200,10 +200,12 @@ def test_each_request_is_executed_once(tmp_path: Path) -> None:
 
 
 def test_without_the_memory_it_comes_back_as_any_other(tmp_path: Path) -> None:
-    with rig(tmp_path, budget=3 * MIB) as it:
+    with rig(tmp_path) as it:
 
         async def work(client: Client, _: Device) -> None:
             action = it.begin(await it.only())
+            await until(lambda: not it.connections)
+            it.budget.limit_bytes = 3 * MIB  # as if others had taken the rest
             await use(client)
             told = await it.over(action)
             assert told.kind == "failed"
@@ -344,8 +346,12 @@ def test_what_cannot_be_moved_stays(tmp_path: Path) -> None:
             for length, granted in ((1, 64), (1 << 60, 64), (MIB, 0), (MIB, 1 << 20)):
                 with pytest.raises(ValueError):
                     it.hands.carry_out(Migrate(connection.number, length, granted))
-            with pytest.raises(LivedmaError, match="no connection 9999"):
+            with pytest.raises(LivedmaError, match="connection 9999 has ended"):
                 it.hands.carry_out(Migrate(9999, MIB, 64))
+            it.budget.limit_bytes = 4 * MIB
+            with pytest.raises(BudgetError, match="2 MiB are left"):
+                it.hands.carry_out(Migrate(connection.number, 5 * MIB, 64))
+            it.budget.limit_bytes = None
             await client.rest()
             with pytest.raises(LivedmaError, match="no session"):
                 it.hands.carry_out(Migrate(connection.number, MIB, 64))

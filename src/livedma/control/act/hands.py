@@ -21,7 +21,7 @@ from livedma.control.policy.plan import (
     Spread,
 )
 from livedma.control.words import size
-from livedma.errors import LivedmaError
+from livedma.errors import BudgetError, LivedmaError
 from livedma.nfs.numbers import NfsError
 from livedma.wire.words import amount
 
@@ -105,6 +105,7 @@ class ServiceHands:
                 self._service.guidance.spread(action.connection)
                 return Outcome("its client was asked for another connection")
             case Migrate() if not self._service.guidance.follows(action.connection):
+                self._check_budget(action)
                 self._cutovers.begin(action)
                 return Outcome(
                     "its client cannot be asked: once no call is under way, the connection ends, "
@@ -158,6 +159,18 @@ class ServiceHands:
             raise LivedmaError(f"connection {number} has ended")
         was_refused = sessions.refuse_on(connection, action.is_refused)
         return Outcome(f"its new sessions {text}", (RefuseSessions(was_refused, number),))
+
+    def _check_budget(self, action: Migrate) -> None:
+        """Raises BudgetError if a cut would gain nothing: the memory for the larger connection is
+        not there, even with what this one has.
+        """
+        left_bytes = self._budget.room().budget_bytes
+        has_bytes = self._connection(action.connection).memory.window.linked
+        if left_bytes is not None and action.bytes > left_bytes + has_bytes:
+            raise BudgetError(
+                f"{size(action.bytes)} would exceed the budget for DMA memory: {size(has_bytes)} "
+                f"are this connection's, and {size(left_bytes)} are left"
+            )
 
     def _check_follows(self, connection: int) -> None:
         if not self._service.guidance.follows(connection):
