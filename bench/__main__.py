@@ -8,7 +8,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import capture_rate, decode, monitor, pool, rdma, storage, translation, views, windows
+from bench import (
+    capture_rate,
+    decode,
+    monitor,
+    pool,
+    rdma,
+    reserve,
+    storage,
+    translation,
+    views,
+    windows,
+)
 from bench.report import heading
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -37,6 +48,7 @@ def main() -> int:
             translation.lines(),
             windows.lines(),
             storage.lines(directory),
+            reserve.lines(directory),
             monitor.lines(directory),
             views.lines(directory),
         ):

@@ -87,6 +87,23 @@ void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
 		outbox_submit(endpoint, 0);
 }
 
+void ldma_endpoint_drain(struct ldma_endpoint *endpoint)
+{
+	ldma_lock(&endpoint->lock);
+	endpoint->is_draining = true;
+	ldma_unlock(&endpoint->lock);
+}
+
+uint64_t ldma_endpoint_replied_ns(struct ldma_endpoint *endpoint)
+{
+	uint64_t replied_ns;
+
+	ldma_lock(&endpoint->lock);
+	replied_ns = endpoint->replied_ns;
+	ldma_unlock(&endpoint->lock);
+	return replied_ns;
+}
+
 bool ldma_endpoint_is_open(struct ldma_endpoint *endpoint)
 {
 	bool is_open;
@@ -121,7 +138,7 @@ void ldma_endpoint_get_stats(struct ldma_endpoint *endpoint, struct ldma_endpoin
 	ldma_unlock(&endpoint->lock);
 }
 
-/* Ends a Receive that no message came for. */
+/* Ends a Receive without a call. */
 static void end_receive(struct call *call)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
@@ -275,6 +292,10 @@ static void complete_receive(struct call *call, const struct ldma_wc *wc, uint64
 
 	ldma_lock(&endpoint->lock);
 	endpoint->stats.posted--;
+	if (is_call && endpoint->is_draining) {
+		endpoint->stats.drained_calls++;
+		is_call = false;
+	}
 	if (is_call) {
 		endpoint->stats.in_progress++;
 		endpoint->stats.calls++;

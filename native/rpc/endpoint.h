@@ -69,6 +69,7 @@ struct ldma_endpoint_config {
 	COUNT(replies)                                                                             \
 	COUNT(long_replies)                                                                        \
 	COUNT(dropped_calls)                                                                       \
+	COUNT(drained_calls) /* that came after ldma_endpoint_drain */                             \
 	COUNT(bytes_received)                                                                      \
 	COUNT(bytes_sent)                                                                          \
 	COUNT(bytes_pulled)                                                                        \
@@ -105,6 +106,14 @@ int ldma_endpoint_create(struct ldma_service *service, const struct ldma_endpoin
 
 /* Says that the queue pair is ready to send: replies that waited for that go out. */
 void ldma_endpoint_start(struct ldma_endpoint *endpoint);
+
+/* Takes no further call: one that comes is dropped unanswered, as if the connection had ended before it. Calls that are
+ * being worked on are answered; after them, in_progress and replying are 0 (dropped calls do not count). It cannot be
+ * taken back: ldma_endpoint_close comes next. */
+void ldma_endpoint_drain(struct ldma_endpoint *endpoint);
+
+/* Returns when the last reply was posted, by the monotonic clock; 0: there was none. */
+uint64_t ldma_endpoint_replied_ns(struct ldma_endpoint *endpoint);
 
 /* Ends the connection: the queue pair goes to ERR and is not touched any more; calls that are being worked on get
  * errors. Calling it a second time has no effect. */

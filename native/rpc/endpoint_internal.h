@@ -114,6 +114,8 @@ struct ldma_endpoint {
 	bool is_broken, is_ending, is_drained,
 		is_over; /* is_ending: what was left is being ended */
 	bool is_awaiting_receive;
+	bool is_draining; /* no further call is taken */
+	uint64_t replied_ns;
 	uint32_t target, to_post_count, call_count;
 	uint32_t unsignaled; /* work requests in a row without a completion */
 	struct call *free_calls;

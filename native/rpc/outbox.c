@@ -189,7 +189,7 @@ static int post_reply(struct ldma_endpoint *endpoint, struct call *call, uint64_
 	if (error)
 		return error;
 	endpoint->unsignaled = 0;
-	call->sent_ns = now;
+	call->sent_ns = endpoint->replied_ns = now;
 	list_append(&endpoint->sending, call);
 	count_reply(endpoint, &call->shown, now);
 	endpoint->stats.invalidations += call->invalidated != 0;

@@ -58,6 +58,7 @@ class Pipe:
     slots: int = 1024
     slots_asked: int = 1024
     credits_max: int = 1024
+    follows: bool = True
 
     @property
     def mapped_bytes(self) -> int:
@@ -164,6 +165,7 @@ class Plant:
                 Times(),
                 _times(count, inside / per_s * 1e9 if per_s else 0),
                 Times(),
+                follows=pipe.follows,
             ),
         )
 

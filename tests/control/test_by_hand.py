@@ -193,7 +193,7 @@ def test_each_lever_leaves_an_event(site: Site) -> None:
         ("set_credits", {"credits": 512}, "exceed the budget"),
         ("set_slots", {"session": "ab", "slots": 5}, "session ab has ended"),
         ("spread", {}, "does not ask"),
-        ("migrate", {"bytes": MIB, "credits": 64}, "does not ask"),
+        ("migrate", {"bytes": 64 * MIB, "credits": 64}, "exceed the budget"),
         ("cut", {"connection": 99}, "no connection 99"),
         ("shrink", {"connection": 99, "bytes": MIB}, "no connection 99"),
     ],

@@ -17,7 +17,6 @@ from livedma.control.act.hands import ServiceHands
 from livedma.control.policy.plan import (
     Action,
     Extend,
-    Migrate,
     RefuseSessions,
     SetCredits,
     SetSlots,
@@ -191,13 +190,11 @@ def test_sessions_are_refused_and_admitted(service: NfsService) -> None:
     with_client(service, work)
 
 
-@pytest.mark.parametrize("kind", [Spread, Migrate])
-def test_a_client_that_does_not_ask_cannot_be_told(service: NfsService, kind: type[Action]) -> None:
+def test_a_client_that_does_not_ask_cannot_be_told(service: NfsService) -> None:
     async def work(client: Client, connection: RdmaConnection) -> None:
         hands = ServiceHands(service, HostBudget(service))
-        number = connection.number
         with pytest.raises(LivedmaError, match="does not ask"):
-            hands.carry_out(Spread(number) if kind is Spread else Migrate(number, MIB, 64))
+            hands.carry_out(Spread(connection.number))
 
     with_client(service, work)
 

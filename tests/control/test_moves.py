@@ -97,3 +97,29 @@ def test_a_connection_that_is_lost_while_it_moves_is_told() -> None:
     plant.follow = lambda _: Progress("", True, "the connection has ended")
     run(controller, 1)
     assert only(controller.events, "failed")[0].text.startswith("the connection has ended")
+
+
+def test_a_client_that_comes_back_is_judged_where_it_came_to() -> None:
+    """Its connection has ended before it is back, and the end of its absence is told elsewhere."""
+    plant = Plant([Pipe(number=1, wanted=150)])
+    controller = control(plant, "migrate")
+    plant.follow = lambda _: Progress("", is_told=True)
+    run(controller, 1)
+    plant.pipes.clear()
+    run(controller, 2)
+    plant.follow = lambda _: Progress("", True, "", 2, is_told=True)
+    plant.pipes.append(Pipe(number=2, wanted=150, buffers=224, credits=255, first_bytes=4 * MIB))
+    run(controller, 5)
+    (judged,) = only(controller.events, "check")
+    assert judged.connection == 2 and judged.text.endswith(": keep")
+    assert not plant.given_up and not only(controller.events, "failed")
+
+
+def test_a_client_that_does_not_come_back_is_given_up() -> None:
+    plant = Plant([Pipe(number=1, wanted=150)])
+    controller = control(plant, "migrate")
+    plant.follow = lambda _: Progress("", is_told=True)
+    run(controller, 1)
+    plant.pipes.clear()
+    run(controller, 35)
+    assert plant.given_up == plant.done

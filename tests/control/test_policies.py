@@ -150,3 +150,51 @@ def test_no_more_is_taken_back_than_nobody_needs(
 def test_an_unknown_name_is_said(name: str) -> None:
     with pytest.raises(LivedmaError, match="one of static, extend, spread, migrate"):
         policies.by_name(name)
+
+
+FULL = Pipe(wanted=400, credits=512, buffers=190, first_bytes=4 * MIB, follows=False)
+
+
+def moved(pipe: Pipe, room: Room) -> Plan | NoRoom | None:
+    plant = Plant([pipe])
+    snapshot = plant.observe()
+    diagnosis = Diagnosis(1, snapshot.at_s, True, Limit.MEMORY, "")
+    return policies.by_name("migrate").plan(diagnosis, snapshot, room)
+
+
+def test_a_client_that_cannot_be_asked_is_extended_where_there_is_room() -> None:
+    assert planned("migrate", Limit.MEMORY, Pipe(wanted=1000, follows=False)) == planned(
+        "extend", Limit.MEMORY
+    )
+
+
+def test_a_client_that_cannot_be_asked_is_cut_where_its_window_is_full() -> None:
+    assert FULL.room_bytes < BUFFER * 8
+    plan = moved(FULL, Room(None))
+    assert isinstance(plan, Plan)
+    (action,) = plan.actions
+    assert isinstance(action, Migrate) and action.bytes > 2 * FULL.window_bytes
+    assert plan.reason.endswith("its client cannot be asked, and is cut off for about 1 s")
+    known = moved(FULL, Room(None, pause_s=0.25))
+    assert isinstance(known, Plan) and "cut off for about 250 ms" in known.reason
+
+
+def test_a_pause_that_is_not_worth_it_is_not_made() -> None:
+    """More than half of what its calls take is waiting: 33 s of a minute, so 3 s are worth it."""
+    assert isinstance(moved(FULL, Room(None, pause_s=3.0)), Plan)
+    found = moved(FULL, Room(None, pause_s=5.0))
+    assert isinstance(found, NoRoom) and "a pause of 5 s is too much" in found.reason
+    assert not found.is_of_host
+    hardly = replace(FULL, wanted=200)
+    assert isinstance(moved(hardly, Room(None, pause_s=1.0)), NoRoom)
+    assert isinstance(moved(hardly, Room(None, pause_s=0.2)), Plan)
+
+
+def test_a_cut_needs_no_room_beside_the_old_connection() -> None:
+    """Its memory is free again before the new connection takes any."""
+    plan = moved(FULL, Room(2 * FULL.mapped_bytes))
+    assert isinstance(plan, Plan)
+    (action,) = plan.actions
+    assert isinstance(action, Migrate)
+    assert 2 * FULL.mapped_bytes < action.bytes <= 3 * FULL.mapped_bytes
+    assert isinstance(moved(FULL, Room(0)), NoRoom)

@@ -93,6 +93,8 @@ cdef extern from "rpc/endpoint.h" nogil:
         ldma_times latency
     void ldma_endpoint_start(ldma_endpoint *endpoint)
     void ldma_endpoint_close(ldma_endpoint *endpoint)
+    void ldma_endpoint_drain(ldma_endpoint *endpoint)
+    uint64_t ldma_endpoint_replied_ns(ldma_endpoint *endpoint)
     void ldma_endpoint_put(ldma_endpoint *endpoint)
     void ldma_endpoint_set_credits(ldma_endpoint *endpoint, uint32_t credits)
     void ldma_endpoint_moved(ldma_endpoint *endpoint, uint64_t read_bytes, uint64_t written_bytes)
@@ -328,6 +330,16 @@ cdef class Endpoint:
         with nogil:
             ldma_endpoint_close(c)
         self.service.port.users -= 1
+
+    def drain(self):
+        """Takes no further call: one that comes is dropped unanswered. Calls under way are answered; after them,
+        in_progress and replying of statistics() are 0. close() comes next."""
+        ldma_endpoint_drain(self.live())
+
+    @property
+    def replied_ns(self):
+        """When the last reply was posted, by the monotonic clock; 0: there was none."""
+        return ldma_endpoint_replied_ns(self.live())
 
     @property
     def is_open(self):

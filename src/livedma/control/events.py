@@ -56,7 +56,9 @@ class Event:
 
     @property
     def line(self) -> str:
-        where = "" if self.connection is None else f"connection {self.connection}: "
+        successor = self.data.get("successor") if self.kind == "done" else None
+        where = "" if successor is None else f" -> {successor}"
+        where = "" if self.connection is None else f"connection {self.connection}{where}: "
         return f"{self.kind:9} {where}{self.text}{' (dry run)' if self.dry else ''}"
 
     def as_json(self) -> dict[str, Any]:

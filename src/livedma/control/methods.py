@@ -105,7 +105,8 @@ class Methods:
 
     def migrate(self, connection: int, bytes: int, credits: int) -> dict[str, Any]:  # noqa: A002
         """Asks it to move all sessions to another one, with so much memory and so many credits: see
-        `guidance`.
+        `guidance`. If it cannot be asked, cuts it, so that its client comes back to such a one: an
+        event tells when.
         """
         return {
             "connection": connection,

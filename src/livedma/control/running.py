@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -81,12 +81,13 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
         events,
         budget_bytes=options.budget_bytes,
     )
+    hands = ServiceHands(service, budget, events)
     controller = Controller(
         observer,
         lambda: Diagnostician(options.objectives),
-        ServiceHands(service, budget),
+        hands,
         by_name(options.policy),
-        room=budget.room,
+        room=lambda: replace(budget.room(), pause_s=hands.pause_s),
         events=events,
         dry_run=options.dry_run,
     )
@@ -105,6 +106,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
         with budget, controller, feed:
             yield Controlled(service, controller, feed, by_hand, observer, budget)
     finally:
+        hands.close()
         observer.close()
 
 

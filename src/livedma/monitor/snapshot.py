@@ -68,6 +68,7 @@ class Inside:
     storage: Times  #: in the store, once for each access, as long as a buffer was held for it
     storage_queue: Times  #: the part of it until a thread, or the store, began with the access
     kept_back_bytes: int = 0  #: mapped, and neither for data nor for credits: the reserve
+    follows: bool = True  #: its client asks where its sessions should go; the kernel's does not
 
 
 @dataclass(frozen=True, slots=True)

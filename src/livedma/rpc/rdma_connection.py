@@ -23,6 +23,7 @@ __all__ = ["RdmaConnection"]
 
 _ACCEPT_S = 5.0  # time for a peer to confirm its connection
 _MAKE_S = 30.0  # time to map a connection's memory: its peer waits no longer
+_LOOK_S = 0.001  # between two looks whether all calls are answered
 _JOINED = 4  # the most data buffers that one RDMA WRITE or READ takes
 
 
@@ -196,6 +197,23 @@ class RdmaConnection:
             return f"the peer took no reply for {self.options.stall_s:g} s"
         return "the peer broke off, or does not answer any more"
 
+    def drain(self, within_s: float) -> float:
+        """Takes no further call, and waits up to `within_s` until those under way are answered.
+        Their client repeats what was dropped on its next connection. Returns when the last reply
+        left, by the monotonic clock; without one, now. `close` comes next.
+        """
+        endpoint = self.endpoint
+        begun_s = time.monotonic()
+        if endpoint is None:
+            return begun_s
+        endpoint.drain()
+        while endpoint.is_open and time.monotonic() < begun_s + within_s:
+            seen = endpoint.statistics()
+            if not seen["in_progress"] and not seen["replying"]:
+                break
+            time.sleep(_LOOK_S)
+        return endpoint.replied_ns / 1e9 or time.monotonic()
+
     def close(self, why: str = "the server cut it") -> None:
         """Cuts it; any thread may call this. Its memory goes when nothing uses it any more.
 
@@ -210,6 +228,10 @@ class RdmaConnection:
             # This tells the peer. If the device is closed, the connection is, too.
             with suppress(TimeoutError, ValueError):
                 connection.disconnect(timeout=0)
+
+    def wait_until_gone(self, within_s: float) -> bool:
+        """Waits until its memory is free. Returns False if that takes longer."""
+        return self._server.wait_until_gone(self, within_s)
 
     def release(self) -> None:
         """Frees its memory, once nothing of it is posted or being worked on."""

@@ -117,6 +117,13 @@ class RdmaServer:
         with self._lock:
             return list(self._connections.values())
 
+    def wait_until_gone(self, connection: RdmaConnection, within_s: float) -> bool:
+        """Waits until a connection that was cut has freed its memory. False: it takes longer."""
+        with self._lock:
+            return self._lock.wait_for(
+                lambda: self._connections.get(connection.number) is not connection, within_s
+            )
+
     def close(self) -> None:
         """Stops listening, cuts all connections, and waits until their calls have ended."""
         with self._lock:

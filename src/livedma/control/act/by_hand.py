@@ -96,7 +96,8 @@ class ByHand:
 
     def migrate(self, connection: int, length: int, wanted: int) -> str:
         """Asks the connection's client to move all its sessions to a new one, which begins with
-        `length` bytes of memory and `wanted` credits.
+        `length` bytes of memory and `wanted` credits. If the client cannot be asked, cuts the
+        connection, and the client comes back to such a one; an event tells when.
         """
         _check(connection, length, wanted)
         with self._told("migrate", connection, bytes=length, credits=wanted):

@@ -105,12 +105,16 @@ class Case:
         self._not_before_s = 0.0
         self._dry_said = ""
 
-    def gone(self) -> None:
-        """Takes note that the connection has ended, perhaps because its sessions have moved."""
+    def gone(self, at_s: float) -> bool:
+        """Takes note that the connection has ended, perhaps because its sessions have moved.
+        Returns whether they are still on their way: then it is to be told again.
+        """
         if self._move is not None:
-            self._follow_move(self._move, self._history[-1].at_s)
+            self._follow_move(self._move, at_s)
         elif self._attempt is not None:
             self._tell("check", "it has ended before it could be judged")
+            self._attempt = None
+        return self._move is not None
 
     def _degraded(self, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
         at_s = diagnosis.at_s
@@ -229,11 +233,13 @@ class Case:
             failed = f"its client has not done it within {MOVE_S:.0f} s"
         self._move = None
         if failed:
-            self._failed(NotDone(f"{failed}; all is as it was"), at_s)
+            if not progress.is_told:
+                self._failed(NotDone(f"{failed}; all is as it was"), at_s)
             return
         self._successor = progress.successor
         self._not_before_s = at_s + COOL_S
-        self._tell("check", progress.text, data={"successor": progress.successor})
+        if not progress.is_told:
+            self._tell("check", progress.text, data={"successor": progress.successor})
         if progress.successor is not None and isinstance(action, Migrate):
             self._means.heirs[progress.successor] = replace(move, at_s=at_s)
 

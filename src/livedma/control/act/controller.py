@@ -74,6 +74,7 @@ class Controller:
         self._make_diagnostician = make_diagnostician
         self._diagnostician = make_diagnostician()
         self._cases: dict[int, Case] = {}
+        self._away: list[Case] = []  # of connections that have ended, whose clients come back
         self._refusals = Refusals(self._means)
         self._view: View | None = None
         self._viewed = threading.Condition()
@@ -160,8 +161,8 @@ class Controller:
         there = {one.number: one for one in snapshot.connections}
         for number in self._means.heirs.keys() - there.keys():
             del self._means.heirs[number]
-        for number in self._cases.keys() - there.keys():
-            self._cases.pop(number).gone()
+        gone = [self._cases.pop(number) for number in self._cases.keys() - there.keys()]
+        self._away = [one for one in (*self._away, *gone) if one.gone(snapshot.at_s)]
         for diagnosis in diagnoses:
             connection = there.get(diagnosis.connection)
             if connection is not None:

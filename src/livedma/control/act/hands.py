@@ -7,6 +7,8 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from livedma.control.act.cutovers import Cutovers
+from livedma.control.events import Events
 from livedma.control.policy.plan import (
     Action,
     Cut,
@@ -19,7 +21,7 @@ from livedma.control.policy.plan import (
     Spread,
 )
 from livedma.control.words import size
-from livedma.errors import LivedmaError
+from livedma.errors import BudgetError, LivedmaError
 from livedma.nfs.numbers import NfsError
 from livedma.wire.words import amount
 
@@ -46,13 +48,14 @@ class Outcome:
 class Progress:
     """Says how far a client is with what it was asked to do. `successor` is the number of its other
     connection, once there is one. `failed` says why the client stays as it is; then nothing has
-    changed.
+    changed. `is_told`: an event says so already.
     """
 
     text: str
     is_over: bool = False
     failed: str = ""
     successor: int | None = None
+    is_told: bool = False
 
 
 class Hands(Protocol):
@@ -70,9 +73,22 @@ class Hands(Protocol):
 class ServiceHands:
     """Carries actions out on a server in this process."""
 
-    def __init__(self, service: NfsService, budget: HostBudget) -> None:
+    def __init__(
+        self, service: NfsService, budget: HostBudget, events: Events | None = None
+    ) -> None:
+        """events: where the ends of cutovers are told."""
         self._service = service
         self._budget = budget
+        self._cutovers = Cutovers(service, self._grow, events or Events())
+
+    @property
+    def pause_s(self) -> float | None:
+        """How long the last client that could not be asked was away. None: there was none."""
+        return self._cutovers.pause_s
+
+    def close(self) -> None:
+        """Ends the wait for clients that are to come back. Calling it again has no effect."""
+        self._cutovers.close()
 
     def carry_out(self, action: Action) -> Outcome:
         match action:
@@ -88,8 +104,14 @@ class ServiceHands:
                 self._check_follows(action.connection)
                 self._service.guidance.spread(action.connection)
                 return Outcome("its client was asked for another connection")
+            case Migrate() if not self._service.guidance.follows(action.connection):
+                self._check_budget(action)
+                self._cutovers.begin(action)
+                return Outcome(
+                    "its client cannot be asked: once no call is under way, the connection ends, "
+                    "and the client comes back to a larger one"
+                )
             case Migrate():
-                self._check_follows(action.connection)
                 self._service.guidance.migrate(
                     action.connection, mapped_bytes=action.bytes, credits=action.credits
                 )
@@ -103,6 +125,10 @@ class ServiceHands:
     def progress(self, action: Action) -> Progress | None:
         if not isinstance(action, Spread | Migrate):
             return None
+        cutover = self._cutovers.of(action.connection)
+        if isinstance(action, Migrate) and cutover is not None:
+            failed = cutover.failed if cutover.successor is None else ""
+            return Progress("", cutover.is_over, failed, cutover.successor, is_told=True)
         state = self._service.guidance.state(action.connection)
         if state is None:
             return Progress("", is_over=True, failed="nothing is asked of its client any more")
@@ -120,6 +146,7 @@ class ServiceHands:
     def give_up(self, action: Action) -> None:
         if isinstance(action, Spread | Migrate):
             self._service.guidance.clear(action.connection)
+            self._cutovers.give_up(action.connection)
 
     def _refuse_sessions(self, action: RefuseSessions) -> Outcome:
         sessions, number = self._service.server.sessions, action.connection
@@ -132,6 +159,18 @@ class ServiceHands:
             raise LivedmaError(f"connection {number} has ended")
         was_refused = sessions.refuse_on(connection, action.is_refused)
         return Outcome(f"its new sessions {text}", (RefuseSessions(was_refused, number),))
+
+    def _check_budget(self, action: Migrate) -> None:
+        """Raises BudgetError if a cut would gain nothing: the memory for the larger connection is
+        not there, even with what this one has.
+        """
+        left_bytes = self._budget.room().budget_bytes
+        has_bytes = self._connection(action.connection).memory.window.linked
+        if left_bytes is not None and action.bytes > left_bytes + has_bytes:
+            raise BudgetError(
+                f"{size(action.bytes)} would exceed the budget for DMA memory: {size(has_bytes)} "
+                f"are this connection's, and {size(left_bytes)} are left"
+            )
 
     def _check_follows(self, connection: int) -> None:
         if not self._service.guidance.follows(connection):
@@ -162,6 +201,15 @@ class ServiceHands:
             f"{connection.memory.buffers} buffers, {connection.credits} credits"
         )
         return Outcome(text, tuple(undo))
+
+    def _grow(self, connection: RdmaConnection, mapped_bytes: int, credits_wanted: int) -> str:
+        """Gives a connection the terms that were prepared for its client. Returns what it has."""
+        memory = connection.memory
+        more_credits = max(connection.credits, credits_wanted)
+        more_bytes = mapped_bytes - memory.window.linked - memory.bytes_for_credits(more_credits)
+        if more_bytes <= 0 and more_credits == connection.credits:
+            return f"{size(memory.window.linked)} mapped"
+        return self._extend(Extend(connection.number, max(more_bytes, 1), more_credits)).text
 
     def _shrink(self, action: Shrink) -> Outcome:
         connection = self._connection(action.connection)

@@ -97,7 +97,8 @@ class InsideSource:
                 number = connection.number
                 look = self._connections[number] = looks.get(number) or _ConnectionLook()
                 with contextlib.suppress(ValueError):  # the connection ends; its pools are closed
-                    seen = look.again(connection, used[number], names.of(number))
+                    follows = self._service.guidance.follows(number)
+                    seen = look.again(connection, used[number], names.of(number), follows)
                     if seen is not None:
                         yield seen
 
@@ -191,7 +192,9 @@ class _ConnectionLook:
         self._look = EndpointLook()
         self._wrong: tuple[int, ...] = (0, 0, 0)
 
-    def again(self, connection: RdmaConnection, sessions: int, name: str) -> Connection | None:
+    def again(
+        self, connection: RdmaConnection, sessions: int, name: str, follows: bool
+    ) -> Connection | None:
         """Returns the connection as seen now. None: it has no endpoint, before it begins or after
         it has ended. Raises ValueError while it ends.
         """
@@ -222,13 +225,13 @@ class _ConnectionLook:
             naks=naks,
             retransmissions=retransmissions,
             unanswered=seen["dropped_calls"],
-            inside=_inside(connection, seen),
+            inside=_inside(connection, seen, follows),
             client_port=connection.port or None,
             client_name=name,
         )
 
 
-def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
+def _inside(connection: RdmaConnection, seen: dict[str, Any], follows: bool) -> Inside:
     memory = connection.memory
     buffers_taken, buffers_wanted = memory.taken()
     return Inside(
@@ -250,6 +253,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
         storage=Times(*seen["storage"]),
         storage_queue=Times(*seen["storage_queue"]),
         kept_back_bytes=memory.kept_back_bytes,
+        follows=follows,
     )
 
 

@@ -15,7 +15,7 @@ from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 from livedma.wire.words import amount
 
-__all__ = ["ExtendPolicy"]
+__all__ = ["ExtendPolicy", "more_of_window"]
 
 
 class ExtendPolicy:
@@ -23,15 +23,16 @@ class ExtendPolicy:
     may_refuse = True
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
-        return remedy(diagnosis, snapshot, room, _more_memory)
+        return remedy(diagnosis, snapshot, room, more_of_window)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)
 
 
-def _more_memory(
+def more_of_window(
     connection: Connection, inside: Inside, snapshot: Snapshot, room: Room
 ) -> Plan | NoRoom:
+    """Plans to map the next part of the connection's window."""
     number = connection.number
     length = step_bytes(connection, inside, room)
     if not length:

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The policy `migrate` asks a client to open a connection with more memory and move to it."""
+"""The policy `migrate` asks a client to open a connection with more memory and move to it.
+
+The connection of a client that cannot be asked is extended as long as its window has room. Then it
+is cut, if that is worth the pause, and the client comes back to a larger one.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.policy.extend import more_of_window
 from livedma.control.policy.plan import Demand, Migrate, NoRoom, Plan, Room
 from livedma.control.policy.remedies import remedy
 from livedma.control.policy.sizing import bytes_per_credit, credits_for, relaxed, useful_buffers
-from livedma.control.words import size
+from livedma.control.words import duration, size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 
 __all__ = ["MigratePolicy"]
 
 _TIMES = 4  # what is mapped now; moving is expensive, so one move should last
+_PAYS_S = 60.0  # calls have to wait, in this time, _WORTH times as long as a pause is
+_WORTH = 10
+_PAUSE_S = 1.0  # where none was measured so far
 
 
 class MigratePolicy:
@@ -26,7 +36,37 @@ class MigratePolicy:
         return relaxed(connection, demand)
 
 
-def _more_memory(connection: Connection, inside: Inside, _: Snapshot, room: Room) -> Plan | NoRoom:
+def _more_memory(
+    connection: Connection, inside: Inside, snapshot: Snapshot, room: Room
+) -> Plan | NoRoom:
+    if inside.follows:
+        return _move(connection, inside, room)
+    extended = more_of_window(connection, inside, snapshot, room)
+    if isinstance(extended, Plan) or extended.is_of_host:
+        return extended
+    share, pause_s = _waiting_share(connection, inside), room.pause_s or _PAUSE_S
+    if share * _PAYS_S < _WORTH * pause_s:
+        return NoRoom(
+            f"{extended.reason}; its client cannot be asked to move, and a pause of "
+            f"{duration(pause_s * 1e9)} is too much for {share:.0%} of waiting"
+        )
+    # Its memory is free before the new connection takes any.
+    left_bytes = room.budget_bytes
+    freed = None if left_bytes is None else left_bytes + inside.mapped_bytes
+    plan = _move(connection, inside, replace(room, budget_bytes=freed))
+    if isinstance(plan, Plan):
+        pause = f"its client cannot be asked, and is cut off for about {duration(pause_s * 1e9)}"
+        plan = replace(plan, reason=f"{plan.reason}; {pause}")
+    return plan
+
+
+def _waiting_share(connection: Connection, inside: Inside) -> float:
+    """Returns the part of the calls' time that they wait for memory."""
+    took_ns = connection.latency.sum_ns
+    return min(inside.memory_waits.sum_ns / took_ns, 1.0) if took_ns else 0.0
+
+
+def _move(connection: Connection, inside: Inside, room: Room) -> Plan | NoRoom:
     """Plans a move. Both connections exist for a while, so the new one has to fit beside the old
     one.
     """

@@ -70,8 +70,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Asks the client to open a connection with `bytes` of memory mapped, and to move all sessions
-    to it.
+    """Moves all sessions to a connection with `bytes` of memory mapped. The client is asked to open
+    it; one that cannot be asked has its connection cut, and comes back to it by itself.
     """
 
     connection: int
@@ -122,11 +122,13 @@ class NoRoom:
 @dataclass(frozen=True, slots=True)
 class Room:
     """Says what a plan may use. `budget_bytes` is what is left of the budget; None: there is no
-    bound. `first_bytes` is what a further connection begins with.
+    bound. `first_bytes` is what a further connection begins with. `pause_s` is how long the last
+    client that could not be asked was away when its connection was cut; None: there was none.
     """
 
     budget_bytes: int | None
     first_bytes: int = 0
+    pause_s: float | None = None
 
     @property
     def is_used_up(self) -> bool:

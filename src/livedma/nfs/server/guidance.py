@@ -9,7 +9,6 @@ people and for the controller; nothing depends on its being true.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from livedma.errors import LivedmaError
 from livedma.nfs.guidance_protocol import Advice, Progress, Report, Verdict, Wish
 from livedma.rpc.rdma_server import RdmaConnection
-from livedma.rpc.rdma_terms import Terms
+from livedma.rpc.rdma_terms import Terms, larger_terms
 from livedma.rpc.service import Connection
 
 if TYPE_CHECKING:
@@ -34,10 +33,6 @@ _ENDED_MOST = 64  # connections that have ended, whose last state is still told
 
 Phase = Literal["asked", "told", "opened", "moving", "done", "refused", "lost"]
 _UNDER_WAY: tuple[Phase, ...] = ("told", "opened", "moving")
-
-
-def _host_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)
@@ -119,16 +114,7 @@ class Guidance:
         `mapped_bytes` of memory and `credits`. Raises LivedmaError as `spread` does; ValueError.
         """
         found = self._find(connection)
-        options = found.options
-        if not 0 < credits <= options.credits_max:
-            raise ValueError(f"credits are 1 to {options.credits_max}, not {credits}")
-        if not options.buffer_bytes <= mapped_bytes <= _host_bytes():
-            raise ValueError(
-                f"a connection has {options.buffer_bytes} to {_host_bytes()} bytes here, "
-                f"not {mapped_bytes}"
-            )
-        window_bytes = max(found.memory.window.size, mapped_bytes)
-        self._ask(found, "migrate", Terms(window_bytes, mapped_bytes, credits))
+        self._ask(found, "migrate", larger_terms(found, mapped_bytes, credits))
 
     def clear(self, connection: int) -> None:
         """Withdraws the wish. The client still ends what it has begun."""

@@ -13,6 +13,7 @@ from typing import Self
 from livedma._native.accelerator import Accelerator
 from livedma.errors import LivedmaError, PortInUseError
 from livedma.nfs.control import ControlServer
+from livedma.nfs.server.comebacks import Comebacks
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.facts import Facts
 from livedma.nfs.server.guidance import Guidance
@@ -64,6 +65,7 @@ class NfsService:
         with ExitStack() as stack:
             self.server = self._make_server(stack)
             self.guidance = Guidance(self)
+            self.comebacks = Comebacks(self)
             self._program = GuidedProgram(NfsProgram(self.server), self.guidance)
             self.server.start()
             stack.callback(self.server.stop)
@@ -122,7 +124,7 @@ class NfsService:
             raise PortInUseError(f"{error}; take another one by --rdma PORT") from None
         rdma = stack.enter_context(made)
         rdma.set_native_program(self.accelerator.capsule)
-        rdma.expect = self.guidance.expect
+        rdma.expect = lambda peer: self.guidance.expect(peer) or self.comebacks.expect(peer)
         return rdma
 
     def _set_store_speed(self, config: Config) -> None:

@@ -130,7 +130,7 @@ class Sessions:
 
     config: it may be replaced, and counts for new sessions.
     The owner of the memory says where new sessions are refused, since they could not have theirs.
-    on_made, on_gone: are called with sessions, under the server's lock.
+    on_made, on_gone, on_bound: are called with sessions, under the server's lock.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class Sessions:
         self._refusing: set[int] = set()  # connections whose new sessions are refused
         self.on_made: list[Callable[[Session], None]] = []
         self.on_gone: list[Callable[[Session], None]] = []
+        self.on_bound: list[Callable[[Session, Connection], None]] = []
         clients.on_gone.append(self._client_gone)
 
     def __len__(self) -> int:
@@ -324,6 +325,8 @@ class Sessions:
         session.connections[connection.number] = connection
         session.slots.bind(connection.number)
         self._of_connection.setdefault(connection.number, set()).add(session)
+        for bound in self.on_bound:
+            bound(session, connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """Unbinds a connection that has ended; its sessions may go on by another one."""
