@@ -73,7 +73,8 @@ def _width(
     if column.width is not None:
         return column.width
     texts = (column.text(snapshot, one, glyphs) for one in rows)
-    return max(map(width_of, (column.title, *texts)))
+    gap = 1 if column.is_left else 0  # two texts side by side are hard to tell apart
+    return max(map(width_of, (column.title, *texts))) + gap
 
 
 def _whole(columns: Sequence[Column[T]], widths: Mapping[str, int]) -> int:
@@ -85,7 +86,7 @@ def _narrow(columns: Sequence[Column[T]], widths: dict[str, int], width: int) ->
     elastic = [one.title for one in columns if one.width is None]
     while elastic and _whole(columns, widths) > width:
         longest = max(elastic, key=lambda one: widths[one])
-        if widths[longest] <= len(longest):
+        if widths[longest] <= len(longest) + 1:
             return  # the terminal is narrower than any that is meant
         widths[longest] -= 1
 

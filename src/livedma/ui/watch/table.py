@@ -44,7 +44,10 @@ class Table:
             body: list[Line] = [(), ((f"   {printable(waiting_for(view), glyphs)}", ""),)]
         else:
             room = None if height is None else max(4, height - len(head) - len(foot))
-            upper = _connections(view, width, None if room is None else room // _SHARE, glyphs)
+            most = None
+            if room is not None:  # what the sessions do not need is for the connections
+                most = max(room // _SHARE, room - 2 - len(view.snapshot.sessions))
+            upper = _connections(view, width, most, glyphs)
             lower = None if room is None else room - len(upper)
             body = [*upper, *self._sessions(view, width, lower, glyphs)]
         lines = [*head, *body, *foot]
@@ -106,8 +109,13 @@ def _connections(view: View, width: int, room: int | None, glyphs: Glyphs) -> li
     placed = place(CONNECTIONS, rows, view.snapshot, width, glyphs)
     lines = [head, _titles(placed, width, glyphs)]
     for one in rows:
-        role: Role = "" if one.operations or one.in_flight else "quiet"
-        lines += [_row(view, one, placed, role, width, glyphs), *words.get(one.number, ())]
+        diagnosis = view.diagnosis(one.number)
+        is_slow = diagnosis is not None and diagnosis.is_degraded
+        quiet: Role = "" if one.operations or one.in_flight else "quiet"
+        row = _row(view, one, placed, "bad" if is_slow else quiet, width, glyphs)
+        if is_slow:
+            row = (("!", "bad"), (row[0][0][1:], "bad"), *row[1:])
+        lines += [row, *words.get(one.number, ())]
     if others := [one for one in every if one not in rows]:
         lines.append(cut(((f" {_sum(view, others, glyphs)}", "quiet"),), width, glyphs))
     return lines
