@@ -69,7 +69,7 @@ class Watching:
 @contextmanager
 def watching(host: Host, *words: str) -> Iterator[Watching]:
     """Yields it once it sees."""
-    command = host.command(*livedma("watch", "--json", "--interval", "0.1", *words))
+    command = host.command(*livedma("watch", "--json", "--interval", "0.1s", *words))
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -87,7 +87,7 @@ def watching(host: Host, *words: str) -> Iterator[Watching]:
         for one in threads:
             one.start()
         try:
-            wait_for(lambda: ret.seen or process.poll() is not None, lambda: str(ret.said))
+            wait_for(lambda: ret.said or process.poll() is not None, lambda: str(ret.said))
             yield ret
         finally:
             process.kill()

@@ -14,16 +14,15 @@ from livedma.control.words import duration
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Connection, Losses, Snapshot, Times
 from livedma.monitor.source import Source
-from livedma.wire.words import amount
 
 __all__ = ["Total", "View", "Views", "waits_of", "words_of_losses", "words_of_waits"]
 
 _LOST = {
-    "connections": ("connection", "for which there was no place"),
-    "sessions": ("session", "for which there was no place"),
-    "calls": ("call", "dropped before the reply came, since its place was needed"),
-    "replies": ("reply", "to a call that had not been seen"),
-    "unreadable": ("message", "that could not be read as RPC-over-RDMA"),
+    "connections": "connections for which there was no place",
+    "sessions": "sessions for which there was no place",
+    "calls": "calls whose place was needed before their reply came",
+    "replies": "replies to calls that had not been seen",
+    "unreadable": "messages that could not be read as RPC-over-RDMA",
 }
 
 
@@ -109,8 +108,8 @@ class Views:
 def words_of_losses(losses: Losses) -> Iterator[str]:
     """Yields a sentence if the source could not see or keep something since it began."""
     found = [
-        f"{amount(count, noun)} {words}"
-        for name, (noun, words) in _LOST.items()
+        f"{words} ({count:,})"
+        for name, words in _LOST.items()
         if (count := getattr(losses, name))
     ]
     if found:

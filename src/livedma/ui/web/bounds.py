@@ -51,8 +51,9 @@ class Bounds:
 
     @property
     def middleware(self) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
-        return web.middleware(self._bound)
+        return self._bound
 
+    @web.middleware
     async def _bound(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Answers and sends every request within bounds: no client is waited for forever."""
         if request.path == self._unbounded:
