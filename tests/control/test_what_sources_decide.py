@@ -25,9 +25,9 @@ _ROW = re.compile(r"\| (?P<limit>[^|]+) \| (?P<server>[^|]+) \| (?P<bpf>[^|]+) \
 def table() -> dict[str, tuple[str, ...]]:
     """The first words of each cell."""
     text = PAGE.read_text()
-    section = text[text.index("## What each source can decide") :].partition("\n## ")[0]
-    rows = [match.groups() for match in map(_ROW.fullmatch, section.splitlines()) if match]
-    return {row[0].strip(): tuple(one.strip() for one in row[1:]) for row in rows if row[0] != "---"}
+    found = text[text.index("| the limit there is |") :].partition("\n\n")[0]
+    rows = [match.groups() for match in map(_ROW.fullmatch, found.splitlines()[1:]) if match]
+    return {row[0]: row[1:] for row in rows}
 
 
 def said_of(truth: Limit, source: Source) -> tuple[Counter[Limit], int]:
