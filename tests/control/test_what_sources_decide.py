@@ -19,7 +19,7 @@ from livedma.monitor.snapshot import Source
 SEEDS = range(4)
 SOURCES: tuple[Source, ...] = ("server", "bpf", "bpf+server")
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
-_ROW = re.compile(r"\| (?P<limit>[^|]+) \| (?P<server>[^|]+) \| (?P<bpf>[^|]+) \| (?P<both>[^|]+) \|")
+_ROW = re.compile(r"\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
 
 
 def table() -> dict[str, tuple[str, ...]]:

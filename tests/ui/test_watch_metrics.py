@@ -103,7 +103,7 @@ def test_the_endpoint_answers_at_one_path_and_ends() -> None:
     metrics = WatchMetrics(4)
     metrics.add(view(3))
     sock = listening(Where("127.0.0.1", 0))
-    address = "http://127.0.0.1:{}".format(sock.getsockname()[1])
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}"
     with Endpoint(sock, metrics.render):
         with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
             assert re.search("livedma_watch_sessions 3", answer.read().decode())

@@ -77,9 +77,7 @@ def test_what_has_no_row_is_summed() -> None:
     (rest,) = [line for line in lines if " more: " in line]
     shown = [line for line in lines if line.startswith(" 01020304")]
     assert f"{60 - len(shown)} more: " in rest
-    hidden = [
-        one for one in it.snapshot.sessions if not any(one.id[:16] in line for line in shown)
-    ]
+    hidden = [one for one in it.snapshot.sessions if not any(one.id[:16] in line for line in shown)]
     assert f"{sum(one.operations for one in hidden):,} op/s" in rest
 
 
@@ -116,7 +114,8 @@ def test_waits_that_only_a_server_knows_are_shown() -> None:
     """Of any source that fills them: the fields' names are the words."""
     inside = next(one for one in frame(1).snapshot.connections if one.inside is not None)
     assert {name for name, _ in waits_of(inside)} <= {
-        one.name.replace("_", " ") for one in fields(type(inside.inside))  # type: ignore[arg-type]
+        one.name.replace("_", " ")
+        for one in fields(type(inside.inside))  # type: ignore[arg-type]
     }
     times = Times(10, 10**8, 10**7, 2 * 10**7, 3 * 10**7)
     it = view(2, 1)
@@ -156,5 +155,3 @@ def test_idle_ones_have_no_line() -> None:
     it = view(2, 1)
     sessions = tuple(replace(one, operations=0, in_flight=0) for one in it.snapshot.sessions)
     assert not any(" on 1" in line for line in Lines().of(changed(it, sessions=sessions)))
-
-

@@ -25,10 +25,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.apart]
 @pytest.fixture
 def busy(bpf: None, tmp_path: Path) -> Iterator[Host]:
     """Where to watch: three sessions are at work."""
-    with two_hosts(mtu=9000) as (near, far), serving(near, tmp_path):
-        with driven(far, near.ipv4, 3) as load:
-            load.ask("sessions 3")
-            yield near
+    with (
+        two_hosts(mtu=9000) as (near, far),
+        serving(near, tmp_path),
+        driven(far, near.ipv4, 3) as load,
+    ):
+        load.ask("sessions 3")
+        yield near
 
 
 @contextmanager

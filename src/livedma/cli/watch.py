@@ -32,7 +32,7 @@ _EXAMPLES = """examples:
   livedma watch                            all interfaces that may carry RoCE
   livedma watch eth0 --count 10 > seen     ten seconds of it, as text
   livedma watch eth0 --json | jq -c '.sessions[] | [.id, .operations]'
-  livedma watch --metrics > /dev/null      for Prometheus
+  livedma watch --metrics                  for Prometheus, too
   livedma top --watch                      to sort, to filter, and to see the last minute
 
 It needs root: it looks at packets with BPF. Ctrl-C or q ends it."""

@@ -67,12 +67,10 @@ def place(
     return [Placed(one, widths[one.title]) for one in shown]
 
 
-def _width(
-    column: Column[T], rows: Sequence[T], snapshot: Snapshot, glyphs: Glyphs
-) -> int:
+def _width(column: Column[T], rows: Sequence[T], snapshot: Snapshot, glyphs: Glyphs) -> int:
     if column.width is not None:
         return column.width
-    texts = (column.text(snapshot, one, glyphs) for one in rows)
+    texts: list[str] = [column.text(snapshot, one, glyphs) for one in rows]
     gap = 1 if column.is_left else 0  # two texts side by side are hard to tell apart
     return max(map(width_of, (column.title, *texts))) + gap
 

@@ -66,9 +66,10 @@ class WatchMetrics(Collector):
         else Prometheus' text format.
         """
         kinds = {one.partition(";")[0].strip().lower() for one in accept.split(",")}
-        if "application/openmetrics-text" in kinds:
-            return openmetrics.generate_latest(self), openmetrics.CONTENT_TYPE_LATEST
-        return exposition.generate_latest(self), exposition.CONTENT_TYPE_PLAIN_0_0_4
+        is_open = "application/openmetrics-text" in kinds
+        kind = openmetrics.CONTENT_TYPE_LATEST if is_open else exposition.CONTENT_TYPE_PLAIN_0_0_4
+        write = openmetrics.generate_latest if is_open else exposition.generate_latest
+        return write(self), kind
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
@@ -102,7 +103,8 @@ class _Kept(Generic[K, T]):
     """Adds up things of one kind, by their keys."""
 
     def __init__(self, names: Sequence[str], most: int, key: Callable[[T], K]) -> None:
-        self._names, self._key = names, key
+        self._names = names
+        self._key: Callable[[T], K] = key
         self._ledger: Ledger[K] = Ledger(len(names) + _TIMES, most)
         self._tallies: dict[K, Tally] = {}
         self._last: dict[K, T] = {}

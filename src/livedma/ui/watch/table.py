@@ -167,5 +167,3 @@ def _unseen(view: View, width: int, glyphs: Glyphs) -> Iterator[Line]:
     for sentence in view.unseen:
         for text in wrap(printable(sentence, glyphs), width - 2, _LINES_MOST, glyphs):
             yield ((f" {text}", "warn"),)
-
-

@@ -55,7 +55,8 @@ class Lines:
 def _about(one: Connection) -> str:
     since = f"since {clock(one.learnt_s)}" if one.learnt_s else "from its start"
     pair = f" qp {one.server_qpn}" if one.server_qpn else ""
-    return printable(f"{one.client_words} to {one.server}{pair} over {one.transport}, {since}", ASCII)
+    ends = f"{one.client_words} to {one.server}{pair}"
+    return printable(f"{ends} over {one.transport}, {since}", ASCII)
 
 
 def _trouble(view: View, one: Connection) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from livedma.control.diagnose.diagnosis import Diagnostician
@@ -58,7 +58,7 @@ class Total:
     written_bytes: int = 0
     connections_most: int = 0  #: at a time
     sessions_most: int = 0
-    losses: Losses = Losses()
+    losses: Losses = field(default_factory=Losses)
 
     def add(self, snapshot: Snapshot) -> None:
         for one in snapshot.connections:
@@ -83,9 +83,8 @@ class Views:
         """Returns what happened since the view before. A source that another program detached is
         attached again, as soon as that works.
         """
-        source, blind = self._source, ()
-        if not source.is_attached:
-            blind = tuple(self._attach_again())
+        source = self._source
+        blind = () if source.is_attached else tuple(self._attach_again())
         snapshot = source.snapshot()
         self.total.add(snapshot)
         return View(
@@ -108,9 +107,7 @@ class Views:
 def words_of_losses(losses: Losses) -> Iterator[str]:
     """Yields a sentence if the source could not see or keep something since it began."""
     found = [
-        f"{words} ({count:,})"
-        for name, words in _LOST.items()
-        if (count := getattr(losses, name))
+        f"{words} ({count:,})" for name, words in _LOST.items() if (count := getattr(losses, name))
     ]
     if found:
         yield f"not counted so far: {', '.join(found)}"

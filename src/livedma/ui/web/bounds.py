@@ -49,12 +49,8 @@ class Bounds:
     def __init__(self, checks: Checks, limits: Limits, unbounded: str = "") -> None:
         self._checks, self._limits, self._unbounded = checks, limits, unbounded
 
-    @property
-    def middleware(self) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
-        return self._bound
-
     @web.middleware
-    async def _bound(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Answers and sends every request within bounds: no client is waited for forever."""
         if request.path == self._unbounded:
             return await self._checked(request, handler)
