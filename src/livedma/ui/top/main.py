@@ -120,6 +120,7 @@ class MainScreen(Drawn):
                 self.glyphs,
                 back=self._back,
                 is_focused=focused == "decisions",
+                is_steered=self.model.frame is None or self.model.frame.is_steered,
             )
         )
         said, style = self._said
