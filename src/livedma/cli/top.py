@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from livedma import extras
 from livedma.cli import units
 from livedma.cli.progress import Progress
+from livedma.cli.watch import add_source_options, source_of
 from livedma.errors import LivedmaError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _EXAMPLES = """examples:
   livedma top                              the server that runs here
   livedma top 10.0.0.1                     one that was started with --web 10.0.0.1:20080
   livedma top --once | less                all of it as text, once
+  livedma top --watch eth0                 any NFS/RDMA server on this host, as `livedma watch`
   livedma top --once --json | jq '.snapshot.sessions | length'
 
 Keys: ? shows them all; Enter says why a session is slow, / filters, + and - extend and shrink a
@@ -60,6 +62,14 @@ def register(commands: Any) -> None:
     )
     add("--control", metavar="PATH", type=Path, help="the server's socket (of the one that runs)")
     add(
+        "--watch",
+        metavar="IFACE",
+        nargs="*",
+        help="any servers and clients, as `livedma watch` sees them at these interfaces (all that "
+        "may carry RoCE)",
+    )
+    add_source_options(parser)
+    add(
         "--interval",
         metavar="TIME",
         type=units.duration,
@@ -74,6 +84,10 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.address is not None and args.control is not None:
         args.wrong_use("ADDR and --control are two servers: give one")
+    if args.watch is None and args.port is not None:
+        args.wrong_use("--port goes with --watch")
+    if args.watch is not None and (args.address is not None or args.control is not None):
+        args.wrong_use("--watch looks at any server: it goes without ADDR and --control")
     if args.json and not args.once:
         args.wrong_use("--json goes with --once")
     if args.interval is not None and not 0.1 <= args.interval <= 60:
@@ -95,10 +109,21 @@ def _check_terminal() -> None:
         )
 
 
+async def _watched(args: argparse.Namespace) -> AsyncGenerator[Item, None]:
+    from livedma.ui.watch.feed import watched
+
+    with closing(source_of(args, args.watch)) as source:
+        async with aclosing(watched(source)) as items:
+            async for item in items:
+                yield item
+
+
 def _feed(args: argparse.Namespace) -> AsyncGenerator[Item, None]:
     from livedma.cli.why import the_server
     from livedma.ui.feeds import local, remote
 
+    if args.watch is not None:
+        return _watched(args)
     if args.address is not None:
         return remote(args.address)
     return local(args.control or the_server)
@@ -106,8 +131,10 @@ def _feed(args: argparse.Namespace) -> AsyncGenerator[Item, None]:
 
 def _act(args: argparse.Namespace) -> Act | None:
     """Returns the function that pulls levers at the control socket. None with ADDR: a page wants a
-    token, which top does not ask for.
+    token, which top does not ask for; nor with --watch: what is watched from outside has none.
     """
+    if args.watch is not None:
+        return None
     from livedma.cli.why import the_server
     from livedma.ui.feeds import act
 
@@ -120,7 +147,7 @@ def _glyphs(args: argparse.Namespace) -> Glyphs:
     return ASCII if args.ascii else fitting()
 
 
-async def _first(items: AsyncIterator[Item], model: Model) -> None:
+async def _first(items: AsyncIterator[Item], model: Model, waiting: str) -> None:
     """Reads items up to the first frame. Raises LivedmaError if the server is not there; after the
     first frame top waits for it instead.
     """
@@ -128,7 +155,7 @@ async def _first(items: AsyncIterator[Item], model: Model) -> None:
     from livedma.ui.feeds import Lost
 
     try:
-        with Progress().waiting("waiting for the server"):
+        with Progress().waiting(waiting):
             async with asyncio.timeout(_FIRST_S):
                 async for item in items:
                     if isinstance(item, Lost):
@@ -140,6 +167,10 @@ async def _first(items: AsyncIterator[Item], model: Model) -> None:
         raise LivedmaError("the server answers, but has nothing to show yet") from None
 
 
+def _waiting(args: argparse.Namespace) -> str:
+    return "waiting for the server" if args.watch is None else "loading BPF programs"
+
+
 async def _once(args: argparse.Namespace) -> int:
     from livedma.ui.top.model import Model
     from livedma.ui.top.plain import plain
@@ -147,7 +178,7 @@ async def _once(args: argparse.Namespace) -> int:
 
     model = Model()
     async with aclosing(_feed(args)) as items:
-        await _first(items, model)
+        await _first(items, model, _waiting(args))
     if args.json:
         assert model.frame is not None
         print(json.dumps(model.frame.as_json()))
@@ -162,7 +193,7 @@ async def _live(args: argparse.Namespace) -> int:
 
     model = Model()
     async with aclosing(_feed(args)) as items:
-        first = asyncio.create_task(_first(items, model))
+        first = asyncio.create_task(_first(items, model, _waiting(args)))
         top = await asyncio.to_thread(_load)  # while the server makes a frame
         await first
         app = top(model, items, _glyphs(args), args.interval, _act(args))

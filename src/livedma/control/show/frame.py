@@ -49,7 +49,8 @@ class WindowMap:
 class Frame:
     """Shows a server in one interval. `number` counts up from 1, so that a view can ask for what is
     new. `watching` is the source of the controller's snapshots. `last_event` is the number of the
-    last event before the frame.
+    last event before the frame. `policy` is empty where servers are watched from outside and nobody
+    steers them; `server` then says where.
     """
 
     number: int
@@ -62,6 +63,10 @@ class Frame:
     diagnoses: tuple[Diagnosis, ...]
     windows: tuple[WindowMap, ...]
     last_event: int
+
+    @property
+    def is_steered(self) -> bool:
+        return bool(self.policy)
 
     def diagnosis(self, connection: int) -> Diagnosis | None:
         return next((one for one in self.diagnoses if one.connection == connection), None)

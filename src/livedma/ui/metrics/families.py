@@ -18,8 +18,8 @@ __all__ = [
     "Definition",
 ]
 
-Kind = Literal["counter", "gauge", "histogram", "info"]
-_SUFFIX = {"counter": "_total", "gauge": "", "histogram": "", "info": "_info"}
+Kind = Literal["counter", "gauge", "histogram", "info", "summary"]
+_SUFFIX = {"counter": "_total", "gauge": "", "histogram": "", "info": "_info", "summary": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Definition:
 
     @property
     def full_name(self) -> str:
-        """Returns the name for queries; a histogram's also has _bucket, _count and _sum."""
+        """Returns the name for queries; a histogram's also has _bucket, _count and _sum, a
+        summary's the last two.
+        """
         return self.name + _SUFFIX[self.kind]
 
 

@@ -7,6 +7,7 @@ python -m livedma.ui.metrics.reference docs/metrics.md    writes it anew
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from livedma.ui.metrics.families import FAMILIES, Definition
@@ -16,8 +17,8 @@ __all__ = ["table", "with_table"]
 _BEGIN, _END = "<!-- all metrics: begin -->", "<!-- all metrics: end -->"
 
 
-def table() -> str:
-    rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|", *map(_row, FAMILIES)]
+def table(families: Iterable[Definition] = FAMILIES) -> str:
+    rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|", *map(_row, families)]
     return "\n".join(rows)
 
 
@@ -26,13 +27,13 @@ def _row(one: Definition) -> str:
     return f"| `{one.full_name}` | {one.kind} | {labels} | {one.text} |"
 
 
-def with_table(text: str) -> str:
+def with_table(text: str, families: Iterable[Definition] = FAMILIES) -> str:
     """Returns a page with the present table in it."""
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"the page has no {_BEGIN} and {_END}")
-    return f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
+    return f"{before}{_BEGIN}\n{table(families)}\n{_END}{after}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from livedma.control.show.frame import Frame
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection
 from livedma.ui.top.glyphs import Glyphs, fit, printable, width_of, wrap
+from livedma.ui.top.heading import clock
 from livedma.ui.top.picture import Line, Role, cut, figure, rule
 
 __all__ = ["connections", "height_wanted"]
@@ -55,14 +56,16 @@ def connections(
 ) -> list[Line]:
     """first: the first line shown below the head, if not all of them fit."""
     if frame is None or not frame.snapshot.connections:
-        what = "no client is connected" if frame is not None else "connections"
+        what = "connections"
+        if frame is not None:
+            what = "no client is connected" if frame.is_steered else "no connection was seen yet"
         return [rule(what, "", width, glyphs, strong=True)]
     count = len(frame.snapshot.connections)
     shape = _shape(count, width, height - 1)
     ordered = _ordered(frame, fits=count * shape.lines <= height - 1)
     lines = [line for one in ordered for line in _lines(frame, one, shape, width, glyphs)]
     shown = lines[first : first + height - 1]
-    return [_head(shape, width, glyphs), *shown]
+    return [_head(frame, shape, width, glyphs), *shown]
 
 
 def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
@@ -75,13 +78,15 @@ def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
     return sorted(frame.snapshot.connections, key=place)
 
 
-def _head(shape: _Shape, width: int, glyphs: Glyphs) -> Line:
+def _head(frame: Frame, shape: _Shape, width: int, glyphs: Glyphs) -> Line:
     text = f"    {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  "
     if shape.is_wide:
         text = (
             f"    {'connection':<{_client_width(width)}} {'sessions':>8} {'op/s':>8}"
             f" {'bandwidth':>10} {'p50':>8} {'p99':>8} {'in flight':>9} {'credits':>9}  "
         )
+    if not frame.is_steered:
+        return cut(((f"{text}server, seen since", "strong"),), width, glyphs)
     legend: Line = (
         (glyphs.leased, "leased"),
         (" leased ", "strong"),
@@ -174,6 +179,10 @@ def _reason(
 
 def _memory(frame: Frame, one: Connection, room: int, glyphs: Glyphs) -> Line:
     window = frame.window(one.number)
+    if not frame.is_steered:
+        since = "its start" if one.learnt_s is None else clock(one.learnt_s)
+        server = fit(printable(one.server, glyphs), max(0, room - len(since) - 2), glyphs)
+        return ((f"{f'{server}, {since}':<{max(0, room)}}", ""),)
     if window is None:
         return ((f"{glyphs.unknown:<{max(0, room)}}", ""),)
     mapped, whole = size(window.mapped_bytes), size(window.bytes)

@@ -46,8 +46,11 @@ def decisions(
     *,
     back: int = 0,
     is_focused: bool = False,
+    is_steered: bool = True,
 ) -> list[Line]:
-    """back: how many lines above the newest the view ends."""
+    """back: how many lines above the newest the view ends. is_steered: somebody decides; else the
+    events tell what is not seen of servers that are watched from outside.
+    """
     wanted = height - 1 + back
     found: list[Line] = []
     for event in reversed(list(events)):
@@ -57,6 +60,8 @@ def decisions(
     end = max(min(len(found), height - 1), len(found) - back)
     shown = found[max(0, end - height + 1) : end]
     if not shown:
-        shown = [(("   nothing was decided yet", "quiet"),)]
+        none = "nothing was decided yet" if is_steered else "nothing is hidden, as far as it knows"
+        shown = [((f"   {none}", "quiet"),)]
     older = f"{back} lines back: End shows the newest" if end < len(found) else ""
-    return [rule("decisions", older, width, glyphs, strong=is_focused), *shown]
+    title = "decisions" if is_steered else "not seen"
+    return [rule(title, older, width, glyphs, strong=is_focused), *shown]

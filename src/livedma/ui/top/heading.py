@@ -34,6 +34,8 @@ def heading(model: Model, width: int, glyphs: Glyphs) -> list[Line]:
 
 def _server(frame: Frame, glyphs: Glyphs) -> list[str]:
     """Returns parts; what may be long comes last, where it may be cut."""
+    if not frame.is_steered:
+        return [f"watching {printable(frame.server, glyphs)}, from outside"]
     return [
         f"policy {frame.policy}{', dry run' if frame.dry_run else ''}",
         f"watched by {frame.watching}",
@@ -73,9 +75,10 @@ def _second(model: Model, glyphs: Glyphs) -> Line:
         f"{sessions:,} session{'' if sessions == 1 else 's'}",
         f"{snapshot.per_s(sum(one.operations for one in snapshot.connections)):,.0f} op/s",
         rate(snapshot.per_s(sum(one.bytes for one in snapshot.connections))),
-        f"CPU {_busy(host, glyphs)}",
-        _memory(host.mapped_bytes, host.budget_bytes, glyphs),
     ]
+    if model.frame.is_steered:
+        parts.append(f"CPU {_busy(host, glyphs)}")
+        parts.append(_memory(host.mapped_bytes, host.budget_bytes, glyphs))
     line: Line = ((f" {'  '.join(parts)}", ""),)
     refuses = _refuses(snapshot)
     return (*line, (f"  REFUSES NEW SESSIONS {refuses}", "warn")) if refuses else line

@@ -30,6 +30,7 @@ _FILTER_HINT = (
     " filter: part of an id or address, c1, busy, idle, waits. Enter keeps it, Esc shows all"
 )
 _ORDER_HINT = " how much, and for which connection: 1 4MiB. Enter does it, Esc leaves"
+_FROM_OUTSIDE = "these servers are watched from outside: there are no levers here"
 _FROM_AFAR = "a server afar has its levers on its page: use that, or top on its host"
 _SAID_S = 10.0
 _FAR = 1 << 20
@@ -119,6 +120,7 @@ class MainScreen(Drawn):
                 self.glyphs,
                 back=self._back,
                 is_focused=focused == "decisions",
+                is_steered=self.model.frame is None or self.model.frame.is_steered,
             )
         )
         said, style = self._said
@@ -186,7 +188,9 @@ class MainScreen(Drawn):
     def action_order(self, lever: str) -> None:
         """Asks how much memory, for the connection of the session that is chosen."""
         if self._act is None:
-            self._say(_FROM_AFAR, "warn")
+            frame = self.model.frame
+            is_steered = frame is None or frame.is_steered
+            self._say(_FROM_AFAR if is_steered else _FROM_OUTSIDE, "warn")
             return
         self._lever = lever
         self.pane("footer").display = False

@@ -25,6 +25,12 @@ def plain(model: Model, sessions: Sessions, width: int, glyphs: Glyphs) -> str:
         *heading(model, width, glyphs),
         *connections(frame, width, height_wanted(frame, width, _ALL), glyphs),
         *sessions.lines(width, count + HEAD, glyphs, is_focused=False),
-        *decisions(model.events, width, _EVENTS + 1, glyphs),
+        *decisions(
+            model.events,
+            width,
+            _EVENTS + 1,
+            glyphs,
+            is_steered=frame is None or frame.is_steered,
+        ),
     ]
     return "\n".join(filter(None, map(as_text, lines)))

@@ -99,6 +99,9 @@ class Sessions:
     def _why_none(self, snapshot: Snapshot) -> str:
         if snapshot.sessions:
             return "no session fits the filter: Esc shows all"
+        frame = self._model.frame
+        if frame is not None and not frame.is_steered:
+            return "no session was seen yet"
         return "no session yet: `livedma load HOST` makes some"
 
     def _title(self, shown: int, width: int, glyphs: Glyphs, is_focused: bool) -> Line:

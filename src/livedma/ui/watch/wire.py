@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from livedma.errors import PrivilegeError
 from livedma.monitor import Monitor, MonitorError, Snapshot
 from livedma.ui.watch.interfaces import chosen, offloading
+from livedma.wire.words import amount
 
 __all__ = ["WireSource"]
 
@@ -62,10 +63,19 @@ class WireSource:
         return self._opened.snapshot()
 
     def unseen(self) -> Sequence[str]:
-        return [
+        found = [
             f"{device} on {interface} is an RDMA NIC: what it offloads passes no hook"
             for device, interface in offloading(self._interfaces)
         ]
+        strangers = self._opened.strangers()
+        if strangers:
+            verb = "is" if strangers == 1 else "are"
+            found.append(
+                f"{amount(strangers, 'connection')} {verb} there that this has not learnt yet: a "
+                "connection that was made before tells itself by two answered calls of a session, "
+                "or four without one"
+            )
+        return found
 
     def close(self) -> None:
         if self._monitor is not None:

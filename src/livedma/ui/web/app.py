@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The paths of the page, and the bounds that hold for each request."""
+"""The paths of the page."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from aiohttp import hdrs, web
 
@@ -17,35 +15,21 @@ from livedma.control.running import Controlled
 from livedma.errors import LivedmaError
 from livedma.ui.web.actions import Actions
 from livedma.ui.web.answers import error, harden, json
+from livedma.ui.web.bounds import Bounds, Limits
 from livedma.ui.web.checks import Checks
 from livedma.ui.web.files import Files
 from livedma.ui.web.hub import Hub
 from livedma.ui.web.stream import Stream
 
-__all__ = ["Limits", "Metrics", "Page", "Threads"]
+__all__ = ["Metrics", "Page", "Threads"]
 
 _BODY_MOST = 4 << 10
+_STREAM = "/stream"
 _FIRST_S = 5.0  # for the first frame
 _STALE_S = 10.0
-_log = logging.getLogger("livedma.web")
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: From an Accept header to a body and its Content-Type.
 Metrics = Callable[[str], tuple[bytes, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """idle_s: for all headers of a request to come. request_s: for its body to come, and for the
-    client to take the answer. stuck_s: how long a reader of the stream may take nothing.
-    """
-
-    connections: int = 256
-    streams: int = 64
-    idle_s: float = 15.0
-    request_s: float = 30.0
-    stuck_s: float = 30.0
-    keep_alive_s: float = 15.0
 
 
 class Threads:
@@ -74,9 +58,8 @@ class Page:
     ) -> None:
         self._it = it
         self._hub = hub
-        self._checks = checks
+        self._bounds = Bounds(checks, limits, unbounded=_STREAM)
         self._threads = threads
-        self._limits = limits
         self._metrics = metrics
         self._began_s = time.monotonic()
         self._stream = Stream(
@@ -84,14 +67,14 @@ class Page:
         )
 
     def application(self) -> web.Application:
-        ret = web.Application(client_max_size=_BODY_MOST, middlewares=[self._bound])
+        ret = web.Application(client_max_size=_BODY_MOST, middlewares=[self._bounds.middleware])
         ret.on_response_prepare.append(harden)
         files, actions = Files(), Actions(self._it.by_hand, self._threads.acting)
         ret.add_routes(
             [
                 web.get("/", files.index),
                 web.get("/static/{name:.+}", files.handle),
-                web.get("/stream", self._stream.handle, allow_head=False),
+                web.get(_STREAM, self._stream.handle, allow_head=False),
                 web.get("/frame", self._frame),
                 web.get("/why", self._why),
                 web.get("/healthz", self._healthz),
@@ -101,37 +84,6 @@ class Page:
         if self._metrics is not None:
             ret.add_routes([web.get("/metrics", self._measured)])
         return ret
-
-    @web.middleware
-    async def _bound(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Answers and sends every request within bounds: no client is waited for forever."""
-        if request.path == "/stream":  # which has bounds of its own
-            return await self._checked(request, handler)
-        response: web.StreamResponse = error(408, "the request took too long")
-        try:
-            async with asyncio.timeout(self._limits.request_s):
-                response = await self._checked(request, handler)
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-        return response
-
-    async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        refusal = self._checks.refusal(request)
-        if refusal is not None:
-            return refusal
-        try:
-            return await handler(request)
-        except web.HTTPException as found:  # aiohttp's own: no such path, too long a body, …
-            allowed = found.headers.get(hdrs.ALLOW)
-            return error(found.status, found.reason, {hdrs.ALLOW: allowed} if allowed else None)
-        except (TimeoutError, ConnectionError):
-            raise
-        except Exception:
-            _log.exception("%s %s failed", request.method, request.path)
-            return error(500, "this failed here: the server's log says how")
 
     async def _frame(self, _: web.Request) -> web.Response:
         if await self._hub.frame(_FIRST_S) is None:

@@ -20,7 +20,8 @@ from aiohttp import web
 from livedma.control.events import Event
 from livedma.control.running import Controlled
 from livedma.errors import LivedmaError
-from livedma.ui.web.app import Limits, Metrics, Page, Threads
+from livedma.ui.web.app import Metrics, Page, Threads
+from livedma.ui.web.bounds import Limits, Refusal, runner
 from livedma.ui.web.checks import Checks
 from livedma.ui.web.hub import Hub
 
@@ -29,19 +30,9 @@ __all__ = ["Limits", "Web"]
 _log = logging.getLogger("livedma.web")
 
 _START_S = 20.0
-_END_S = 1.0  # for requests that are under way; after that they are cut off
 _THREAD_END_S = 10.0
 _LOOK_S = 0.5
-_LINE_MOST = 4 << 10
-_FIELD_MOST = 16 << 10  # browsers also send the cookies of other servers at localhost
-_HEADERS_MOST = 64
-_LINGER_S = 1.0  # for a body that is not read
 _BACKLOG = 128
-
-# For mistakes of clients: the answer tells the client, and the log need not.
-_quiet = logging.getLogger("livedma.web.http")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
 
 
 class Web:
@@ -95,22 +86,10 @@ class Web:
         self._hub = Hub(self._it.feed)
         threads = Threads()
         page = Page(self._it, self._hub, self._checks, threads, self._limits, self._metrics)
-        runner = web.AppRunner(
-            page.application(),
-            access_log=None,
-            logger=_quiet,
-            shutdown_timeout=_END_S,
-            handler_cancellation=True,
-            auto_decompress=False,  # a small body may become a large one
-            keepalive_timeout=self._limits.idle_s,  # it also covers headers that do not come
-            lingering_time=_LINGER_S,
-            max_line_size=_LINE_MOST,
-            max_field_size=_FIELD_MOST,
-            max_headers=_HEADERS_MOST,
-        )
-        await runner.setup()
-        assert runner.server is not None
-        self._server = runner.server
+        started = runner(page.application(), self._limits)
+        await started.setup()
+        assert started.server is not None
+        self._server = started.server
         server = await self._loop.create_server(self._protocol, sock=self._sock, backlog=_BACKLOG)
         events = self._it.feed.events
         events.listeners = [*events.listeners, self._told]
@@ -123,7 +102,7 @@ class Web:
             server.close()
             self._hub.close()
             transports = [one.transport for one in self._server.connections]
-            await runner.cleanup()
+            await started.cleanup()
             for transport in transports:
                 if transport is not None:
                     transport.abort()  # data that a client does not take is dropped
@@ -133,7 +112,7 @@ class Web:
     def _protocol(self) -> asyncio.Protocol:
         """Makes the protocol for a new connection."""
         if len(self._server.connections) >= self._limits.connections:
-            return _Refusal()
+            return Refusal()
         return self._server()
 
     def _told(self, _: Event) -> None:
@@ -163,15 +142,3 @@ class Web:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Refusal(asyncio.Protocol):
-    """The answer to a connection when there are too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(
-            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nContent-Length: 0\r\n"
-            b"Connection: close\r\n\r\n"
-        )
-        transport.close()
