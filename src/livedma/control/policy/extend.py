@@ -7,6 +7,7 @@ with it.
 
 from __future__ import annotations
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.plan import Demand, Extend, NoRoom, Plan, Room
 from livedma.control.policy.remedies import no_room, remedy
@@ -24,6 +25,12 @@ class ExtendPolicy:
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         return remedy(diagnosis, snapshot, room, _more_memory)
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        connection = snapshot.connection(forecast.connection)
+        if connection is None or connection.inside is None:
+            return None
+        return _more_memory(connection, connection.inside, snapshot, room)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.plan import Demand, Migrate, NoRoom, Plan, Room
 from livedma.control.policy.remedies import remedy
@@ -21,6 +22,9 @@ class MigratePolicy:
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         return remedy(diagnosis, snapshot, room, _more_memory)
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        return None  # a move pauses sessions and cannot be undone
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)
