@@ -199,9 +199,7 @@ class Case:
             data = {"limit": diagnosis.limit.value, **diagnosis.evidence}
             self._tell("why", diagnosis.sentence + rest, data=data)
 
-    def _act(
-        self, plan: Plan, at_s: float, limit: Limit, forecast: Forecast | None = None
-    ) -> None:
+    def _act(self, plan: Plan, at_s: float, limit: Limit, forecast: Forecast | None = None) -> None:
         means = self._means
         said = f"{means.policy.name}{' ahead' if forecast else ''}: {plan.reason}"
         is_new = not means.is_dry or said != self._dry_said

@@ -58,3 +58,12 @@ class Diagnosis:
         if self.limit is Limit.NOTHING:
             return "slow" if self.is_degraded else "fine"
         return f"{'slow' if self.is_degraded else 'fast enough'}, limited by {self.limit.value}"
+
+    @property
+    def room_words(self) -> str:
+        """Returns the room for more sessions in words; empty: there is nothing to say of it. What
+        is slow has none, whatever the buffers and credits say.
+        """
+        if self.room is None:
+            return ""
+        return self.room.slow_sentence if self.is_degraded else self.room.sentence

@@ -45,6 +45,14 @@ class SessionRoom:
     end_most: int | None
     sentence: str
 
+    @property
+    def slow_sentence(self) -> str:
+        """Says it of a connection that is slow already."""
+        if self.end_least is None or self.end_most is None or self.end_most == self.most:
+            return "no room for more sessions: it is slow already"
+        end = _range((self.end_least, self.end_most))
+        return f"no room for more sessions: it is slow already; {end} at the window's end"
+
 
 def room_of(connection: Connection, inside: Inside, uses: Sequence[Use]) -> SessionRoom:
     """Computes the room from what was used lately, the newest last."""

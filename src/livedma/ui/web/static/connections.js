@@ -82,6 +82,7 @@ class Card {
   #word = make("span");
   #chip;
   #sentence = make("p", { class: "sentence" });
+  #room = make("p", { class: "sentence room" });
   #figures = {};
   #memory = new Meter("Memory", "memory");
   #buffers = new Meter("Buffers", "buffers");
@@ -123,6 +124,7 @@ class Card {
       },
       make("header", {}, make("h3", {}, this.#title), this.#client, this.#chip),
       this.#sentence,
+      this.#room,
       figures,
       make("div", { class: "meters" }, this.#memory.node, this.#buffers.node, this.#credits.node),
       make("div", { class: "acts" }, this.#extend, this.#shrink),
@@ -166,6 +168,9 @@ class Card {
     setIcon(this.#sign, sign);
     say(this.#word, word);
     say(this.#sentence, diagnosis?.sentence ?? "");
+    const room = diagnosis?.room_words ?? "";
+    say(this.#room, room && `${room[0].toUpperCase()}${room.slice(1)}.`);
+    this.#room.hidden = !room;
   }
 
   #measure(one, inside) {
