@@ -48,6 +48,7 @@ def test_it_is_said_in_a_sentence() -> None:
     assert found.sentence == (
         "56 of 56 buffers in about 800 ms (4.1 sessions more each second): 23 are needed now"
     )
+    assert replace(found, full_s=0.0).sentence.startswith("56 of 56 buffers any moment (4.1 ")
     alone = replace(found, sessions_per_s=0.0)
     assert "(40.0 buffers more each second)" in alone.sentence
 

@@ -28,6 +28,7 @@ _BUSY_S = 2.0  # since a session's last call; it is busy until then
 _LATELY_S = 10.0  # what the room for sessions is computed from
 _GAP_S = 2.0  # without a snapshot; what was seen before says nothing of now
 _RISE_LEAST = 3.0  # buffers over the span: less is not worth a step
+_SOON_S = 0.05
 _PEAK = 2.0  # standard deviations
 
 
@@ -52,8 +53,9 @@ class Forecast:
         rise = f"{self.buffers_per_s:.1f} buffers"
         if self.sessions_per_s > 0:
             rise = f"{self.sessions_per_s:.1f} sessions"
+        when = f"in about {duration(self.full_s * 1e9)}" if self.full_s >= _SOON_S else "any moment"
         return (
-            f"{self.buffers} of {self.buffers} buffers in about {duration(self.full_s * 1e9)} "
+            f"{self.buffers} of {self.buffers} buffers {when} "
             f"({rise} more each second): {self.needed:.0f} are needed now"
         )
 

@@ -17,6 +17,7 @@ from livedma.monitor.snapshot import Connection, Inside
 __all__ = ["UNKNOWN", "SessionRoom", "Use", "room_of"]
 
 UNKNOWN = "room for more sessions is not known yet: no session has been busy"
+_SLOW = "no room for more sessions: it is slow already"
 _SAMPLES_LEAST = 5
 _EIGHTHS = 9 / 8  # of a credit's memory go with each buffer: an eighth more credits than buffers
 
@@ -36,7 +37,8 @@ class Use:
 class SessionRoom:
     """Says how many more sessions like those of the last seconds a connection takes: `least` to
     `most` with the memory and credits that it has, `end_least` to `end_most` once all its window
-    is mapped. None: not known. `sentence` says it for people.
+    is mapped. None: not known. `sentence` says it for people, `slow_sentence` of a connection that
+    is slow already.
     """
 
     least: int | None
@@ -44,14 +46,7 @@ class SessionRoom:
     end_least: int | None
     end_most: int | None
     sentence: str
-
-    @property
-    def slow_sentence(self) -> str:
-        """Says it of a connection that is slow already."""
-        if self.end_least is None or self.end_most is None or self.end_most == self.most:
-            return "no room for more sessions: it is slow already"
-        end = _range((self.end_least, self.end_most))
-        return f"no room for more sessions: it is slow already; {end} at the window's end"
+    slow_sentence: str = _SLOW
 
 
 def room_of(connection: Connection, inside: Inside, uses: Sequence[Use]) -> SessionRoom:
@@ -64,7 +59,9 @@ def room_of(connection: Connection, inside: Inside, uses: Sequence[Use]) -> Sess
     now = _room(busy, sessions, inside.buffers, connection.credits_granted)
     end = _room(busy, sessions, last_buffers, max(last_credits, connection.credits_granted))
     end = max(end[0], now[0]), max(end[1], now[1])
-    return SessionRoom(*now, *end, _sentence(now, end, busy, inside, connection))
+    ending = "" if end == now else f"; {_range(end)} at the window's end"
+    sentence = _sentence(now, busy, inside, connection)
+    return SessionRoom(*now, *end, sentence + ending, _SLOW + ending)
 
 
 def _room(busy: Sequence[Use], sessions: int, buffers: int, credits_: int) -> tuple[int, int]:
@@ -91,11 +88,7 @@ def _at_the_end(inside: Inside) -> tuple[int, int]:
 
 
 def _sentence(
-    now: tuple[int, int],
-    end: tuple[int, int],
-    busy: Sequence[Use],
-    inside: Inside,
-    connection: Connection,
+    now: tuple[int, int], busy: Sequence[Use], inside: Inside, connection: Connection
 ) -> str:
     buffers, calls = max(use.buffers for use in busy), max(use.calls for use in busy)
     granted = connection.credits_granted
@@ -103,11 +96,10 @@ def _sentence(
         busiest = f"{min(buffers, inside.buffers)} of {inside.buffers} buffers"
     else:
         busiest = f"{min(calls, granted)} of {granted} credits"
-    ending = "" if end == now else f"; {_range(end)} at the window's end"
     if not now[1]:
-        return f"no room for more sessions like these ({busiest} at the busiest){ending}"
+        return f"no room for more sessions like these ({busiest} at the busiest)"
     noun = "session" if now == (1, 1) else "sessions"
-    return f"room for {_range(now)} more {noun} like these ({busiest} at the busiest){ending}"
+    return f"room for {_range(now)} more {noun} like these ({busiest} at the busiest)"
 
 
 def _range(found: tuple[int, int]) -> str:

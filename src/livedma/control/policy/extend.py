@@ -11,7 +11,14 @@ from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.plan import Demand, Extend, NoRoom, Plan, Room
 from livedma.control.policy.remedies import no_room, remedy
-from livedma.control.policy.sizing import credits_for, relaxed, short_of_slots, slots_of, step_bytes
+from livedma.control.policy.sizing import (
+    credits_for,
+    has_all_useful,
+    relaxed,
+    short_of_slots,
+    slots_of,
+    step_bytes,
+)
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 from livedma.wire.words import amount
@@ -30,6 +37,8 @@ class ExtendPolicy:
         connection = snapshot.connection(forecast.connection)
         if connection is None or connection.inside is None:
             return None
+        if has_all_useful(connection, connection.inside):
+            return None  # the rise ends where the peer's credits do
         return _more_memory(connection, connection.inside, snapshot, room)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:

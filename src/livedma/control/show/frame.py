@@ -72,9 +72,8 @@ class Frame:
 
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)
-        for one, diagnosis in zip(found["diagnoses"], self.diagnoses, strict=True):
+        for one in found["diagnoses"]:
             one["limit"] = one["limit"].value
-            one["room_words"] = diagnosis.room_words
         return found
 
     @classmethod
@@ -94,10 +93,9 @@ class Frame:
 
 def _diagnosis(found: Mapping[str, Any]) -> Diagnosis:
     room = found.get("room")
-    known = {name: value for name, value in found.items() if name != "room_words"}
     return Diagnosis(
         **{
-            **known,
+            **found,
             "limit": Limit(found["limit"]),
             "room": None if room is None else SessionRoom(**room),
         }

@@ -21,7 +21,7 @@ from livedma.lab.experiment.trial import Trial
 from livedma.lab.experiment.wording import confidence
 from livedma.nfs.control import Control
 
-__all__ = ["FORECAST", "REACTIVE", "Aheads"]
+__all__ = ["FORECAST", "REACTIVE", "Aheads", "Watched"]
 
 REACTIVE, FORECAST = "reactive", "forecast"
 _OPTIONS = {REACTIVE: "--ahead=0s", FORECAST: "--ahead=0.8s"}
@@ -32,7 +32,7 @@ _WAITS_MOST, _MAPPED_MOST = 0.1, 1.25  # of those of the reactive runs
 
 
 @dataclass
-class _Watched:
+class Watched:
     """What was mapped, at each look, and how many calls have waited for a buffer so far."""
 
     mapped: list[tuple[float, int]] = field(default_factory=list)
@@ -49,9 +49,9 @@ class _Watched:
 
 
 @contextmanager
-def _watching(path: Path) -> Iterator[_Watched]:
+def _watching(path: Path) -> Iterator[Watched]:
     """Looks at the server's connections until the block ends."""
-    found, is_over = _Watched(), Event()
+    found, is_over = Watched(), Event()
 
     def watch() -> None:
         with Control(path) as control:

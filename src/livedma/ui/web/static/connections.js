@@ -168,8 +168,9 @@ class Card {
     setIcon(this.#sign, sign);
     say(this.#word, word);
     say(this.#sentence, diagnosis?.sentence ?? "");
-    const room = diagnosis?.room_words ?? "";
-    say(this.#room, room && `${room[0].toUpperCase()}${room.slice(1)}.`);
+    const found = diagnosis?.room;
+    const room = (diagnosis?.is_degraded ? found?.slow_sentence : found?.sentence) ?? "";
+    say(this.#room, room);
     this.#room.hidden = !room;
   }
 
