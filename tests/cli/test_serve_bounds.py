@@ -40,6 +40,7 @@ def told(*words: str) -> Any:
         ("--grace", ["0", "4294967296"], "1 to 86400 seconds"),
         ("--store-delay", ["3601s", "1h"], "0s to 3600s"),
         ("--store-width", ["0", "4294967296"], "1 to 65535"),
+        ("--ahead", ["-1s", "11s", "off", "x"], "0s to 10s"),
         ("--objective-p99", ["0s", "99999999999999999999s"], "1us to 3600s"),
         ("--metrics-sessions", ["-1", "16385"], "0 to 16384"),
         ("--tcp", ["0", "65536"], "1 to 65535"),

@@ -34,6 +34,7 @@ THEN = {
     "credits": 32,
     "slots": 8,
     "policy": "static",
+    "ahead": "0s",
     "dry-run": True,
     "budget": "64MiB",
     "objective-p99": "10ms",

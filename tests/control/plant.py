@@ -9,8 +9,8 @@ a real server, and may be told to fail.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from livedma.control.act.hands import Outcome, Progress
 from livedma.control.diagnose.limits import Diagnosis, Limit
@@ -47,7 +47,9 @@ SESSION = "00" * 16
 
 @dataclass
 class Pipe:
-    """A connection. wanted: calls that its client would have under way."""
+    """A connection. wanted: calls that its client would have under way, by one session, or by
+    sessions with `each` of them; `idle` sessions beside them have none.
+    """
 
     number: int = 1
     wanted: int = 0
@@ -59,6 +61,16 @@ class Pipe:
     slots_asked: int = 1024
     credits_max: int = 1024
     follows: bool = True
+    each: int = 0
+    idle: int = 0
+
+    @property
+    def busy(self) -> int:
+        return -(-self.wanted // self.each) if self.each else int(self.wanted > 0)
+
+    @property
+    def sessions(self) -> int:
+        return max(self.busy if self.each else 1, 1) + self.idle
 
     @property
     def mapped_bytes(self) -> int:
@@ -87,6 +99,7 @@ class Plant:
     failing: Callable[[Action], None] = lambda _: None
     follow: Callable[[Spread | Migrate], Progress] = lambda _: Progress("asked")
     given_up: list[Action] = field(default_factory=list)
+    waited: int = 0  # calls that waited for memory
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -111,7 +124,7 @@ class Plant:
             INTERVAL_S,
             "server",
             connections,
-            tuple(self._session(one) for one in connections),
+            tuple(session for one in connections for session in self._sessions(one)),
             Host(0.2, mapped, self.budget_bytes, self.refuses),
         )
 
@@ -135,7 +148,7 @@ class Plant:
             100 + pipe.number,
             "10.0.0.2",
             200 + pipe.number,
-            1,
+            pipe.sessions,
             count,
             count * BUFFER,
             0,
@@ -161,7 +174,7 @@ class Plant:
                 pipe.credits - arrived,
                 0,
                 arrived,
-                _times(count, (arrived - inside) / per_s * 1e9 if per_s else 0),
+                _times(*self._waits(arrived - inside, count, per_s)),
                 Times(),
                 _times(count, inside / per_s * 1e9 if per_s else 0),
                 Times(),
@@ -169,8 +182,31 @@ class Plant:
             ),
         )
 
-    def _session(self, connection: Connection) -> Session:
+    def _waits(self, waiting: int, count: int, per_s: float) -> tuple[int, float]:
+        """Returns how many calls waited for memory, and how long each of them did."""
+        if not waiting or not per_s:
+            return 0, 0.0
+        self.waited += count
+        return count, waiting / per_s * 1e9
+
+    def _sessions(self, connection: Connection) -> Iterator[Session]:
         pipe = self._pipe(connection.number)
+        if not pipe.each:
+            yield self._session(connection, pipe)
+        busy = pipe.busy if pipe.each else 0
+        for number in range(busy):
+            of_it = replace(
+                connection,
+                operations=connection.operations // busy,
+                read_bytes=connection.read_bytes // busy,
+                in_flight=connection.in_flight // busy,
+            )
+            yield replace(self._session(of_it, pipe), id=f"{number:032x}")
+        rest = replace(connection, operations=0, read_bytes=0, in_flight=0, latency=Times())
+        for number in range(pipe.idle):
+            yield replace(self._session(rest, pipe), id=f"{1 << 20 | number:032x}")
+
+    def _session(self, connection: Connection, pipe: Pipe) -> Session:
         return Session(
             SESSION,
             (connection.number,),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.control.plant import BUFFER, MIB, PER_CREDIT, Pipe, Plant
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.control.policy import policies
 from livedma.control.policy.plan import (
@@ -144,6 +145,31 @@ def test_no_more_is_taken_back_than_nobody_needs(
         left = buffers - action.bytes // BUFFER
         assert left >= 56 and left > needed
         assert action.credits > min(left, granted - 1)
+
+
+def foretold(policy: str, asked: int = 1024, budget: int | None = None) -> Plan | NoRoom | None:
+    snapshot = Plant([Pipe(wanted=40)]).observe()
+    (connection,) = snapshot.connections
+    snapshot = replace(snapshot, connections=(replace(connection, credits_asked=asked),))
+    forecast = Forecast(1, snapshot.at_s, 0.5, 40.0, 0.0, 56, 30.0, 10.0)
+    return policies.by_name(policy).ahead(forecast, snapshot, Room(budget))
+
+
+def test_extend_alone_acts_ahead() -> None:
+    for name in policies.NAMES:
+        found = foretold(name)
+        assert (found == planned("extend", Limit.MEMORY)) is (name == "extend")
+        assert found is None or name == "extend"
+
+
+def test_nothing_is_mapped_ahead_that_the_peer_cannot_use() -> None:
+    assert foretold("extend", asked=56) is None
+    plan = foretold("extend", asked=80)
+    assert isinstance(plan, Plan) and plan.actions == (Extend(1, 24 * BUFFER, 80, {}),)
+
+
+def test_nothing_is_mapped_ahead_without_budget() -> None:
+    assert isinstance(foretold("extend", budget=BUFFER // 2), NoRoom)
 
 
 @pytest.mark.parametrize("name", ["", "Extend", "none"])

@@ -10,6 +10,7 @@ from storage_model import Link, Model
 
 from livedma.control.diagnose.diagnosis import Diagnostician
 from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.diagnose.room import UNKNOWN, SessionRoom
 from livedma.control.diagnose.why import Why, why
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Snapshot
@@ -61,6 +62,26 @@ def test_it_is_not_slow() -> None:
     found = asked(model, session.id)
     assert (found.is_slow, found.limit) == (False, "nothing")
     assert found.lines[0].startswith("it is not slow: 100 operations/s, 6.6 MB/s, in 20.0 ms each")
+
+
+def test_connections_have_room_for_more_sessions() -> None:
+    model, link = made()
+    for _ in range(10):
+        link.add_session(3)
+    snapshot, (diagnosis,) = seen(model)
+    words = "room for 4 to 7 more sessions like these (40 of 56 buffers at the busiest)"
+    full = "no room for more sessions: it is slow already; 50 to 60 at the window's end"
+    roomy = replace(diagnosis, room=SessionRoom(4, 7, 50, 60, words, full))
+    found = why(snapshot, (roomy,))
+    assert found.lines[1] == f"connection 1: {words}"
+    assert found.evidence["room_least_sessions"] == 4
+    assert found.evidence["window_room_most_sessions"] == 60
+    slow = why(snapshot, (replace(roomy, is_degraded=True),))
+    assert slow.lines[1] == f"connection 1: {full}"
+    unknown = why(snapshot, (replace(roomy, room=SessionRoom(None, None, None, None, UNKNOWN)),))
+    assert unknown.lines[1] == f"connection 1: {UNKNOWN}"
+    assert "room_least_sessions" not in unknown.evidence
+    assert len(why(snapshot, (diagnosis,)).lines) == 1
 
 
 def test_nothing_is_asked_of_it() -> None:

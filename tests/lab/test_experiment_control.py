@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from livedma.control.diagnose.limits import Limit
+from livedma.lab.experiment.ahead import FORECAST, REACTIVE, Aheads, Watched
 from livedma.lab.experiment.diagnosis import Diagnoses
 from livedma.lab.experiment.generated import LIMITS, generate
 from livedma.lab.experiment.quantities import Value
@@ -142,6 +143,49 @@ class TestDiagnosis:
 
     def test_nothing_measured(self) -> None:
         assert Diagnoses().answer(Runs([])) == ["Too little was measured for an answer."]
+
+
+class TestAhead:
+    def rows(self, waited: Sequence[int], mapped: Sequence[float], turns: int = 3) -> Runs:
+        return Runs(
+            [
+                Row(
+                    {"control": control},
+                    turn,
+                    0,
+                    {
+                        "waited": waited[which],
+                        "mapped_mean_bytes": mapped[which] * (1 << 20),
+                        "p99_us": 40_000 + 1000 * turn,
+                        "ahead": 3 * which,
+                        "undos": 0,
+                        "errors": 0,
+                    },
+                )
+                for which, control in enumerate((REACTIVE, FORECAST))
+                for turn in range(turns)
+            ]
+        )
+
+    def test_fewer_wait(self) -> None:
+        waits, mapped, _, steps = Aheads().answer(self.rows([5000, 100], [11, 12.5]))
+        assert "With a forecast 100 calls waited for memory, without one 5,000" in waits
+        assert "0.02x" in waits and waits.endswith("(reached).")
+        assert "1.14x" in mapped and mapped.endswith("(reached).")
+        assert steps.startswith("In 3 runs with a forecast 9 steps were made ahead, and 0 undone;")
+
+    def test_it_does_not_help_and_costs_much(self) -> None:
+        waits, mapped, *_ = Aheads().answer(self.rows([5000, 4000], [8, 16]))
+        assert waits.endswith("(NOT reached).") and mapped.endswith("(NOT reached).")
+
+    def test_nothing_measured(self) -> None:
+        assert Aheads().answer(Runs([])) == ["Too little was measured for an answer."]
+
+    def test_memory_is_averaged_over_time(self) -> None:
+        found = Watched(mapped=[(0.0, 4), (1.0, 4), (1.1, 8), (2.0, 8)])
+        assert found.mean_bytes == pytest.approx((4 * 1.1 + 8 * 0.9) / 2)
+        assert Watched(mapped=[(0.0, 4)]).mean_bytes == 4
+        assert Watched().mean_bytes == 0
 
 
 class TestTide:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from livedma.control.act.controller import View
 from livedma.control.diagnose.limits import Diagnosis, Limit
+from livedma.control.diagnose.room import SessionRoom
 from livedma.control.events import Events
 from livedma.control.show.frame import Frame, Part, WindowMap
 from livedma.control.show.history import History
@@ -111,6 +112,7 @@ class FakeFeed:
     connections: int = 1
     mapped_bytes: int = 4 * _MIB
     limit: Limit = Limit.MEMORY
+    room: SessionRoom | None = None
     events: Events = field(default_factory=Events)
     history: History = field(default_factory=History)
     frame: Frame | None = None
@@ -140,7 +142,9 @@ class FakeFeed:
                 host=Host(0.24, self.connections * self.mapped_bytes, 256 * _MIB),
             ),
             diagnoses=tuple(
-                Diagnosis(one, 0.0, True, self.limit, "requests wait 3.7 ms for DMA memory")
+                Diagnosis(
+                    one, 0.0, True, self.limit, "requests wait 3.7 ms for DMA memory", {}, self.room
+                )
                 for one in numbers
             ),
             windows=tuple(self._window(one) for one in numbers),

@@ -161,7 +161,11 @@ def test_all_families_are_there_and_in_both_forms(tmp_path: Path) -> None:
     defined = {one.name: one for one in FAMILIES}
     shown = {name: one for name, one in openly.families.items() if name.startswith("livedma_")}
     assert shown.keys() == defined.keys()
-    optional = {"livedma_budget_bytes", "livedma_tcp_cpu_busy_ratio"}
+    optional = {
+        "livedma_budget_bytes",
+        "livedma_connection_room_sessions",
+        "livedma_tcp_cpu_busy_ratio",
+    }
     for name, family in shown.items():
         assert (family.type, family.documentation) == (defined[name].kind, defined[name].text)
         assert family.samples or name in optional, name
@@ -204,6 +208,25 @@ def test_what_is_so_now_is_what_the_controller_sees(tmp_path: Path) -> None:
     assert scrape.value("livedma_policy_info", policy="static", dry_run="false") == 1
     kinds = scrape.by("livedma_decisions_total", "kind")
     assert kinds["degraded"] >= 1 and kinds["done"] == kinds["refuse"] == 0
+
+
+def test_the_room_for_sessions_is_a_gauge(tmp_path: Path) -> None:
+    with metered(tmp_path, store_delay_s=0.02) as server, DrivenLoad(4) as load:
+        load.sessions(4)
+        scrape = wait_for(lambda: _with_room(server))
+    rooms = {
+        (dict(labels)["when"], dict(labels)["bound"]): value
+        for (name, labels), value in scrape.samples.items()
+        if name == "livedma_connection_room_sessions"
+    }
+    assert 0 < rooms["now", "least"] <= rooms["now", "most"] <= rooms["end", "most"]
+    assert rooms["now", "least"] <= rooms["end", "least"]
+
+
+def _with_room(server: Metered) -> Scrape | None:
+    scrape = Scrape(server.metrics)
+    names = {name for name, _ in scrape.samples}
+    return scrape if "livedma_connection_room_sessions" in names else None
 
 
 def _degraded(server: Metered) -> Scrape | None:

@@ -15,6 +15,7 @@ from tests.ui.fake_server import TOKEN, FakeFeed, shown
 
 from livedma.control import words
 from livedma.control.diagnose.limits import Limit
+from livedma.control.diagnose.room import SessionRoom
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +143,23 @@ def test_a_decision_is_there_at_once(browser: Browser) -> None:
         feed.events.tell("done", "mapped <b>4 MiB</b>", connection=1, dry=True)
         page.page.get_by_text("mapped <b>4 MiB</b> (dry run)").wait_for()  # as text, not as markup
         assert page.page.locator("#decisions b b, #decisions p b").count() == 0
+
+
+def test_a_connection_says_for_how_many_more_sessions_it_has_room(browser: Browser) -> None:
+    feed = FakeFeed(sessions=2)
+    feed.push()
+    with shown(feed) as server, looking(browser, server.address) as page:
+        page.drawn(1)
+        expect(page.page.locator(".connection .room")).to_be_hidden()
+        slow = "no room for more sessions: it is slow already; 50 to 60 at the window's end"
+        feed.room = SessionRoom(0, 0, 50, 60, "room for 4 to 7 more sessions like these", slow)
+        frame = feed.push()
+        page.drawn(2)
+        assert page.text(".connection .room") == slow
+        calm = tuple(replace(one, is_degraded=False) for one in frame.diagnoses)
+        feed.frame = replace(frame, number=3, diagnoses=calm)
+        page.drawn(3)
+        assert page.text(".connection .room") == "room for 4 to 7 more sessions like these"
 
 
 def test_it_says_when_the_stream_ends_and_goes_on_by_itself(browser: Browser) -> None:

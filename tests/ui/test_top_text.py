@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ui.made_frames import EVENTS, frame, many
+from tests.ui.made_frames import EVENTS, fine, frame, many
 
+from livedma.control.diagnose.room import SessionRoom
+from livedma.control.show.frame import Frame
 from livedma.ui.top.columns import COLUMNS, place
+from livedma.ui.top.connections import connections
 from livedma.ui.top.glyphs import ASCII, UNICODE, fit, fitting, printable, width_of, wrap
 from livedma.ui.top.model import Model, Moment, buckets
 from livedma.ui.top.picture import as_text, cells, cut, figure, rule, spread
@@ -166,3 +170,18 @@ def test_the_picture_as_text_has_all_of_it() -> None:
     assert all(f" {number:04x}c0ff" in text for number in range(300))
     assert text.count("slow, limited by DMA memory") == 1 and "13.1 MiB -> 14.1 MiB" in text
     assert as_text(()) == ""
+
+
+def test_the_room_for_more_sessions_stands_behind_the_diagnosis() -> None:
+    words = "room for 4 to 7 more sessions like these (40 of 56 buffers at the busiest)"
+    roomy = replace(fine(), room=SessionRoom(4, 7, 50, 60, words))
+    lines = connections(frame(diagnoses=(roomy,)), 160, 20, UNICODE)
+    assert words in " ".join(" ".join(map(as_text, lines)).split())
+
+
+def test_a_frame_comes_back_with_its_room() -> None:
+    room = SessionRoom(4, 7, 50, 60, "room for 4 to 7 more sessions")
+    made = frame(diagnoses=(replace(fine(), room=room), fine(2)))
+    found = made.as_json()
+    assert found["diagnoses"][0]["room"]["sentence"] == room.sentence
+    assert Frame.from_json(found) == made

@@ -14,6 +14,7 @@ _COLORS = {
     "why": "amber",
     "undo": "amber",
     "warning": "amber",
+    "forecast": "blue",
     "plan": "blue",
     "shrink": "blue",
     "done": "green",

@@ -18,6 +18,7 @@ _log = logging.getLogger("livedma.decisions")
 Kind = Literal[
     "degraded",  # a connection got worse; why follows
     "why",
+    "forecast",  # buffers will run out soon; a plan follows, or why there is none
     "plan",
     "done",  # the plan was carried out
     "failed",  # the plan was not carried out; the text says which part of it stays

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+from livedma.control.act.ahead import AHEAD_S
 from livedma.control.act.budget import HostBudget
 from livedma.control.act.by_hand import ByHand
 from livedma.control.act.controller import Controller
@@ -32,7 +33,8 @@ __all__ = ["Controlled", "Options", "controlled"]
 @dataclass(frozen=True, slots=True)
 class Options:
     """Says how a server is controlled. `budget_bytes` bounds the DMA memory of all connections;
-    None: only the system does. `monitor` "auto" watches the wire by BPF where that is allowed. With
+    None: only the system does. `ahead_s` is how long before buffers run out a forecast is acted on;
+    0: never. `monitor` "auto" watches the wire by BPF where that is allowed. With
     `history`, the last minutes are kept even while there is no view, for views that open later.
     """
 
@@ -42,6 +44,7 @@ class Options:
     objectives: Objectives = field(default_factory=Objectives)
     monitor: Literal["auto", "server"] = "auto"
     history: bool = False
+    ahead_s: float = AHEAD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Controlled:
             self.controller.diagnose_by(lambda: Diagnostician(options.objectives))
         self.budget.limit_bytes = self.observer.budget_bytes = options.budget_bytes
         self.controller.is_dry = options.dry_run
+        self.controller.ahead_s = options.ahead_s
         if options.policy != before.policy:  # else a policy that was set by hand stays
             self.controller.policy = by_name(options.policy)
 
@@ -90,6 +94,7 @@ def controlled(service: NfsService, options: Options) -> Iterator[Controlled]:
         room=lambda: replace(budget.room(), pause_s=hands.pause_s),
         events=events,
         dry_run=options.dry_run,
+        ahead_s=options.ahead_s,
     )
     feed = Feed(
         lambda: InsideSource(service).snapshot,

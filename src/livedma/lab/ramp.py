@@ -63,6 +63,7 @@ class Ramp:
             "buffer": self.size,
             "store-delay": f"{self.store_delay_ms}ms",
             "policy": policy,
+            "ahead": "0s",  # to show how a limit is found; a forecast would act before there is one
         }
         return [f"--{name}={value}" for name, value in options.items()]
 

@@ -74,6 +74,7 @@ def steering(args: argparse.Namespace) -> Steering:
         dry_run=args.dry_run,
         budget_bytes=args.budget,
         monitor=args.monitor,
+        ahead_s=args.ahead,
         history=args.web is not None,
         objectives=Objectives(None if p99_s is None else round(p99_s * 1e9)),
     )

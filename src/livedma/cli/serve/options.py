@@ -31,6 +31,7 @@ _THREADS = Number(1, 64)
 _LEASE = Number(1, 86400, "seconds")
 _OBJECTIVE = Duration("1us", "3600s")
 _DELAY = Duration("0s", "3600s")
+_AHEAD = Duration("0s", "10s")
 _WIDTH = Number(1, 65535)
 _ID_MOST = (1 << 32) - 2  # to the system 2^32 - 1 means: no id
 
@@ -197,6 +198,14 @@ def _add_controller(parser: argparse.ArgumentParser) -> None:
         choices=("static", "extend", "spread", "migrate"),
         default="extend",
         help="what is done when a connection is short of DMA memory (extend)",
+    )
+    add(
+        "--ahead",
+        metavar="TIME",
+        type=_AHEAD,
+        default="0.8s",
+        help="extend memory so long before a forecast says that it runs out; 0s: only once calls "
+        f"wait, {_AHEAD} (0.8s)",
     )
     add("--dry-run", action="store_true", help="say what the policy would do, and leave it")
     add(

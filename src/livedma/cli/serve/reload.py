@@ -22,6 +22,7 @@ __all__ = ["LIVE", "Reloader"]
 #: others need a restart: clients rely on them while the server runs, or it used them at its start.
 LIVE = frozenset(
     {
+        "ahead",
         "allow",
         "anonymous",
         "budget",

@@ -10,6 +10,7 @@ from typing import Any
 
 from livedma.control.act.effect import Measured
 from livedma.control.act.hands import Hands, Outcome
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Limit
 from livedma.control.faults import described
 from livedma.control.policy.plan import Action, Plan
@@ -25,8 +26,9 @@ class NotDone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Records a plan that was carried out at `at_s`, because of a limit. `before` holds the figures
-    from before it; None: there were none. `undo` takes it back.
+    """Records a plan that was carried out at `at_s`, because of a limit, or of a forecast that this
+    will be the limit. `before` holds the figures from before it; None: there were none. `undo`
+    takes it back.
     """
 
     at_s: float
@@ -34,6 +36,7 @@ class Attempt:
     plan: Plan
     before: Measured | None
     undo: tuple[Action, ...]
+    forecast: Forecast | None = None
 
 
 def carry_out(hands: Hands, plan: Plan) -> tuple[str, tuple[Action, ...], float]:

@@ -5,23 +5,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
+from livedma.control.act.ahead import Ahead, judge_use
 from livedma.control.act.attempt import Attempt, NotDone, as_json, carry_out, take_back
 from livedma.control.act.demand import DemandWatch
 from livedma.control.act.effect import Measured, Seen, Verdict, judge
-from livedma.control.act.hands import Hands, Progress
+from livedma.control.act.hands import Progress
+from livedma.control.act.means import Means
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import NOT_MANAGED, Diagnosis, Limit
-from livedma.control.events import Events, Kind
-from livedma.control.faults import Faults, described
-from livedma.control.policy.plan import Migrate, NoRoom, Plan, Policy, Room
+from livedma.control.events import Kind
+from livedma.control.faults import described
+from livedma.control.policy.plan import Migrate, NoRoom, Plan, Policy
 from livedma.control.words import duration, rate
 from livedma.errors import BudgetError, LimitError, NoRoomError
 from livedma.monitor.snapshot import Connection, Snapshot
 from livedma.wire.words import amount
 
-__all__ = ["Case", "Means"]
+__all__ = ["Case"]
 
 _T = TypeVar("_T")
 CHECK_S = 1.0  # from an action to the check whether it helped
@@ -38,22 +41,9 @@ _ELSEWHERE = (Limit.CPU, Limit.NETWORK, Limit.PEER)
 _NO_HOST_MEMORY = (BudgetError, LimitError, MemoryError)
 
 
-@dataclass(slots=True)
-class Means:
-    """Holds what all cases share and act with. The policy may change at any time."""
-
-    policy: Policy
-    hands: Hands
-    events: Events
-    faults: Faults
-    room: Callable[[], Room]
-    is_dry: bool = False
-    heirs: dict[int, Attempt] = field(default_factory=dict)  # moves, by the connection moved to
-
-
 class Case:
-    """Decides for one connection. `see` takes each of its snapshots and diagnoses, in order. `lack`
-    says why the connection cannot have the memory that it needs, as of the last plan.
+    """Decides for one connection. `see` takes each of its snapshots, diagnoses and forecasts, in
+    order. `lack` says why the connection cannot have the memory that it needs, as of the last plan.
     """
 
     def __init__(self, number: int, means: Means) -> None:
@@ -62,6 +52,7 @@ class Case:
         self._means = means
         self._history: deque[Seen] = deque(maxlen=64)
         self._watch = DemandWatch()
+        self._ahead = Ahead()
         self._attempt: Attempt | None = None  # to be judged
         self._move: Attempt | None = None  # that the client was asked to make
         self._successor: int | None = None  # the connection for the client's new sessions
@@ -74,11 +65,18 @@ class Case:
         self._barred: dict[
             Limit, tuple[float, float]
         ] = {}  # barred until then, and for so long the next time
-        self._dry_said = ""
+        self._dry_said = self._no_room_said = ""
 
-    def see(self, seen: Seen, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
+    def see(
+        self,
+        seen: Seen,
+        diagnosis: Diagnosis,
+        snapshot: Snapshot,
+        forecast: Forecast | None = None,
+    ) -> None:
         self._history.append(seen)
         self._watch.see(seen.at_s, seen.connection)
+        is_near = self._ahead.see(forecast, seen.at_s, self._means.ahead_s)
         if self._attempt is None:
             self._attempt = self._means.heirs.pop(self._number, None)
         if self._move is not None:
@@ -90,7 +88,9 @@ class Case:
             self._degraded(diagnosis, snapshot)
         else:
             self._calm(seen.at_s)
-        is_settled = self._move is None and self._attempt is None
+            if is_near and forecast is not None and diagnosis.limit is Limit.NOTHING:
+                self._look_ahead(forecast, snapshot)
+        is_settled = self._move is None and self._attempt is None and forecast is None
         if is_settled and not (diagnosis.is_degraded and _is_short(diagnosis.limit)):
             self._relax(seen)
 
@@ -103,7 +103,7 @@ class Case:
         self.lack = None
         self._explained.clear()
         self._not_before_s = 0.0
-        self._dry_said = ""
+        self._dry_said = self._no_room_said = ""
 
     def gone(self, at_s: float) -> bool:
         """Takes note that the connection has ended, perhaps because its sessions have moved.
@@ -139,7 +139,24 @@ class Case:
         self.lack = plan if isinstance(plan, NoRoom) else None
         self._explain(diagnosis, plan)
         if isinstance(plan, Plan):
-            self._act(plan, diagnosis)
+            self._act(plan, at_s, diagnosis.limit)
+
+    def _look_ahead(self, forecast: Forecast, snapshot: Snapshot) -> None:
+        """Acts before calls wait, as far as the policy does that. After memory did not help, the
+        case waits as it does before it tries memory again.
+        """
+        at_s = forecast.at_s
+        barred_until_s, _ = self._barred.get(Limit.MEMORY, (0.0, 0.0))
+        if at_s < max(self._not_before_s, barred_until_s):
+            return
+        plan, _ = self._ask(
+            at_s, lambda policy: policy.ahead(forecast, snapshot, self._means.room())
+        )
+        if isinstance(plan, Plan):
+            self._act(plan, at_s, Limit.MEMORY, forecast)
+        elif isinstance(plan, NoRoom) and plan.reason != self._no_room_said:
+            self._no_room_said = plan.reason
+            self._tell("forecast", f"{forecast.sentence}; {plan.reason}", data=asdict(forecast))
 
     def _is_puzzling(self, diagnosis: Diagnosis) -> bool:
         """Returns whether a connection is slow without a known limit. For up to PUZZLED_S, because
@@ -186,12 +203,16 @@ class Case:
             data = {"limit": diagnosis.limit.value, **diagnosis.evidence}
             self._tell("why", diagnosis.sentence + rest, data=data)
 
-    def _act(self, plan: Plan, diagnosis: Diagnosis) -> None:
-        means, at_s = self._means, diagnosis.at_s
-        said = f"{means.policy.name}: {plan.reason}"
+    def _act(self, plan: Plan, at_s: float, limit: Limit, forecast: Forecast | None = None) -> None:
+        means = self._means
+        said = f"{means.policy.name}{' ahead' if forecast else ''}: {plan.reason}"
+        is_new = not means.is_dry or said != self._dry_said
+        if forecast is not None and is_new:
+            data = asdict(forecast)
+            self._tell("forecast", forecast.sentence, data=data, dry=means.is_dry)
         if means.is_dry:
             self._not_before_s = at_s + DRY_S
-            if said != self._dry_said:
+            if is_new:
                 self._dry_said = said
                 self._tell("plan", said, data={"actions": as_json(plan)}, dry=True)
             return
@@ -204,7 +225,8 @@ class Case:
             return
         self._cool_s = COOL_S
         self._watch.wanted_more(at_s)
-        attempt = Attempt(at_s, diagnosis.limit, plan, before, undo)
+        self._no_room_said = ""
+        attempt = Attempt(at_s, limit, plan, before, undo, forecast)
         if means.hands.progress(plan.actions[0]) is None:
             self._attempt = attempt
         else:
@@ -248,6 +270,9 @@ class Case:
         is noisy. If another limit (_ELSEWHERE) has taken over by then, there is no verdict.
         """
         since_s = at_s - attempt.at_s
+        if attempt.forecast is not None:
+            self._verify_use(attempt, attempt.forecast, at_s)
+            return
         if since_s < CHECK_S:
             return
         settled_s = attempt.at_s + SETTLE_S
@@ -275,13 +300,34 @@ class Case:
         if verdict.helped is False:
             self._undo(attempt, at_s)
 
+    def _verify_use(self, attempt: Attempt, forecast: Forecast, at_s: float) -> None:
+        """Judges what was mapped ahead: it had to be used within some seconds."""
+        since = (one for one in self._history if one.at_s > attempt.at_s)
+        used = judge_use(forecast, since, at_s - attempt.at_s)
+        if used is None:
+            return
+        self._attempt = None
+        self._watch.reset()
+        data = asdict(used)
+        if used.is_right is not False:
+            self._tell("check", f"{used.text}: keep", data=data)
+            if used.is_right:
+                self._ahead.was_right()
+            return
+        self._tell("check", f"{used.text}, so the forecast was wrong: take it back", data=data)
+        bar_s = self._ahead.was_wrong(at_s)
+        self._take_back(attempt, f"no forecast is acted on for {bar_s:.0f} s")
+
     def _undo(self, attempt: Attempt, at_s: float) -> None:
         _, bar_s = self._barred.get(attempt.limit, (0.0, BARRED_S))
         self._barred[attempt.limit] = (at_s + bar_s, min(2 * bar_s, BARRED_MOST_S))
         if attempt.undo:
-            kept = take_back(self._means.hands, attempt.undo)
-            how = f"not all of it: {kept}" if kept else "taken back"
-            self._tell("undo", f"{how}; not tried again for {bar_s:.0f} s")
+            self._take_back(attempt, f"not tried again for {bar_s:.0f} s")
+
+    def _take_back(self, attempt: Attempt, next_time: str) -> None:
+        kept = take_back(self._means.hands, attempt.undo)
+        how = f"not all of it: {kept}" if kept else "taken back"
+        self._tell("undo", f"{how}; {next_time}")
 
     def _calm(self, at_s: float) -> None:
         if self._calm_since_s is None:

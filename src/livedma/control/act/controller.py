@@ -7,16 +7,18 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from livedma.control.act.attempt import action_as_json
-from livedma.control.act.case import Case, Means
+from livedma.control.act.case import Case
 from livedma.control.act.effect import Seen
 from livedma.control.act.hands import Hands
+from livedma.control.act.means import Means
 from livedma.control.act.refusals import Refusals
+from livedma.control.diagnose.forecast import Forecaster, Outlook
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.events import Events
 from livedma.control.faults import Faults, described
@@ -53,7 +55,7 @@ class Controller:
     until `close`.
 
     `make_diagnostician` also replaces a diagnostician that has failed, since what it remembers may
-    be the reason.
+    be the reason. `ahead_s` is how long before buffers run out a forecast is acted on; 0: never.
     """
 
     def __init__(
@@ -66,13 +68,15 @@ class Controller:
         room: Callable[[], Room],
         events: Events | None = None,
         dry_run: bool = False,
+        ahead_s: float = 0.0,
     ) -> None:
         self.events = events if events is not None else Events()
         self._faults = Faults(self.events)
-        self._means = Means(policy, hands, self.events, self._faults, room, dry_run)
+        self._means = Means(policy, hands, self.events, self._faults, room, dry_run, ahead_s)
         self._observer = observer
         self._make_diagnostician = make_diagnostician
         self._diagnostician = make_diagnostician()
+        self._forecaster = Forecaster()
         self._cases: dict[int, Case] = {}
         self._away: list[Case] = []  # of connections that have ended, whose clients come back
         self._refusals = Refusals(self._means)
@@ -113,6 +117,15 @@ class Controller:
             self._refusals.admit("it is decided anew")
             self._means.is_dry = is_dry
 
+    @property
+    def ahead_s(self) -> float:
+        return self._means.ahead_s
+
+    @ahead_s.setter
+    def ahead_s(self, ahead_s: float) -> None:
+        with self._stepping:
+            self._means.ahead_s = ahead_s
+
     def diagnose_by(self, make_diagnostician: Callable[[], Diagnosing]) -> None:
         """Uses another diagnostician from the next snapshot on."""
         with self._stepping:
@@ -151,13 +164,23 @@ class Controller:
         if diagnoses is None:
             self._diagnostician = self._make_diagnostician()
             diagnoses = ()
+        outlooks = self._guarded("the forecast", lambda: self._forecaster.see(snapshot))
+        if outlooks is None:
+            self._forecaster = Forecaster()
+            outlooks = {}
+        diagnoses = tuple(_with_room(one, outlooks) for one in diagnoses)
         with self._viewed:
             self._view = View(snapshot, diagnoses)
             self._viewed.notify_all()
-        self._follow(snapshot, diagnoses)
+        self._follow(snapshot, diagnoses, outlooks)
         self._refusals.see(snapshot, self._cases)
 
-    def _follow(self, snapshot: Snapshot, diagnoses: tuple[Diagnosis, ...]) -> None:
+    def _follow(
+        self,
+        snapshot: Snapshot,
+        diagnoses: tuple[Diagnosis, ...],
+        outlooks: Mapping[int, Outlook],
+    ) -> None:
         there = {one.number: one for one in snapshot.connections}
         for number in self._means.heirs.keys() - there.keys():
             del self._means.heirs[number]
@@ -168,14 +191,27 @@ class Controller:
             if connection is not None:
                 self._guarded(
                     f"connection {connection.number}",
-                    partial(self._see, connection, diagnosis, snapshot),
+                    partial(
+                        self._see,
+                        connection,
+                        diagnosis,
+                        snapshot,
+                        outlooks.get(connection.number),
+                    ),
                 )
 
-    def _see(self, connection: Connection, diagnosis: Diagnosis, snapshot: Snapshot) -> None:
+    def _see(
+        self,
+        connection: Connection,
+        diagnosis: Diagnosis,
+        snapshot: Snapshot,
+        outlook: Outlook | None,
+    ) -> None:
         case = self._cases.get(connection.number)
         if case is None:
             case = self._cases[connection.number] = Case(connection.number, self._means)
-        case.see(Seen(snapshot.at_s, snapshot.interval_s, connection), diagnosis, snapshot)
+        seen = Seen(snapshot.at_s, snapshot.interval_s, connection)
+        case.see(seen, diagnosis, snapshot, None if outlook is None else outlook.forecast)
 
     def _guarded(self, what: str, work: Callable[[], _T]) -> _T | None:
         try:
@@ -214,6 +250,11 @@ class Controller:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _with_room(diagnosis: Diagnosis, outlooks: Mapping[int, Outlook]) -> Diagnosis:
+    outlook = outlooks.get(diagnosis.connection)
+    return diagnosis if outlook is None else replace(diagnosis, room=outlook.room)
 
 
 def _try_a_descriptor() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from livedma.control.act.case import Case, Means
+from livedma.control.act.case import Case
+from livedma.control.act.means import Means
 from livedma.control.act.refusal import Refusal, waiting_share
 from livedma.control.policy.plan import NoRoom, RefuseSessions
 from livedma.control.policy.sizing import slots_used

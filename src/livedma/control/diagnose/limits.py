@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from livedma.control.diagnose.room import SessionRoom
+
 __all__ = ["NOT_MANAGED", "Diagnosis", "Limit", "Objectives"]
 
 NOT_MANAGED = "memory of TCP connections is not managed"
@@ -38,7 +40,8 @@ class Diagnosis:
     """Says what limits a connection, as of one snapshot.
 
     With `is_degraded`, the limit makes requests slower than they have to be. `evidence` holds the
-    figures behind it, by names that end in their unit; `sentence` says the same for people.
+    figures behind it, by names that end in their unit; `sentence` says the same for people. `room`
+    is that for more sessions; None: its memory is not managed.
     """
 
     connection: int
@@ -47,6 +50,7 @@ class Diagnosis:
     limit: Limit
     sentence: str
     evidence: Mapping[str, float] = field(default_factory=dict)
+    room: SessionRoom | None = None
 
     @property
     def verdict(self) -> str:
@@ -54,3 +58,12 @@ class Diagnosis:
         if self.limit is Limit.NOTHING:
             return "slow" if self.is_degraded else "fine"
         return f"{'slow' if self.is_degraded else 'fast enough'}, limited by {self.limit.value}"
+
+    @property
+    def room_words(self) -> str:
+        """Returns the room for more sessions in words; empty: there is nothing to say of it. What
+        is slow has none, whatever the buffers and credits say.
+        """
+        if self.room is None:
+            return ""
+        return self.room.slow_sentence if self.is_degraded else self.room.sentence

@@ -66,10 +66,29 @@ def _of_connections(snapshot: Snapshot, diagnoses: Sequence[Diagnosis]) -> Why:
         connection = snapshot.connection(one.connection)
         client = "" if connection is None else f" of {_client(connection)}"
         lines.append(f"connection {one.connection}{client}: {one.verdict}: {one.sentence}")
+        if one.room_words:
+            lines.append(f"connection {one.connection}: {one.room_words}")
     if any(one.is_tcp for one in snapshot.connections):
         lines.append(f"{NOT_MANAGED}: policies leave them as they are")
     worst = slow[0] if slow else diagnoses[0]
-    return Why(None, bool(slow), worst.limit.value, tuple(lines), dict(worst.evidence))
+    evidence = {**worst.evidence, **_room(worst)}
+    return Why(None, bool(slow), worst.limit.value, tuple(lines), evidence)
+
+
+def _room(diagnosis: Diagnosis) -> dict[str, float]:
+    """Returns the room for more sessions as figures, as far as it is known."""
+    room = diagnosis.room
+    found = (
+        {}
+        if room is None
+        else {
+            "room_least_sessions": room.least,
+            "room_most_sessions": room.most,
+            "window_room_least_sessions": room.end_least,
+            "window_room_most_sessions": room.end_most,
+        }
+    )
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _client(connection: Connection) -> str:

@@ -7,10 +7,18 @@ with it.
 
 from __future__ import annotations
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.plan import Demand, Extend, NoRoom, Plan, Room
 from livedma.control.policy.remedies import no_room, remedy
-from livedma.control.policy.sizing import credits_for, relaxed, short_of_slots, slots_of, step_bytes
+from livedma.control.policy.sizing import (
+    credits_for,
+    has_all_useful,
+    relaxed,
+    short_of_slots,
+    slots_of,
+    step_bytes,
+)
 from livedma.control.words import size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 from livedma.wire.words import amount
@@ -24,6 +32,14 @@ class ExtendPolicy:
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         return remedy(diagnosis, snapshot, room, more_of_window)
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        connection = snapshot.connection(forecast.connection)
+        if connection is None or connection.inside is None:
+            return None
+        if has_all_useful(connection, connection.inside):
+            return None  # the rise ends where the peer's credits do
+        return _more_memory(connection, connection.inside, snapshot, room)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)

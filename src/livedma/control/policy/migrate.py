@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.extend import more_of_window
 from livedma.control.policy.plan import Demand, Migrate, NoRoom, Plan, Room
@@ -31,6 +32,9 @@ class MigratePolicy:
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         return remedy(diagnosis, snapshot, room, _more_memory)
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        return None  # a move pauses sessions and cannot be undone
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)

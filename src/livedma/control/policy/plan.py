@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.monitor.snapshot import Connection, Snapshot
 
@@ -163,6 +164,11 @@ class Policy(Protocol):
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         """Plans for a degraded connection. None: the policy would do nothing."""
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        """Plans for a connection whose buffers will run out soon. None: the policy waits until they
+        have. What is done ahead may prove wrong, so it has to be something that can be undone.
+        """
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         """Plans what a connection that is not degraded can give back. None: nothing."""

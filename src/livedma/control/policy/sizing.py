@@ -13,6 +13,7 @@ __all__ = [
     "bytes_per_credit",
     "credits_for",
     "credits_in",
+    "has_all_useful",
     "relaxed",
     "short_of_slots",
     "slots_of",
@@ -49,6 +50,14 @@ def useful_buffers(connection: Connection, inside: Inside) -> int | None:
     of_a_call = -(-connection.bytes // connection.operations // inside.buffer_bytes)
     found = connection.credits_asked * max(of_a_call, 1)
     return found if found > inside.buffers else None
+
+
+def has_all_useful(connection: Connection, inside: Inside) -> bool:
+    """Returns whether there are as many buffers as the peer can use with the credits that it has
+    asked for, as far as its operations show that. Then more of them cannot be needed.
+    """
+    is_known = bool(connection.credits_asked and connection.operations)
+    return is_known and useful_buffers(connection, inside) is None
 
 
 def bytes_per_credit(inside: Inside) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.plan import Demand, NoRoom, Plan, Room, Spread
 from livedma.control.policy.remedies import remedy
@@ -18,6 +19,9 @@ class SpreadPolicy:
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         return remedy(diagnosis, snapshot, room, _more_memory)
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        return None  # another connection cannot be undone
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return None  # a connection ends with its sessions, and its memory with it

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.plan import Demand, NoRoom, Plan, Room
 from livedma.monitor.snapshot import Connection, Snapshot
@@ -17,6 +18,9 @@ class StaticPolicy:
     may_refuse = False
 
     def plan(self, diagnosis: Diagnosis, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
+        return None
+
+    def ahead(self, forecast: Forecast, snapshot: Snapshot, room: Room) -> Plan | NoRoom | None:
         return None
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from livedma.control.diagnose.limits import Diagnosis, Limit
+from livedma.control.diagnose.room import SessionRoom
 from livedma.monitor.snapshot import Snapshot, Source
 
 __all__ = ["Frame", "Part", "WindowMap"]
@@ -86,12 +87,21 @@ class Frame:
             **{
                 **found,
                 "snapshot": Snapshot.from_json(found["snapshot"]),
-                "diagnoses": tuple(
-                    Diagnosis(**{**one, "limit": Limit(one["limit"])}) for one in found["diagnoses"]
-                ),
+                "diagnoses": tuple(map(_diagnosis, found["diagnoses"])),
                 "windows": tuple(
                     WindowMap(**{**one, "parts": tuple(Part(**part) for part in one["parts"])})
                     for one in found["windows"]
                 ),
             }
         )
+
+
+def _diagnosis(found: Mapping[str, Any]) -> Diagnosis:
+    room = found.get("room")
+    return Diagnosis(
+        **{
+            **found,
+            "limit": Limit(found["limit"]),
+            "room": None if room is None else SessionRoom(**room),
+        }
+    )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from livedma.lab.experiment.ahead import Aheads
 from livedma.lab.experiment.design import Experiment
 from livedma.lab.experiment.diagnosis import Diagnoses
 from livedma.lab.experiment.pages import Pages
@@ -22,6 +23,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Diagnoses(),
     Tides(),
     Steps(),
+    Aheads(),
 )
 
 

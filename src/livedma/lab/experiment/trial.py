@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,13 @@ class State:
 
 
 class Trial:
-    """policy: the server's. sessions: the most there will be. Raises LabError and ControlError."""
+    """policy, options: the server's. sessions: the most there will be. Raises LabError and
+    ControlError.
+    """
 
-    def __init__(self, situation: Situation, policy: str, *, sessions: int) -> None:
+    def __init__(
+        self, situation: Situation, policy: str, *, sessions: int, options: Sequence[str] = ()
+    ) -> None:
         self.situation = situation
         rules = []
         if situation.lost_share:
@@ -55,7 +60,8 @@ class Trial:
             rules.append(Rule("drop", situation.lost_share))
         with ExitStack() as stack:
             self.stage = stack.enter_context(Stage(rules=rules, on_disk=situation.is_on_disk))
-            self.server = self.stage.serve(*situation.serve_options(), f"--policy={policy}")
+            served = (*situation.serve_options(), f"--policy={policy}", *options)
+            self.server = self.stage.serve(*served)
             self.load = self.stage.drive(
                 *situation.load_options(sessions), f"--seconds={_SECONDS_MOST:g}", f"--seed={SEED}"
             )

@@ -189,6 +189,13 @@ FAMILIES: tuple[Definition, ...] = (
         "1 for what limits it, 0 for all else (docs/diagnosis.md).",
         ("connection", "limit"),
     ),
+    Definition(
+        "livedma_connection_room_sessions",
+        "gauge",
+        "How many more sessions like its busy ones it takes: the least and the most, with what is "
+        "mapped (now) and with all its window (end); absent while that is not known.",
+        ("connection", "when", "bound"),
+    ),
     *_group("livedma_session_", "counter", SESSION_COUNTERS, "session"),
     Definition(
         "livedma_session_latency_seconds",

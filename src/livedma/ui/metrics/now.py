@@ -10,7 +10,7 @@ from typing import get_args
 from prometheus_client.metrics_core import Metric
 
 from livedma.control.act.controller import View
-from livedma.control.diagnose.limits import Limit
+from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.monitor.snapshot import Connection, Session, Source
 from livedma.ui.metrics.families import CONNECTION_GAUGES, SESSION_GAUGES
 from livedma.ui.metrics.writing import family
@@ -82,6 +82,22 @@ def connections_now(view: View, own: Container[int]) -> Iterator[Metric]:
             for limit in Limit
         ],
     )
+    yield family("livedma_connection_room_sessions", list(_rooms(diagnoses)))
+
+
+def _rooms(diagnoses: Sequence[Diagnosis]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    for one in diagnoses:
+        room = one.room
+        if room is None:
+            continue
+        for when, bound, value in (
+            ("now", "least", room.least),
+            ("now", "most", room.most),
+            ("end", "least", room.end_least),
+            ("end", "most", room.end_most),
+        ):
+            if value is not None:
+                yield (str(one.connection), when, bound), value
 
 
 def sessions_now(sessions: Sequence[Session], own: Container[str]) -> Iterator[Metric]:

@@ -169,6 +169,8 @@ def _reason(
     else:
         verdict = f"{diagnosis.verdict}{refuses}:"
         said = f"{verdict} {printable(diagnosis.sentence, glyphs)}"
+        if diagnosis.room is not None:
+            said += f"; {printable(diagnosis.room_words, glyphs)}"
     wrapped = wrap(said, width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
     first, *others = wrapped
     colon = min(len(verdict), len(first))

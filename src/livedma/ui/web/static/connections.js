@@ -82,6 +82,7 @@ class Card {
   #word = make("span");
   #chip;
   #sentence = make("p", { class: "sentence" });
+  #room = make("p", { class: "sentence room" });
   #figures = {};
   #memory = new Meter("Memory", "memory");
   #buffers = new Meter("Buffers", "buffers");
@@ -123,6 +124,7 @@ class Card {
       },
       make("header", {}, make("h3", {}, this.#title), this.#client, this.#chip),
       this.#sentence,
+      this.#room,
       figures,
       make("div", { class: "meters" }, this.#memory.node, this.#buffers.node, this.#credits.node),
       make("div", { class: "acts" }, this.#extend, this.#shrink),
@@ -166,6 +168,10 @@ class Card {
     setIcon(this.#sign, sign);
     say(this.#word, word);
     say(this.#sentence, diagnosis?.sentence ?? "");
+    const found = diagnosis?.room;
+    const room = (diagnosis?.is_degraded ? found?.slow_sentence : found?.sentence) ?? "";
+    say(this.#room, room);
+    this.#room.hidden = !room;
   }
 
   #measure(one, inside) {

@@ -25,6 +25,7 @@ export function looks(limit, isSlow) {
 const TONES = {
   degraded: "else",
   why: "soft",
+  forecast: "soft",
   plan: "help",
   done: "help",
   failed: "bad",
@@ -52,6 +53,7 @@ const WEIGHT = [
   "recovered",
   "check",
   "plan",
+  "forecast",
   "why",
   "source",
 ];
