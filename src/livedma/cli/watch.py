@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   livedma watch                            all interfaces that may carry RoCE
   livedma watch eth0 --json | jq -c '.sessions[] | [.id, .operations]'
+  livedma watch --inside --json            inside the kernel's NFS server on this host, TCP too
 
 It needs root: it looks at packets with BPF."""
 
@@ -36,6 +37,11 @@ def register(commands: Any) -> None:
     )
     add = parser.add_argument
     add("iface", metavar="IFACE", nargs="*", help="look at these (all that may carry RoCE)")
+    add(
+        "--inside",
+        action="store_true",
+        help="look into this host's kernel NFS server, over RDMA and TCP, and not at the wire",
+    )
     add("--interval", metavar="TIME", type=units.duration, default=1.0, help="of a snapshot (1s)")
     add("--count", metavar="N", type=units.positive, help="end after N snapshots")
     add("--json", action="store_true", help="print an object for each snapshot, one a line")
@@ -45,6 +51,8 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0.1 <= args.interval <= 60:
         args.wrong_use("--interval is 0.1s to 60s")
+    if args.inside and args.iface:
+        args.wrong_use("--inside looks at no interface")
     with closing(source_of(args)) as source:
         source.attach()
         for snapshot in _snapshots(source, args.interval, args.count):
@@ -54,6 +62,10 @@ def run(args: argparse.Namespace) -> int:
 
 def source_of(args: argparse.Namespace) -> Source:
     """Returns the source that the arguments choose."""
+    if args.inside:
+        from livedma.monitor.nfsd import NfsdSource
+
+        return NfsdSource()
     from livedma.ui.watch.wire import WireSource
 
     return WireSource(args.iface)
@@ -71,4 +83,12 @@ def _snapshots(source: Source, interval_s: float, count: int | None) -> Iterator
 
 
 def _object(source: Source, snapshot: Snapshot) -> dict[str, Any]:
-    return {**asdict(snapshot), "where": source.where, "unseen": list(source.unseen())}
+    found = {**asdict(snapshot), "where": source.where, "unseen": list(source.unseen())}
+    return {**found, "limits": _limits(snapshot)} if snapshot.source == "nfsd" else found
+
+
+def _limits(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Returns what limits the connections of the kernel's server."""
+    from livedma.control.diagnose.nfsd import diagnose_kernel
+
+    return [{**asdict(one), "limit": one.limit.value} for one in diagnose_kernel(snapshot)]
