@@ -167,9 +167,7 @@ class NfsdSource:
             if module != "rpcrdma" or (_MODULES / module).exists()
         ]
         if not (_MODULES / "rpcrdma").exists():
-            found.append(
-                "NFS over RDMA: the module rpcrdma is not loaded; watch again once it is"
-            )
+            found.append("NFS over RDMA: the module rpcrdma is not loaded; watch again once it is")
         if self._has_tcp:
             found.append("calls over TCP that no thread has read yet are not counted as in flight")
         return [*found, "what calls wait for at the client, and on their way"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Reads how much CPU the kernel's nfsd threads use and wait for, and how busy the host's CPUs are."""
+"""Reads how much CPU nfsd's threads use and wait for, and how busy the host's CPUs are."""
 
 from __future__ import annotations
 

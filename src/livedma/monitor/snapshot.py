@@ -3,8 +3,8 @@
 
 A source that sees the wire (BPF) knows operations, bytes, latencies, credits and what went wrong on
 the way. The server itself knows that, too, and also what requests waited for (`Inside`), and
-connections over TCP (`InsideTcp`). Programs inside the kernel's server know what its calls waited for
-(`InsideKernel`, `KernelHost`). A field is None where no source can know it.
+connections over TCP (`InsideTcp`). Programs inside the kernel's server know what its calls waited
+for (`InsideKernel`, `KernelHost`). A field is None where no source can know it.
 """
 
 from __future__ import annotations
@@ -224,7 +224,9 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class KernelHost:
-    """Shows the kernel's NFS server and its host. Numbers of threads are averages of the interval."""
+    """Shows the kernel's NFS server and its host. Numbers of threads are averages of the
+    interval.
+    """
 
     threads: int  #: of nfsd; 0: it had no call yet
     serving: float  #: threads that worked on calls that ended
@@ -304,9 +306,7 @@ def _connection(found: dict[str, Any]) -> Connection:
         times_in = {name: Times(**kernel[name]) for name in _KERNEL_TIMES}
         kernel = InsideKernel(**{**kernel, **times_in})
     times = Times(**found["latency"])
-    return Connection(
-        **{**found, "latency": times, "inside": inside, "tcp": tcp, "kernel": kernel}
-    )
+    return Connection(**{**found, "latency": times, "inside": inside, "tcp": tcp, "kernel": kernel})
 
 
 def _session(found: dict[str, Any]) -> Session:

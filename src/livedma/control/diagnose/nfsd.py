@@ -18,6 +18,7 @@ __all__ = ["KernelDiagnosis", "KernelLimit", "diagnose_kernel"]
 
 _CALLS_LEAST = 8  # in an interval; fewer say nothing
 _CPU_FULL = 0.9
+_CPU_WAITING = 0.3  # threads that wait for a CPU, for each that serves
 _MOST = 0.5  # of a call's time, or of a thread's
 _SENDING = 0.3  # of a thread's time
 _ALL_SERVING = 0.7  # of the threads, at a time
@@ -103,14 +104,17 @@ def _diagnose(seen: _Seen) -> KernelDiagnosis:
 
 
 def _cpu(seen: _Seen) -> str | None:
-    """Finds CPUs that are full, unless threads are in storage, which does not use them."""
+    """Finds CPUs that are full, unless threads are in storage and hardly wait for a CPU."""
     host = seen.host
-    if host.cpus_busy < _CPU_FULL or seen.storing >= _MOST:
+    waiting = host.cpu_waiting or 0.0
+    if host.cpus_busy < _CPU_FULL:
         return None
-    waiting = "" if host.cpu_waiting is None else f", and {host.cpu_waiting:.1f} of them wait for one"
+    if seen.storing >= _MOST and waiting < _CPU_WAITING * host.serving:
+        return None
+    wait = "" if host.cpu_waiting is None else f", and on average {waiting:.1f} wait for one"
     return (
         f"the host's CPUs are busy {host.cpus_busy:.0%} of the time: nfsd's threads use "
-        f"{host.cpus_used:.1f} of {host.cpus}{waiting}"
+        f"{host.cpus_used:.1f} of {host.cpus}{wait}"
     )
 
 
