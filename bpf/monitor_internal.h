@@ -5,12 +5,13 @@
 
 #include "bpf/capture_attach.h"
 #include "bpf/monitor_session.h"
+#include "bpf/monitor_times.h"
 
 /* The values at the look before. */
 struct monitor_before {
-	uint64_t read_bytes, written_bytes, sum_ns;
+	uint64_t read_bytes, written_bytes;
 	uint64_t rnr_naks, naks, retransmissions;
-	uint32_t steps[LDMA_MONITOR_STEPS];
+	struct monitor_times_before times;
 };
 
 /* User space's side of a connection's place. */

@@ -12,6 +12,7 @@
 
 #include "bpf/capture_session.h"
 #include "bpf/monitor_tables.h"
+#include "bpf/monitor_times.h"
 
 #define MONITOR_INTERFACES 64 /* at most */
 
@@ -24,11 +25,6 @@ struct monitor_options {
 	bool learns;                    /* connections that were made before, from their traffic */
 	bool without_links;             /* as on kernels before 6.6 */
 	bool verbose;                   /* libbpf's messages and the verifier's log go to stderr */
-};
-
-/* The times of calls that were answered since the look before. */
-struct monitor_times {
-	uint64_t count, sum_ns, p50_ns, p99_ns, max_ns;
 };
 
 struct monitor_connection_row {

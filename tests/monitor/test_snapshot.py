@@ -10,7 +10,9 @@ from livedma.monitor.snapshot import (
     Connection,
     Host,
     Inside,
+    InsideKernel,
     InsideSession,
+    KernelHost,
     Losses,
     Session,
     Snapshot,
@@ -74,6 +76,20 @@ SESSION = Session(
         slots_asked=32,
     ),
 )
+KERNEL = InsideKernel(
+    executing=2,
+    serving_ns=5000,
+    thread_waits=TIMES,
+    storage=replace(TIMES, count=5),
+    fetches=replace(TIMES, count=6),
+    send_waits=Times(),
+    last_credits=3,
+    contexts_made=1,
+    receives_failed=2,
+)
+KERNEL_HOST = KernelHost(
+    threads=8, serving=2.5, cpus=4, cpus_busy=0.5, cpus_used=1.5, cpu_waiting=0.25
+)
 SNAPSHOT = Snapshot(
     at_s=12.5,
     wall_s=1.7e9,
@@ -93,6 +109,13 @@ def through_json(snapshot: Snapshot) -> Snapshot:
 def test_all_of_it_comes_back() -> None:
     assert through_json(SNAPSHOT) == SNAPSHOT
     assert through_json(replace(SNAPSHOT, host=Host(None, None, None))).host.cpu_busy is None
+    inside = replace(
+        SNAPSHOT,
+        source="nfsd",
+        connections=(replace(CONNECTION, inside=None, kernel=KERNEL),),
+        host=Host(None, None, None, kernel=KERNEL_HOST),
+    )
+    assert through_json(inside) == inside
 
 
 def test_parts_are_found_by_their_names() -> None:

@@ -84,8 +84,8 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.address is not None and args.control is not None:
         args.wrong_use("ADDR and --control are two servers: give one")
-    if args.watch is None and args.port is not None:
-        args.wrong_use("--port goes with --watch")
+    if args.watch is None and (args.port is not None or args.inside):
+        args.wrong_use(f"{'--inside' if args.inside else '--port'} goes with --watch")
     if args.watch is not None and (args.address is not None or args.control is not None):
         args.wrong_use("--watch looks at any server: it goes without ADDR and --control")
     if args.json and not args.once:

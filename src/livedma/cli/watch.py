@@ -32,6 +32,7 @@ _EXAMPLES = """examples:
   livedma watch                            all interfaces that may carry RoCE
   livedma watch eth0 --count 10 > seen     ten seconds of it, as text
   livedma watch eth0 --json | jq -c '.sessions[] | [.id, .operations]'
+  livedma watch --inside                   inside the kernel's NFS server on this host, TCP too
   livedma watch --metrics                  for Prometheus, too
   livedma top --watch                      to sort, to filter, and to see the last minute
 
@@ -84,12 +85,23 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         help="servers listen there: connections that are made from now on are seen from their "
         "start; several times if need be (20049). Others are learnt from their traffic",
     )
+    parser.add_argument(
+        "--inside",
+        action="store_true",
+        help="look into this host's kernel NFS server, over RDMA and TCP, and not at the wire",
+    )
 
 
 def source_of(args: argparse.Namespace, interfaces: list[str]) -> Source:
     """Returns the source that the arguments choose. This is the one place that knows them all: a
     further source is an option of `add_source_options`, and a line here.
     """
+    if args.inside:
+        if interfaces or args.port:
+            args.wrong_use("--inside looks at no interface, and at all ports")
+        from livedma.monitor.nfsd import NfsdSource
+
+        return NfsdSource()
     from livedma.ui.watch.wire import WireSource
 
     ports = tuple(dict.fromkeys(args.port or _PORTS))

@@ -3,7 +3,8 @@
 
 A source that sees the wire (BPF) knows operations, bytes, latencies, credits and what went wrong on
 the way. The server itself knows that, too, and also what requests waited for (`Inside`), and
-connections over TCP (`InsideTcp`). A field is None where no source can know it.
+connections over TCP (`InsideTcp`). Programs inside the kernel's server know what its calls waited
+for (`InsideKernel`, `KernelHost`). A field is None where no source can know it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ __all__ = [
     "Connection",
     "Host",
     "Inside",
+    "InsideKernel",
     "InsideSession",
     "InsideTcp",
+    "KernelHost",
     "Losses",
     "Session",
     "Snapshot",
@@ -26,7 +29,7 @@ __all__ = [
 ]
 
 Transport = Literal["rdma", "tcp"]
-Source = Literal["bpf", "server", "bpf+server"]
+Source = Literal["bpf", "server", "bpf+server", "nfsd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,21 @@ class InsideTcp:
 
 
 @dataclass(frozen=True, slots=True)
+class InsideKernel:
+    """Holds what only the kernel's NFS server knows of a connection. Counts are of the interval."""
+
+    executing: int  #: calls that a thread works on now
+    serving_ns: int  #: of threads, for calls that ended: with their storage and their sending
+    thread_waits: Times  #: of calls for a thread, from their arrival
+    storage: Times  #: in the file system, once for each read, write or commit
+    fetches: Times  #: by RDMA READ, of what the client writes; no thread waits meanwhile
+    send_waits: Times  #: of threads, for room in the send queue
+    last_credits: int  #: calls that took the last credit when they arrived
+    contexts_made: int  #: for RDMA READs and WRITEs, since none was free
+    receives_failed: int  #: that could not be posted
+
+
+@dataclass(frozen=True, slots=True)
 class InsideSession:
     """Holds what only the server knows of a session."""
 
@@ -127,6 +145,7 @@ class Connection:
     tcp: InsideTcp | None = None
     learnt_s: float | None = None  #: by the wall clock: calls since then count; None: all of them
     refuses_sessions: bool = False  #: new ones that come by it; see also `Host.refuses_sessions`
+    kernel: InsideKernel | None = None
 
     @property
     def bytes(self) -> int:
@@ -205,6 +224,20 @@ class Losses:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelHost:
+    """Shows the kernel's NFS server and its host. Numbers of threads are averages of the
+    interval.
+    """
+
+    threads: int  #: of nfsd; 0: it had no call yet
+    serving: float  #: threads that worked on calls that ended
+    cpus: int
+    cpus_busy: float  #: part of all CPUs: 0 to 1
+    cpus_used: float  #: by nfsd's threads, in CPUs
+    cpu_waiting: float | None  #: threads that were ready and got no CPU; None: not known
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """Shows what all connections share."""
 
@@ -213,6 +246,7 @@ class Host:
     budget_bytes: int | None  #: None: there is no bound
     refuses_sessions: bool = False  #: everybody's new ones
     tcp_busy: float | None = None  #: of one CPU, by the threads that serve TCP; may be above 1
+    kernel: KernelHost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +279,7 @@ class Snapshot:
                 **found,
                 "connections": tuple(map(_connection, found["connections"])),
                 "sessions": tuple(map(_session, found["sessions"])),
-                "host": Host(**found["host"]),
+                "host": _host(found["host"]),
                 "losses": Losses(**found["losses"]),
             }
         )
@@ -253,6 +287,12 @@ class Snapshot:
 
 _INSIDE_TIMES = ("memory_waits", "send_waits", "storage", "storage_queue")
 _TCP_TIMES = ("thread_waits", "storage")
+_KERNEL_TIMES = ("thread_waits", "storage", "fetches", "send_waits")
+
+
+def _host(found: dict[str, Any]) -> Host:
+    kernel = found.get("kernel")
+    return Host(**{**found, "kernel": None if kernel is None else KernelHost(**kernel)})
 
 
 def _connection(found: dict[str, Any]) -> Connection:
@@ -262,8 +302,12 @@ def _connection(found: dict[str, Any]) -> Connection:
     tcp = found.get("tcp")
     if tcp is not None:
         tcp = InsideTcp(**{**tcp, **{name: Times(**tcp[name]) for name in _TCP_TIMES}})
+    kernel = found.get("kernel")
+    if kernel is not None:
+        times_in = {name: Times(**kernel[name]) for name in _KERNEL_TIMES}
+        kernel = InsideKernel(**{**kernel, **times_in})
     times = Times(**found["latency"])
-    return Connection(**{**found, "latency": times, "inside": inside, "tcp": tcp})
+    return Connection(**{**found, "latency": times, "inside": inside, "tcp": tcp, "kernel": kernel})
 
 
 def _session(found: dict[str, Any]) -> Session:

@@ -109,8 +109,7 @@ def _connections(view: View, width: int, room: int | None, glyphs: Glyphs) -> li
     placed = place(CONNECTIONS, rows, view.snapshot, width, glyphs)
     lines = [head, _titles(placed, width, glyphs)]
     for one in rows:
-        diagnosis = view.diagnosis(one.number)
-        is_slow = diagnosis is not None and diagnosis.is_degraded
+        is_slow = bool(view.trouble(one.number))
         quiet: Role = "" if one.operations or one.in_flight else "quiet"
         row = _row(view, one, placed, "bad" if is_slow else quiet, width, glyphs)
         if is_slow:
@@ -123,9 +122,8 @@ def _connections(view: View, width: int, room: int | None, glyphs: Glyphs) -> li
 
 def _words(view: View, one: Connection, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """Yields what is to be said below a connection: what limits it, and what calls wait for."""
-    diagnosis = view.diagnosis(one.number)
-    if diagnosis is not None and diagnosis.is_degraded:
-        said = printable(f"{diagnosis.verdict}: {diagnosis.sentence}", glyphs)
+    if trouble := view.trouble(one.number):
+        said = printable(trouble, glyphs)
         for text in wrap(said, width - _INDENT - 1, _LINES_MOST, glyphs):
             yield ((" " * _INDENT, ""), (text, "bad"))
     if waits := words_of_waits(one):

@@ -67,9 +67,8 @@ def _trouble(view: View, one: Connection) -> Iterator[str]:
         ("calls without a reply", one.unanswered),
     )
     found = [f"{what} {count:,}" for what, count in counted if count]
-    diagnosis = view.diagnosis(one.number)
-    if diagnosis is not None and diagnosis.is_degraded:
-        found.append(f"{diagnosis.verdict}: {diagnosis.sentence}")
+    if trouble := view.trouble(one.number):
+        found.append(trouble)
     if waits := words_of_waits(one):
         found.append(waits)
     yield from (f"connection {one.number}: {printable(words, ASCII)}" for words in found)

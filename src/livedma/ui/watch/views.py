@@ -10,6 +10,7 @@ from typing import Any
 
 from livedma.control.diagnose.diagnosis import Diagnostician
 from livedma.control.diagnose.limits import Diagnosis
+from livedma.control.diagnose.nfsd import KernelDiagnosis, KernelLimit, diagnose_kernel
 from livedma.control.words import duration
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Connection, Losses, Snapshot, Times
@@ -28,13 +29,16 @@ _LOST = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Shows one interval of a source. `unseen` has a sentence for each thing that it cannot see."""
+    """Shows one interval of a source. `unseen` has a sentence for each thing that it cannot see.
+    `limits` are those of the kernel's server, where the source looks into it.
+    """
 
     snapshot: Snapshot
     source: str  #: the word by which people choose it
     where: str
     unseen: tuple[str, ...]
     diagnoses: tuple[Diagnosis, ...]
+    limits: tuple[KernelDiagnosis, ...] = ()
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -43,10 +47,26 @@ class View:
     def diagnosis(self, connection: int) -> Diagnosis | None:
         return next((one for one in self.diagnoses if one.connection == connection), None)
 
+    def trouble(self, connection: int) -> str:
+        """Returns what makes a connection slow, for people; empty: nothing that is seen."""
+        diagnosis = self.diagnosis(connection)
+        if diagnosis is not None and diagnosis.is_degraded:
+            return f"{diagnosis.verdict}: {diagnosis.sentence}"
+        for one in self.limits:
+            if one.connection == connection and one.limit is not KernelLimit.NOTHING:
+                return f"limited by {one.limit.value}: {one.sentence}"
+        return ""
+
     def as_json(self) -> dict[str, Any]:
         found = asdict(self.snapshot)
-        diagnoses = [{**asdict(one), "limit": one.limit.value} for one in self.diagnoses]
-        return {**found, "where": self.where, "unseen": self.unseen, "diagnoses": diagnoses}
+        diagnoses, limits = (
+            [{**asdict(one), "limit": one.limit.value} for one in named]
+            for named in (self.diagnoses, self.limits)
+        )
+        told = {"where": self.where, "unseen": self.unseen}
+        if self.snapshot.source == "nfsd":
+            return {**found, **told, "limits": limits}
+        return {**found, **told, "diagnoses": diagnoses}
 
 
 @dataclass(slots=True)
@@ -87,12 +107,14 @@ class Views:
         blind = () if source.is_attached else tuple(self._attach_again())
         snapshot = source.snapshot()
         self.total.add(snapshot)
+        is_inside = snapshot.source == "nfsd"
         return View(
             snapshot,
             source.name,
             source.where,
             (*blind, *source.unseen(), *words_of_losses(snapshot.losses)),
-            self._diagnostician.see(snapshot),
+            () if is_inside else self._diagnostician.see(snapshot),
+            diagnose_kernel(snapshot) if is_inside else (),
         )
 
     def _attach_again(self) -> Iterator[str]:
