@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The state that NFS keeps in C: slots and change attributes. Contracts are in nfs/slots.h and nfs/changes.h."""
+"""Keeps the state that NFS has in C: slots and change attributes. Contracts are in nfs/slots.h and nfs/changes.h."""
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free
@@ -36,7 +36,7 @@ cdef int check_slots(uint32_t slots) except -1:
 
 @cython.final
 cdef class SlotTable:
-    """The slots of a session, and the replies of their last requests.
+    """Holds the slots of a session, and the replies of their last requests.
 
     It keeps every reply of up to SMALL_REPLY bytes, and one of up to `cache_bytes` if the client
     asks for that. Any thread may use it.
@@ -267,7 +267,7 @@ cdef class SessionLook:
 
 @cython.final
 cdef class Changes:
-    """Change attributes: ctime in nanoseconds, plus changes within the same tick of the clock.
+    """Makes change attributes: ctime in nanoseconds, plus changes within the same tick of the clock.
 
     It remembers the files that were changed lately, in 160 KiB. Any thread may use it.
     """

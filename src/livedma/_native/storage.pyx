@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The server's side of RPC-over-RDMA: a device's service, its endpoints, and the calls that Python answers.
+"""Runs the server's side of RPC-over-RDMA: a device's service, its endpoints, and the calls that Python answers.
 
 Contracts are in rpc/endpoint.h and rpc/server.h.
 """
@@ -177,7 +177,7 @@ cdef dict shown(const ldma_endpoint_stats *now, const ldma_endpoint_stats *befor
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Service:
-    """The thread that serves all endpoints of a device. It runs until stop()."""
+    """Runs the thread that serves all endpoints of a device, until stop()."""
 
     cdef ldma_service *c
     cdef Port port
@@ -270,7 +270,7 @@ cdef class Service:
 
 @cython.no_gc_clear
 cdef class Endpoint:
-    """A connection. Its queue pair and its pools have to stay until next_over() returns it."""
+    """Serves a connection. Its queue pair and its pools have to stay until next_over() returns it."""
 
     cdef ldma_endpoint *c
     cdef readonly Service service
@@ -398,8 +398,8 @@ cdef class EndpointLook:
 
 
 cdef class SlowCall:
-    """A call that Python has to answer: reply() or drop() ends it, once. A call that is garbage-collected unanswered
-    is dropped."""
+    """Carries a call that Python has to answer: reply() or drop() ends it, once. A call that is garbage-collected
+    unanswered is dropped."""
 
     cdef ldma_call *c
     cdef readonly Endpoint endpoint

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `livedma` command. Each sub-command is one file beside this one."""
+"""The `livedma` command starts here. Each sub-command is one file beside this one."""
 
 from __future__ import annotations
 

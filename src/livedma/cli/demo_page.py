@@ -133,7 +133,7 @@ def _facts(outcome: Outcome, others: list[Outcome]) -> Iterator[tuple[str, str, 
     else:
         sessions = amount(trouble.sessions, "session")
         yield "degraded", f"after {trouble.at_s:.1f} s, with {sessions}", "red"
-        yield "why", trouble.why or "nobody knows", "amber"
+        yield "why", trouble.why or "unknown", "amber"
         yield "done", _done(outcome, trouble), "dim" if trouble.relief_s is None else "green"
     if outcome.refused:
         yield "refused", amount(outcome.refused, "session"), "red"

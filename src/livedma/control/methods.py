@@ -34,7 +34,7 @@ class Methods:
         self._by_hand = by_hand
 
     def methods(self) -> dict[str, Callable[..., object]]:
-        """By their names on the socket."""
+        """Returns the methods by their names on the socket."""
         offered = (
             self.snapshot,
             self.why,
@@ -53,22 +53,24 @@ class Methods:
         return {method.__name__: method for method in offered}
 
     def snapshot(self, sessions: bool = True) -> Snapshot:
-        """The last one; there may be thousands of sessions, and not all want them."""
+        """Returns the last snapshot; there may be thousands of sessions, and not all callers want
+        them."""
         snapshot = self._view().snapshot
         return snapshot if sessions else replace(snapshot, sessions=())
 
     def why(self, session: str | None = None) -> dict[str, Any]:
-        """What limits its connections, or makes one session slow."""
+        """Says what limits the connections, or makes one session slow."""
         view = self._view()
         return why(view.snapshot, view.diagnoses, session).as_json()
 
     def decisions(self, after: int = 0, wait: float = 0.0) -> dict[str, Any]:
-        """What was seen, decided and done after an event's number; waits so long for something."""
+        """Returns the events after a number: what was seen, decided and done; waits so long for
+        one."""
         events = self._controller.events.after(*_checked(after, wait))
         return {"events": [one.as_json() for one in events]}
 
     def policy(self, name: str | None = None) -> dict[str, Any]:
-        """Which one decides; a name sets it."""
+        """Says which policy decides; a name sets it."""
         if name is not None:
             self._by_hand.set_policy(name)
         return {"policy": self._controller.policy.name, "dry_run": self._controller.is_dry}

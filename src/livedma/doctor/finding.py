@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One finding of the doctor."""
+"""Describes one finding of the doctor."""
 
 from __future__ import annotations
 

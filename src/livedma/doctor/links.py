@@ -34,7 +34,7 @@ class Link:
 
 @dataclass(frozen=True)
 class At:
-    """An address and its interface."""
+    """Names an address and its interface."""
 
     address: str
     link: Link

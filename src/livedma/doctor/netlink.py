@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Filter:
-    """A BPF program at a hook of tc."""
+    """Describes a BPF program at a hook of tc."""
 
     priority: int
     name: str

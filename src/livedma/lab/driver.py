@@ -20,7 +20,7 @@ _END_S = 60.0
 
 
 class Driver(Process):
-    """A connected load. Raises LabError when it fails."""
+    """Drives a connected load. Raises LabError when it fails."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command, "the load", stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -48,7 +48,7 @@ _KERNEL_OPTIONS = (
 
 
 class Guest:
-    """One guest of a lab, by the lab's directory."""
+    """Controls one guest of a lab, which the lab's directory describes."""
 
     def __init__(self, directory: Path, name: str, *, mtu: int = 1500, memory_mib: int = 1024):
         self.directory, self.name = directory, name

@@ -64,7 +64,7 @@ class Task(Generic[T]):
 
 @dataclass(frozen=True)
 class Host:
-    """One namespace with one interface in it; an empty address: the interface has none."""
+    """Represents one namespace with one interface in it, which has no address if that is empty."""
 
     name: str
     iface: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The outcome of a ramp: when it got worse and why, what was done about it, and what that gave."""
+"""Says how a ramp went: when it got worse and why, what was done about it, and what that gave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _FULL_LOAD_S = 4.0  # at the end, over which figures are compared
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A time when it got worse. relief_s: from the known reason until a plan was carried out."""
+    """Describes a time when it got worse. relief_s: from the known reason until a plan was carried
+    out."""
 
     at_s: float
     sessions: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The processes on a stage: a controlled server, and a load that reports as it runs."""
+"""Runs the processes of a stage: a controlled server, and a load that reports as it runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Process:
 
 
 class Server(Process):
-    """`livedma serve`, once it serves. Raises LabError with its last words if it does not start."""
+    """Runs `livedma serve`; it exists once that serves. Raises LabError with its last words if it
+    does not start."""
 
     def __init__(
         self, command: Sequence[str], *, control: Path, log: Path, handed_down: Sequence[int] = ()
@@ -116,7 +117,7 @@ class Server(Process):
 
 
 class Load(Process):
-    """`livedma load --json`. Each interval is a dict as the program prints it."""
+    """Runs `livedma load --json`. Each interval is a dict as the program prints it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command, "the load", stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -81,7 +81,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The server's state at a time of the run. degraded: the connections that are."""
+    """Holds the server's state at a time of the run. degraded: the connections that are."""
 
     at_s: float
     source: str
@@ -105,7 +105,8 @@ class Moment:
 
 @dataclass(slots=True)
 class Run:
-    """A ramp under a policy. Times are seconds after the load began, also in events (`at_s`)."""
+    """Records a ramp under a policy. Times are seconds after the load began, also in events
+    (`at_s`)."""
 
     ramp: Ramp
     policy: str

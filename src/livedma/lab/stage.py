@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A stage for whole runs on this machine: two hosts, a server on one, a load on the other.
+"""Sets a stage for whole runs on this machine: two hosts, a server on one, a load on the other.
 
 With privilege the hosts are namespaces joined by a veth pair, with room for RDMA packets of 4096
 bytes; without it they are two addresses of the loopback interface. Server and load are processes of
@@ -160,7 +160,7 @@ class Stage:
 
 
 class _Page:
-    """The page of the servers: a socket of this host, and one token for all of them."""
+    """Shows the page of the servers: it has a socket of this host, and one token for them all."""
 
     def __init__(self, directory: Path) -> None:
         file = directory / "token"

@@ -44,7 +44,7 @@ class Progress(IntEnum):
 
 
 class Verdict(IntEnum):
-    """How the server takes a report."""
+    """Says how the server takes a report."""
 
     TAKEN = 0
     STALE = 1  # its wish does not exist, or not any more

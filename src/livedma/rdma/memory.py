@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Protection domains and memory regions of a device."""
+"""Offers protection domains and memory regions of a device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode = Literal["pinned", "on demand"]
 
 
 class _Pieces:
-    """The common part of all regions: region[a:b] is a piece of one, to be posted."""
+    """Gives all regions their pieces: region[a:b] is a piece of one, to be posted."""
 
     if TYPE_CHECKING:
 
@@ -137,7 +137,7 @@ class ProtectionDomain(native.ProtectionDomain):
         if mode == "pinned":
             return MemoryRegion(self, buffer, *access, va=va, tenant=tenant)
         if tenant is not None:
-            raise ValueError("a region on demand is charged to nobody: it has no tenant")
+            raise ValueError("a region on demand is not charged, so it has no tenant")
         return OnDemandRegion(self, buffer, *access, va=va)
 
     def window(

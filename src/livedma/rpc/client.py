@@ -70,7 +70,7 @@ class Answer:
 
 
 class Transport(Protocol):
-    """One connection to a server, for one event loop."""
+    """Carries calls on one connection to a server, for one event loop."""
 
     @property
     def kind(self) -> Literal["tcp", "rdma"]: ...

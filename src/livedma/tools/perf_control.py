@@ -22,7 +22,7 @@ class PeerError(LivedmaError):
 
 
 class Control:
-    """One side's end. `setup` goes to cm.connect or accept; the caller then sets `connection`."""
+    """Runs one end. `setup` goes to cm.connect or accept; the caller then sets `connection`."""
 
     def __init__(self, device: Device) -> None:
         pd = device.protection_domain()

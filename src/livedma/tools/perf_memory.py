@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The memory of a measurement, of a chosen kind: each kind costs something else per packet."""
+"""Provides the memory of a measurement, of a chosen kind: each kind costs something else per
+packet."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["Op", "Status"]
 
 
 class Status(IntEnum):
-    """nfsstat4, less its prefix."""
+    """Has the values of nfsstat4, less its prefix."""
 
     OK = 0
     PERM = 1
@@ -130,7 +130,7 @@ class Status(IntEnum):
 
 
 class Op(IntEnum):
-    """nfs_opnum4, less its prefix."""
+    """Has the values of nfs_opnum4, less its prefix."""
 
     ACCESS = 3
     CLOSE = 4

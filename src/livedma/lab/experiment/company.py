@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The load of other programs on the processors during a measurement."""
+"""Measures how much other programs use the processors during a measurement."""
 
 from __future__ import annotations
 

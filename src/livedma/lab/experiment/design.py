@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The parts of an experiment."""
+"""Defines the parts of an experiment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LeftOut(LivedmaError):
 
 @dataclass(frozen=True)
 class Column:
-    """A factor or a measure: its name in the data, its name for people, and its unit."""
+    """Describes a factor or a measure: its name in the data, its name for people, and its unit."""
 
     name: str
     label: str
@@ -60,7 +60,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: a measure over a factor, a line for each level of another; `where` fixes others."""
+    """Describes one plot: a measure over a factor, a line for each level of another; `where` fixes
+    others."""
 
     name: str
     title: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An experiment after its runs, and the words about it."""
+"""Reports an experiment after its runs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = ["SEED", "Progress", "measure"]
 SEED = 1
 
 Progress = Callable[[int, int, float | None, Point], None]
-"""Is told how many runs are done, of how many, the seconds that are left, and the next point."""
+"""Hears how many runs are done, of how many, the seconds that are left, and the next point."""
 
 _FAILED, _LEFT_OUT, _MEASURED = range(3)
 _MUCH_COMPANY = 0.15  # of the processors' time: a run with more is repeated, if there is time

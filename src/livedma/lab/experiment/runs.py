@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The data of an experiment: one row for each run of each point."""
+"""Holds the data of an experiment, one row for each run of each point."""
 
 from __future__ import annotations
 

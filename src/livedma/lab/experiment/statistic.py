@@ -14,7 +14,7 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Share:
-    """A share, with the bounds of a 95 % interval."""
+    """Holds a share and the bounds of its 95 % interval."""
 
     value: float
     low: float

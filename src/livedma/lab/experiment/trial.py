@@ -34,7 +34,7 @@ class ProcessorTimes:
 
 @dataclass(frozen=True)
 class State:
-    """The server's totals over all connections over RDMA."""
+    """Holds the server's totals over all connections over RDMA."""
 
     connections: int
     mapped_bytes: int

@@ -50,7 +50,7 @@ class Port:
     @property
     def _is_settling(self) -> bool:
         """Whether a host has just sent a command. That it connected comes by another queue than
-        what it sends, and maybe later: until then its port looks as if nobody was there.
+        what it sends, and maybe later: until then its port looks unused.
         """
         return time.monotonic() < self._settled_s
 
@@ -116,7 +116,7 @@ def resize(terminal: int, size: list[int]) -> None:
 
 
 class Command:
-    """One command of a port, in a session of its own, on pipes or on a terminal."""
+    """Runs one command of a port, in a session of its own, on pipes or on a terminal."""
 
     def __init__(self, port: Port, request: dict[str, Any]) -> None:
         self.port, self.id = port, request["id"]
@@ -190,7 +190,7 @@ class Command:
         """Passes one piece of output on; False at its end."""
         try:
             data = os.read(output, CHUNK)
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open any more
             data = b""
         if data:
             piece = {self.outputs[output]: base64.b64encode(data).decode()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The NFS client."""
+"""Offers the NFS client."""
 
 from __future__ import annotations
 

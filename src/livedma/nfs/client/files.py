@@ -39,7 +39,7 @@ Rights = Literal["", "r", "w", "rw"]
 
 
 class Files(ABC):
-    """All operations on names; each is one COMPOUND unless its path is very long."""
+    """Offers all operations on names; each is one COMPOUND unless its path is very long."""
 
     @property
     @abstractmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What another program needs to go on with a session."""
+"""Describes what another program needs to go on with a session."""
 
 from __future__ import annotations
 

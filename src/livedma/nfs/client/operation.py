@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""COMPOUND from the caller's side: operations with the codec of their results."""
+"""Calls COMPOUND: an operation comes with the codec of its results."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def nothing(decoder: ReplyDecoder) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Operation(Generic[T]):
-    """One operation of a COMPOUND.
+    """Describes one operation of a COMPOUND.
 
     data: the last argument, opaque data; `arguments` contain neither it nor its length. into: where
     data of the result goes. room: the most bytes of the result, without such data. failed: decodes
@@ -77,7 +77,7 @@ class Operation(Generic[T]):
 
 
 class Results:
-    """The results of a COMPOUND, by operation."""
+    """Holds the results of a COMPOUND, by operation."""
 
     def __init__(self) -> None:
         self._values: dict[int, Any] = {}

@@ -86,7 +86,7 @@ def _lost(error: int) -> ConnectionLost | CallRefused:
 
 
 class LinkTransport:
-    """A `Transport` over a connection of the load."""
+    """Implements `Transport` over a connection of the load."""
 
     def __init__(
         self, load: Load, calls: Calls, link: int, kind: Literal["tcp", "rdma"], most: int
@@ -125,7 +125,7 @@ class LinkTransport:
 
 @dataclass(slots=True)
 class _RdmaLink:
-    """The parts of a connection over RDMA."""
+    """Holds the parts of a connection over RDMA."""
 
     number: int = -1
     connection: cm.Connection | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The places of a run's sessions: its connections, and the one that each session uses."""
+"""Keeps the connections of a run, and which of them each session uses."""
 
 from __future__ import annotations
 

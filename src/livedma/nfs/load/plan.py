@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The plan of a measurement."""
+"""Describes what a measurement is to do."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The results of a measurement."""
+"""Holds the results of a measurement."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """One session, for as long as it ran."""
+    """Holds the figures of one session, for as long as it ran."""
 
     number: int
     id: bytes
@@ -160,11 +160,10 @@ def _name(kind: type[Op] | type[Status], number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be made;
-    connections: how many were opened, and reconnects: how many of them replaced a lost one. gaps_s:
-    how long the server did not answer, each time that connections were lost. ended: why the run
-    ended early, or without the server.
-    """
+    """Holds the figures of a whole run. cpu_s: of this process meanwhile; refused: sessions that
+    could not be made; connections: how many were opened, and reconnects: how many of them replaced
+    a lost one. gaps_s: how long the server did not answer, each time that connections were lost.
+    ended: why the run ended early, or without the server."""
 
     seconds: float
     counters: Counters

@@ -75,7 +75,7 @@ class Serving(Protocol):
 
 
 class _View:
-    """A file at one moment."""
+    """Shows a file at one moment."""
 
     def __init__(self, serving: Serving, node: Node, minor: int) -> None:
         self.serving, self.node, self.minor = serving, node, minor

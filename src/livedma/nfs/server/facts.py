@@ -33,7 +33,7 @@ class Facts:
         self._service = service
 
     def methods(self) -> dict[str, Callable[..., object]]:
-        """By their names on the socket."""
+        """Returns the methods by their names on the socket."""
         offered = (
             self.server,
             self.clients,
@@ -71,13 +71,14 @@ class Facts:
         ]
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Their slots, connections and counts."""
+        """Returns the sessions with their slots, connections and counts."""
         with self._service.server.lock:
             facts = [one.facts() for one in self._service.server.sessions.all()]
         return [{**dataclasses.asdict(one), "id": one.id.hex()} for one in facts]
 
     def connections(self) -> list[dict[str, Any]]:
-        """Of RDMA: memory and credits, too. Waits are in a summary; all of them: `waits`."""
+        """Returns the connections; those over RDMA with memory and credits. Waits are in a summary;
+        all of them: `waits`."""
         tcp = [
             {"kind": "tcp", **dataclasses.asdict(one)}
             for server in self._service.tcp
@@ -90,9 +91,8 @@ class Facts:
         return rdma + tcp
 
     def counters(self) -> dict[str, Any]:
-        """What was served without Python, and why the rest was left; storage times by operation;
-        what became of delegations.
-        """
+        """Says what was served without Python, and why the rest was left; storage times by
+        operation; what became of delegations."""
         accelerator = self._service.accelerator
         return {
             "accelerator": accelerator.counters,

@@ -82,7 +82,7 @@ class SidrRequested:
 
 @dataclass(frozen=True)
 class SidrResolved:
-    """The answer to `resolve`; `qpn` and `qkey` count if `status` is "valid"."""
+    """Brings the answer to `resolve`; `qpn` and `qkey` count if `status` is "valid"."""
 
     request: SidrRequest
     status: str

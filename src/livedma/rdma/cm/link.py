@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A connection for its user: a queue pair, and the peer that has the other end."""
+"""Offers a connection to its user: a queue pair, and the peer that has the other end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RejectedError(ConnectError):
 
 
 class Setup(TypedDict, total=False):
-    """The options of a connection's queue pair; every one has a default."""
+    """Holds the options of a connection's queue pair; every one has a default."""
 
     pd: ProtectionDomain
     cq: CompletionQueue  # of both directions, unless there is a recv_cq
@@ -71,7 +71,8 @@ _QP_OPTIONS = ("srq", "max_send", "max_recv", "max_send_sge", "max_recv_sge", "m
 
 
 class Connection:
-    """A connection, made by `connect` or `Request.accept`. As a context manager it closes itself.
+    """Represents a connection, made by `connect` or `Request.accept`. As a context manager it
+    closes itself.
 
     `qp` is ready to use. Its completions are in `cq` (and `recv_cq`); `pd` makes the regions that
     it may use. `private_data` is what the peer sent along, padded with zeros.

@@ -28,7 +28,7 @@ _TIMES_WIDTH = len(TIMES_BOUNDS_NS) + 2
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places in a tally: counters, then times, then counters again."""
+    """Divides the places in a tally: counters, then times, then counters again."""
 
     counters: tuple[str, ...]
     times: tuple[str, ...]
@@ -60,7 +60,7 @@ SESSION = Layout(
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """All counts up to one moment."""
+    """Holds all counts up to one moment."""
 
     sessions: Seen[bytes]
     connections: Seen[int]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Every metric: its name, kind, labels and meaning."""
+"""Lists every metric: its name, kind, labels and meaning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The program on the terminal: it takes items of a feed, and draws them."""
+"""Runs on the terminal: it takes items of a feed, and draws them."""
 
 from __future__ import annotations
 

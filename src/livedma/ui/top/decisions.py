@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Events with their time, the newest at the bottom: what was seen, decided and done."""
+"""Draws events with their time, the newest at the bottom: what was seen, decided and done."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Drawing with characters: bars, sparklines and charts, for terminals with Unicode or without."""
+"""Draws with characters: bars, sparklines and charts, for terminals with Unicode or without."""
 
 from __future__ import annotations
 

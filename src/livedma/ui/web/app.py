@@ -61,7 +61,7 @@ class Threads:
 
 
 class Page:
-    """The page of one server."""
+    """Serves the page of one server."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Page:
         silent_s = time.monotonic() - last_s
         if silent_s > _STALE_S:
             return error(503, f"nothing was seen for {silent_s:.0f} s")
-        return json({"ok": "it looks and is looked after"})
+        return json({"ok": "the controller watches the server"})
 
     async def _measured(self, request: web.Request) -> web.Response:
         assert self._metrics is not None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The page beside a server: a thread with an event loop of its own, for the server's lifetime.
+"""Runs the page beside a server: in a thread with an event loop of its own, for the server's
+lifetime.
 
 with Web(controlled, socket, token): ...
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""GET /stream: a server's present state, then frames and decisions as they come."""
+"""Serves GET /stream: a server's present state, then frames and decisions as they come."""
 
 from __future__ import annotations
 

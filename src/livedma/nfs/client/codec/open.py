@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN, FREE_STATEID."""
+"""Codes OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN and FREE_STATEID."""
 
 from __future__ import annotations
 

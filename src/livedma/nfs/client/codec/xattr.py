@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Extended attributes (RFC 8276): GETXATTR, SETXATTR, LISTXATTRS, REMOVEXATTR."""
+"""Codes the operations on extended attributes (RFC 8276): GETXATTR, SETXATTR, LISTXATTRS,
+REMOVEXATTR."""
 
 from __future__ import annotations
 

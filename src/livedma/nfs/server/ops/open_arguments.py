@@ -28,7 +28,7 @@ _SINCE_RFC_9754 = 0x300000  # times with a delegation, or a delegation instead o
 
 
 class Claim(IntEnum):
-    """open_claim_type4."""
+    """Has the values of open_claim_type4."""
 
     NULL = 0
     PREVIOUS = 1
@@ -51,7 +51,7 @@ class Want(IntEnum):
 
 
 class OpenType(IntEnum):
-    """opentype4."""
+    """Has the values of opentype4."""
 
     NOCREATE = 0
     CREATE = 1

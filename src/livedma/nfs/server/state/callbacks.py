@@ -39,7 +39,7 @@ class _Sent:
 
 
 class Callbacks:
-    """The calls to all clients. strangers: how many replies answered no call.
+    """Makes the calls to all clients. strangers: how many replies answered no call.
 
     on_path: is called with sessions whose back channel has come up or gone down.
     """

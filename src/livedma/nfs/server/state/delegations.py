@@ -43,7 +43,7 @@ _PART_OF_DESCRIPTORS = 4  # the part that delegations may hold at most
 
 
 class WhyNot(IntEnum):
-    """why_no_delegation4."""
+    """Has the values of why_no_delegation4."""
 
     NOT_WANTED = 0
     CONTENTION = 1

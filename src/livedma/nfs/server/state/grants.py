@@ -17,7 +17,7 @@ __all__ = ["Accelerating", "Grantee", "Grants"]
 
 
 class Grantee(Protocol):
-    """The accelerator's side of grants. It keeps a descriptor of its own."""
+    """Represents the accelerator's side of grants. It keeps a descriptor of its own."""
 
     def grant(
         self,

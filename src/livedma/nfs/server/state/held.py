@@ -96,7 +96,7 @@ class Held:
 
 
 class OpenFds:
-    """The descriptors of one open: one for all access, or one to read and one to write."""
+    """Holds the descriptors of one open: one for all access, or one to read and one to write."""
 
     def __init__(self) -> None:
         self._held: list[Held] = []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and FREE_STATEID.
+"""Serves byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and
+FREE_STATEID.
 
 Locks are advisory: READ and WRITE do not look at them. A mirror of each file's locks
 (`livedma.nfs.server.state.mirror`) shows them to local processes, and shows theirs here.

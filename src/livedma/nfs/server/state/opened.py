@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a server knows of an open file: its openers, their access, and the locked ranges."""
+"""Holds what a server knows of an open file: its openers, their access, and the locked ranges."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OpenFile:
 
 
 class OpenState(Versioned):
-    """All opens of one file by one open-owner."""
+    """Holds all opens of one file by one open-owner."""
 
     def __init__(
         self, other: bytes, client: Client, owner: bytes, file: OpenFile, uid: int | None
@@ -87,7 +87,8 @@ class LockState(Versioned):
 
 
 class Delegation(Versioned):
-    """A client's right to rely on a file: no other writes to it, or (is_write) has it open.
+    """Represents a client's right to rely on a file: no other writes to it, or (is_write) has it
+    open.
 
     held: a descriptor that has a lease of the kernel (has_lease) and keeps the file's number from
     being used again; its own, or (is_write) that of the open that it came with. recalled_s: since

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Open files: their openers, what each may do, and what it denies to others (RFC 8881, 9.7).
+"""Keeps open files: their openers, what each may do, and what it denies to others (RFC 8881, 9.7).
 
 All changes happen under the server's lock; files are opened before and closed after it. A
 client whose lease has run out keeps its state as a courtesy until another client wants what it
@@ -45,7 +45,7 @@ class _Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What came of an open. Another thread may have changed `state` since."""
+    """Says what came of an open. Another thread may have changed `state` since."""
 
     state: OpenState
     stateid: Stateid
@@ -54,7 +54,7 @@ class Opened:
 
 
 class Opens:
-    """The open files of a server, and the table of all stateids."""
+    """Holds the open files of a server, and the table of all stateids."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

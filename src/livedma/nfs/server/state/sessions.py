@@ -76,9 +76,8 @@ class SessionFacts:
 
 
 class Session:
-    """One session. `connections`: those that are bound to it, by number. slots_asked: what the
-    client asked for; it may have got fewer.
-    """
+    """Holds the state of one session. `connections`: those that are bound to it, by number.
+    slots_asked: what the client asked for; it may have got fewer."""
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions of a server.
+    """Holds all sessions of a server.
 
     config: it may be replaced, and counts for new sessions.
     The owner of the memory says where new sessions are refused, since they could not have theirs.

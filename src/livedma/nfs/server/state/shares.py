@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Share reservations: what an open may do, and what it denies to others (RFC 8881, 9.7)."""
+"""Decides by share reservations what an open may do and denies to others (RFC 8881, 9.7)."""
 
 from __future__ import annotations
 

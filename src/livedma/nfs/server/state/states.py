@@ -17,7 +17,7 @@ _HALF = 1 << 31
 
 
 class State(Protocol):
-    """What the table holds."""
+    """Describes what the table holds."""
 
     other: bytes
     seqid: int

@@ -36,4 +36,4 @@ __all__ = [
 
 
 class Store(Creation, Content, Listing, Xattrs):
-    """The whole store."""
+    """Puts the parts of the store together."""

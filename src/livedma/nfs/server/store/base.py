@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The export's root and the way from handles to files and back."""
+"""Knows the export's root, and leads from handles to files and back."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class Base:
 
 
 class _Span:
-    """A directory's change attribute before and after an operation."""
+    """Notes a directory's change attribute before and after an operation."""
 
     __slots__ = ("after", "before")
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Acting as the client: the filesystem ids of a thread while it works for a client.
+"""Lets a thread act as the client: it gets the client's filesystem ids while it works for that
+client.
 
 The kernel then judges every access as that of a local user. Ids belong to a thread, not to the
 process: other threads act for other users at the same time.
@@ -46,9 +47,8 @@ class SquashRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ids of a thread to filesystems. is_server: it has the server's own rights, which a client
-    with the same ids does not have.
-    """
+    """Holds the ids of a thread to filesystems. is_server: it has the server's own rights, which a
+    client with the same ids does not have."""
 
     uid: int
     gid: int
@@ -144,7 +144,7 @@ class Actor:
 
 
 class _Acting:
-    """A block with another identity; no generator, since every request uses one."""
+    """Gives a block another identity; it is no generator, since every request uses one."""
 
     __slots__ = ("_actor", "_before", "_identity", "_umask")
 

@@ -40,7 +40,7 @@ _KINDS = {
 
 
 class Node:
-    """A pinned inode: `fd` (O_PATH) refers to it as long as the node lives, whatever its names do.
+    """Pins an inode: `fd` (O_PATH) refers to it as long as the node lives, whatever its names do.
 
     `key` is (device, inode): equal for nodes of the same file. O_PATH opens nothing, so a FIFO or
     device is as harmless as any other file.

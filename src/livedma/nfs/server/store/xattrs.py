@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Extended attributes (RFC 8276): those of the user namespace, without the prefix."""
+"""Reads and writes extended attributes (RFC 8276) of the user namespace, without the prefix."""
 
 from __future__ import annotations
 
