@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A table of sessions by their id. Any thread may use it. */
+/* A table of sessions by their id, whose slots are in slots.h. Any thread may use it. */
 #ifndef LDMA_SESSIONS_H
 #define LDMA_SESSIONS_H
 

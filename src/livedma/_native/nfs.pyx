@@ -106,10 +106,12 @@ cdef class SlotTable:
         took.now_ns, took.read_bytes, took.written_bytes = now_ns(), read_bytes, written_bytes
         took.storage_ns = storage_ns
         took.waited_ns = 0  # it needs no buffer: data passes through the process's own memory
-        ldma_slots_account(self.c, slot, &took)
+        took.is_native = False
         if reply is None:
-            return bool(ldma_slots_end(self.c, slot, NULL, 0))
-        return bool(ldma_slots_end(self.c, slot, <const char *>reply, <uint32_t>len(reply)))
+            return bool(ldma_slots_end(self.c, slot, &took, NULL, 0))
+        return bool(
+            ldma_slots_end(self.c, slot, &took, <const char *>reply, <uint32_t>len(reply))
+        )
 
     def cancel(self, uint32_t slot):
         """Ends a request that was not executed: the slot is again as it was before."""

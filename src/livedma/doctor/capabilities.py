@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What this process may do, and what each part of livedma would need."""
+"""Finds out what this process may do, and what each part of livedma would need."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["directories"]
 
 
 def directories(control: Path) -> Sequence[Finding]:
-    """control: the directory of control sockets."""
+    """Checks the directories. control: the directory of control sockets."""
     return [
         _directory(
             "state",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Facts of rtnetlink(7) about interfaces besides their names: kinds, peers and BPF programs.
+"""Reads facts of rtnetlink(7) about interfaces besides their names: kinds, peers and BPF programs.
 
 The attributes' numbers are those of linux/if_link.h, linux/rtnetlink.h and linux/pkt_cls.h.
 """

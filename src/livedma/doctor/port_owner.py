@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The process or kernel service that has a port."""
+"""Finds the process or kernel service that has a port."""
 
 from __future__ import annotations
 

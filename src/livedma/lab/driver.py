@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A load that is driven: `livedma load --driven`, orders to it, and the result of each."""
+"""Drives a load (`livedma load --driven`): it sends orders, and returns the result of each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Guests with a real kernel in QEMU, and a lab of two of them with a host between. Needs root.
+"""Runs guests with a real kernel in QEMU, and a lab of two of them with a host between. Needs root.
 
     with Lab() as lab:
         lab.a.run("rdma link").stdout
@@ -217,7 +217,7 @@ class Guest:
 
 
 class Lab:
-    """Guests a and b on a bridge, in a namespace that is itself a host (`host`).
+    """Runs guests a and b on a bridge, in a namespace that is itself a host (`host`).
 
     name: its name below /run/livedma; labs of different names do not touch. keep: it outlives this
     process, until remove(). snapshots: guests start from a cached snapshot, and make one if there

@@ -120,13 +120,13 @@ def recipe_hash() -> str:
 
 
 def cached() -> Image | None:
-    """The image of this recipe, if it has been built."""
+    """Returns the image of this recipe, if it has been built."""
     directory = cache_directory() / f"guest-{recipe_hash()}"
     return Image(directory) if (directory / "image.json").exists() else None
 
 
 def tool(name: str) -> str:
-    """The path of a program that the lab needs; LabError says which package has it."""
+    """Returns the path of a program that the lab needs; LabError says which package has it."""
     # Some users' PATH is without the administrator's programs.
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if path is None:
@@ -195,7 +195,7 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
 
 
 class _Build:
-    """One build, in an empty directory that becomes the image."""
+    """Builds an image, in an empty directory that becomes the image."""
 
     def __init__(self, work: Path, say: Say) -> None:
         self._work, self._say = work, say
@@ -294,7 +294,7 @@ class _Build:
 
 
 def _sources() -> list[str]:
-    """The files in which this machine's apt finds Debian."""
+    """Lists the files in which this machine's apt finds Debian."""
     suites = {SUITE, f"{SUITE}-security", f"{SUITE}-updates"}
     apt = Path("/etc/apt")
     files = [apt / "sources.list", *sorted(apt.glob("sources.list.d/*"))]

@@ -107,7 +107,7 @@ def parse(data: bytes) -> Frame | None:
 
 @dataclass
 class _Applied:
-    """A rule, and how often it has skipped and taken packets of one direction."""
+    """Counts how often a rule has skipped and taken packets of one direction."""
 
     rule: Rule
     skipped: int = 0

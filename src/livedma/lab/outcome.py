@@ -29,8 +29,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Bandwidth, latency (the median of the seconds) and sessions are the load's figures of the
-    last seconds. done: how often each action of a plan was carried out, by its name.
+    """Holds figures of the load: bandwidth, latency (the median of the seconds) and sessions are
+    those of the last seconds. done: how often each action of a plan was carried out, by its name.
     """
 
     policy: str

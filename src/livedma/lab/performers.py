@@ -24,7 +24,7 @@ _READY = "control socket"  # in the last line of a server before it serves
 
 
 class Process:
-    """A process that ends, killed if need be, when it is closed. Ctrl-C does not reach it."""
+    """Runs a process that ends, killed if need be, when it is closed. Ctrl-C does not reach it."""
 
     def __init__(self, command: Sequence[str], name: str, **streams: Any) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class Server(Process):
     def __init__(
         self, command: Sequence[str], *, control: Path, log: Path, handed_down: Sequence[int] = ()
     ) -> None:
-        """handed_down: descriptors that it inherits, with the same numbers."""
+        """Starts the server. handed_down: descriptors that it inherits, with the same numbers."""
         self.control_path, self._log = control, log
         with log.open("w") as stderr:
             super().__init__(

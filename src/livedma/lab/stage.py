@@ -41,7 +41,7 @@ _KEEPER_END_S = 10.0
 
 
 class Stage:
-    """Two hosts. isolated: in namespaces of their own; None: if this process can make them.
+    """Offers two hosts. isolated: in namespaces of their own; None: if this process can make them.
 
     rules: what the wire between them does to packets; such a wire needs namespaces, and is slower.
     on_disk: the export is in a directory of this machine's disk. page: `page_url`, an address of
@@ -184,7 +184,7 @@ class _Page:
 
 
 class _Keeper:
-    """A process that cleans up when this one is gone, also if that was killed."""
+    """Runs a process that cleans up when this one is gone, also if that was killed."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

@@ -42,7 +42,7 @@ _OFFLOADS_OFF = {"tx": False, "sg": False, "tso": False, "gso": False, "gro": Fa
 
 
 class Wire:
-    """Two packet sockets and the thread that copies between them. Ends with close()."""
+    """Copies packets between two packet sockets, in a thread. Ends with close()."""
 
     def __init__(
         self, near: socket.socket, far: socket.socket, rules: Sequence[Rule] = (), seed: int = 0

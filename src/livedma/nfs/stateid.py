@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stateids: their form on the wire, and the meaning of the special ones (RFC 8881, 8.2)."""
+"""Codes stateids, and knows the meaning of the special ones (RFC 8881, 8.2)."""
 
 from __future__ import annotations
 

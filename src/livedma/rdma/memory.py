@@ -58,7 +58,7 @@ class _Pieces:
 
 
 class MemoryRegion(_Pieces, native.Region):
-    """Pinned memory that the device may use, and peers as far as they have rights."""
+    """Pins memory that the device may use, and peers as far as they have rights."""
 
     def __init__(
         self,
@@ -88,7 +88,8 @@ class MemoryRegion(_Pieces, native.Region):
 
 
 class OnDemandRegion(_Pieces, OnDemand):
-    """Memory of the program whose pages are mapped when the device needs them; see OnDemand."""
+    """Registers memory of the program whose pages are mapped when the device needs them; see
+    OnDemand."""
 
     def __init__(
         self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The names that queue pairs take and completions have, as enumerations.
+"""Defines the names that queue pairs take and completions have, as enumerations.
 
 Each member is its string: `"SEND" == Operation.SEND`, and either may be given for the other.
 """
@@ -46,7 +46,7 @@ class Operation(StrEnum):
 
 
 class Completed(StrEnum):
-    """The operation that completed (ibv_wc_opcode)."""
+    """Names the operation that completed (ibv_wc_opcode)."""
 
     SEND = "SEND"
     WRITE = "WRITE"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The interface between a transport of calls and the client that uses it.
+"""Defines the interface between a transport of calls and the client that uses it.
 
 A transport is one connection. Modules that have one offer `async def connect(address, port, ...)`.
 It carries any number of calls at once and brings each its own reply, in any order. It repeats no

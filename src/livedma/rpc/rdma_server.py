@@ -254,7 +254,7 @@ class RdmaServer:
 
     def _reap(self) -> None:
         while not self.service.is_stopped:
-            endpoint = self.service.next_over(_LOOK_S)
+            endpoint = self.service.next_ended(_LOOK_S)
             if endpoint is not None:
                 self._end(endpoint.owner)
             for connection in self.connections:

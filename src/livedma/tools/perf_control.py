@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Messages between both sides of a measurement: JSON over a connection of its own."""
+"""Carries messages between both sides of a measurement: JSON over a connection of its own."""
 
 from __future__ import annotations
 

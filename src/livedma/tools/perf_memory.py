@@ -20,7 +20,7 @@ _ACCESS = ("remote_read", "remote_write")
 
 @dataclass(frozen=True)
 class Memory:
-    """Its place for the device and for this process. The stack gives it back."""
+    """Says where the memory is for the device and for this process. The stack gives it back."""
 
     key: int
     va: int

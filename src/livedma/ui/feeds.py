@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Feeds for views: frames and events of a server as they come, for as long as a view takes them."""
+"""Feeds views with frames and events of a server as they come, for as long as a view takes them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def remote(address: str) -> AsyncGenerator[Item, None]:
 
 
 class _Seen:
-    """What was passed on already, and of which server."""
+    """Notes what was passed on already, and of which server."""
 
     def __init__(self) -> None:
         self._run = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Statuses and operations of NFSv4.0, 4.1 and 4.2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276).
+"""Lists statuses and operations of NFSv4.0, 4.1 and 4.2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276).
 
 C has those that it uses in `native/wire/nfs.h`.
 """

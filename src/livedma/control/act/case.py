@@ -48,7 +48,7 @@ class Means:
     faults: Faults
     room: Callable[[], Room]
     is_dry: bool = False
-    heirs: dict[int, Attempt] = field(default_factory=dict)  # moves, by the connection moved to
+    moves: dict[int, Attempt] = field(default_factory=dict)  # moves, by the connection moved to
 
 
 class Case:
@@ -80,7 +80,7 @@ class Case:
         self._history.append(seen)
         self._watch.see(seen.at_s, seen.connection)
         if self._attempt is None:
-            self._attempt = self._means.heirs.pop(self._number, None)
+            self._attempt = self._means.moves.pop(self._number, None)
         if self._move is not None:
             self._follow_move(self._move, seen.at_s)
         elif self._attempt is not None:
@@ -235,7 +235,7 @@ class Case:
         self._not_before_s = at_s + COOL_S
         self._tell("check", progress.text, data={"successor": progress.successor})
         if progress.successor is not None and isinstance(action, Migrate):
-            self._means.heirs[progress.successor] = replace(move, at_s=at_s)
+            self._means.moves[progress.successor] = replace(move, at_s=at_s)
 
     def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
         """Judges an attempt. One that seems not to help is judged a second time, since a busy host

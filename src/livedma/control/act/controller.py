@@ -158,8 +158,8 @@ class Controller:
 
     def _follow(self, snapshot: Snapshot, diagnoses: tuple[Diagnosis, ...]) -> None:
         there = {one.number: one for one in snapshot.connections}
-        for number in self._means.heirs.keys() - there.keys():
-            del self._means.heirs[number]
+        for number in self._means.moves.keys() - there.keys():
+            del self._means.moves[number]
         for number in self._cases.keys() - there.keys():
             self._cases.pop(number).gone()
         for diagnosis in diagnoses:

@@ -91,7 +91,7 @@ class RefuseSessions:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends; its sessions may go on by another one."""
+    """Ends the connection; its sessions may go on by another one."""
 
     connection: int
 
@@ -111,9 +111,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """A connection needs memory that it cannot have. `is_of_host`: the host has none left, so that
-    other connections could not have it, either; otherwise its own window is full.
-    """
+    """Says that a connection needs memory that it cannot have. `is_of_host`: the host has none
+    left, so that other connections could not have it, either; otherwise its own window is full."""
 
     reason: str
     is_of_host: bool = False

@@ -37,7 +37,7 @@ _PLAIN = ("", "count", "ratio", "share", "lines")
 
 
 class LeftOut(LivedmaError):
-    """A point that this machine cannot measure; the text says why and what would help."""
+    """Leaves out a point that this machine cannot measure; the text says why and what helps."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that only this experiment has: words, a small table, lines of a log."""
+    """Adds a part to the page that only this experiment has: words, a table, lines of a log."""
 
     title: str
     paragraphs: Sequence[str] = ()
@@ -84,7 +84,7 @@ class Section:
 
 
 class Experiment(ABC):
-    """A question, and how it is answered. `run` has a process of its own for every point."""
+    """Asks a question, and computes its answer. `run` has a process of its own for every point."""
 
     name: ClassVar[str]
     question: ClassVar[str]  #: one sentence

@@ -173,7 +173,7 @@ def _busy(main: Runs) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What was done in a situation where something else is short."""
+    """Says what was done in a situation where something else is short."""
 
     name: str
     rows: list[Row]

@@ -51,7 +51,7 @@ class Received:
 
 
 class Rig:
-    """`here` asks, `there` has the memory that is measured.
+    """Joins two devices: `here` asks, `there` has the memory that is measured.
 
     They have UDP ports and addresses of their own, so they need no privilege and disturb no other
     program.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Statistics of few and dependent observations."""
+"""Computes statistics of few and dependent observations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server and a driven load on a stage, and what is seen of both while they run."""
+"""Runs a server and a driven load on a stage, and takes what is seen of both meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class State:
 
 
 class Trial:
-    """policy: the server's. sessions: the most there will be. Raises LabError and ControlError."""
+    """Runs a server and a load. policy: the server's. sessions: the most there will be. Raises
+    LabError and ControlError."""
 
     def __init__(self, situation: Situation, policy: str, *, sessions: int) -> None:
         self.situation = situation

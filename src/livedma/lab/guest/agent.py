@@ -38,7 +38,8 @@ class Gone(Exception):
 
 
 class Port:
-    """Lines of JSON over one virtio-serial port. Nothing here waits for a host that is away."""
+    """Sends and receives lines of JSON over one virtio-serial port. Nothing here waits for a host
+    that is away."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -74,7 +75,8 @@ class Port:
                     self._inbox.append(message)
 
     def request(self) -> dict[str, Any] | None:
-        """The next request for a command, if there is one; what belongs to older ones is lost."""
+        """Returns the next request for a command, if there is one; what belongs to older ones is
+        lost."""
         if not self._inbox:
             self._read()
         while self._inbox:
@@ -90,7 +92,7 @@ class Port:
         return bool(self._inbox)
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What has come in for the command that runs; raises Gone when it is to end."""
+        """Yields what has come in for the command that runs; raises Gone when it is to end."""
         self._read()
         while self._inbox:
             if "command" in self._inbox[0]:
@@ -198,7 +200,7 @@ class Command:
         return bool(data)
 
     def serve(self) -> None:
-        """Until the command has ended. Children that keep its output open do not hold it up."""
+        """Serves until the command has ended, even if children keep its output open."""
         try:
             poll = select.poll()
             is_open = dict.fromkeys(self.outputs, True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Attributes of files as users see them."""
+"""Shows attributes of files as users see them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A connection that is made again when it is lost, and COMPOUNDs over it."""
+"""Makes a connection again when it is lost, and sends COMPOUNDs over it."""
 
 from __future__ import annotations
 

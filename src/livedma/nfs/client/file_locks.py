@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Locks on ranges of an open file."""
+"""Locks ranges of an open file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Files by their paths, for a `Client` and each `Session`.
+"""Offers files by their paths, for a `Client` and each `Session`.
 
 Paths are relative to the root of what the server exports. Symbolic links are not followed.
 """

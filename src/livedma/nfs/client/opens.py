@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""State that the server keeps for this client: open files and locks, and getting both back."""
+"""Keeps the state that the server has for this client, open files and locks, and gets it back."""
 
 from __future__ import annotations
 

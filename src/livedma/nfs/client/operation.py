@@ -30,7 +30,7 @@ _HEAD_ROOM = 128  # the RPC header of a reply, and what COMPOUND has before its 
 
 
 class ReplyDecoder(Decoder):
-    """A decoder of a reply, some of whose data may have been placed already."""
+    """Decodes a reply, some of whose data may have been placed already."""
 
     placed: int | None = None
 
@@ -119,7 +119,7 @@ def reply_room(operations: Sequence[Operation[Any]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of operations, up to the one that failed, if one failed."""
+    """Holds the results of operations, up to the one that failed, if one failed."""
 
     results: Results
     status: Status = Status.OK

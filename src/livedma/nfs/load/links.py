@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections of the load, and the calls that Python makes on them."""
+"""Keeps the connections of the load, and the calls that Python makes on them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WHY = {
 
 
 class Calls:
-    """The replies to Python's calls, taken over from the thread that runs the load."""
+    """Takes the replies to Python's calls from the thread that runs the load."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -140,7 +140,7 @@ class _RdmaLink:
 
 
 class RdmaLinks:
-    """Connections over RDMA, with one completion queue for all."""
+    """Keeps connections over RDMA, with one completion queue for all."""
 
     def __init__(self, device: Device, plan: Plan, spin: float) -> None:
         calls = plan.calls
@@ -247,7 +247,7 @@ class RdmaLinks:
 
 
 class TcpLinks:
-    """Connections over TCP."""
+    """Keeps connections over TCP."""
 
     _MOST = 65536  # bytes of one of Python's calls
 

@@ -15,7 +15,8 @@ __all__ = ["Places"]
 
 
 class Places:
-    """connections: the open ones, by link. sessions: ids, by their numbers in the load."""
+    """Knows where each session is. connections: the open ones, by link. sessions: ids, by their
+    numbers in the load."""
 
     def __init__(self, links: RdmaLinks | TcpLinks, calls: Calls, address: str, port: int) -> None:
         self._links, self._calls = links, calls
@@ -25,7 +26,9 @@ class Places:
         self._being_made: Counter[int] = Counter()
         self._all: list[int] = []
         self._broken: dict[int, int] = {}
-        self._heirs: dict[int, int] = {}  # from each broken connection to the one that replaced it
+        self._replacements: dict[
+            int, int
+        ] = {}  # from each broken connection to the one that replaced it
         self.connections: dict[int, Connection] = {}
         self.sessions: dict[int, bytes] = {}
 
@@ -51,7 +54,7 @@ class Places:
         """Opens a connection in place of a broken one. ConnectionLost: it cannot be opened."""
         new = await self._links.open(self._address, self._port, within_s)
         self.connections[new] = self.connections.pop(link)
-        self._heirs[link] = new
+        self._replacements[link] = new
         self._all.append(new)
         self._for_new = [new if one == link else one for one in self._for_new]
         self._links.close_link(link)
@@ -60,13 +63,13 @@ class Places:
     @property
     def replaced(self) -> int:
         """Returns how many connections were replaced."""
-        return len(self._heirs)
+        return len(self._replacements)
 
     def _connection(self, first: int) -> Connection:
         async def connect() -> Transport:
             link = first
-            while link in self._heirs:
-                link = self._heirs[link]
+            while link in self._replacements:
+                link = self._replacements[link]
             transport = self._links.transport(self._calls, link)
             if not transport.is_open:
                 raise ConnectionLost(f"the connection with {self._address} was lost")

@@ -40,9 +40,8 @@ def percentiles_us(latency: Latency) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A part of a run, which ends `at_s` after the begin. away_s: how long the server had not
-    answered by then, if connections with it were lost.
-    """
+    """Holds the figures of a part of a run, which ends `at_s` after the begin. away_s: how long the
+    server had not answered by then, if connections with it were lost."""
 
     at_s: float
     length_s: float
@@ -116,9 +115,9 @@ class SessionResult:
         return named(self.figures.words)
 
     def as_json(self) -> dict[str, Any]:
-        """filled: WRITEs before it began, which no other figure counts. longest_gap: the longest
-        time without a reply, except around moves: that is the pause.
-        """
+        """Returns the figures as JSON has them. filled: WRITEs before it began, which no other
+        figure counts. longest_gap: the longest time without a reply, except around moves: that is
+        the pause."""
         counters = self.figures.counters
         return {
             "session": self.number,

@@ -62,7 +62,7 @@ class _Target(TypedDict):
 
 
 class Sessions:
-    """refused: why sessions could not be made."""
+    """Makes and removes sessions. refused: why sessions could not be made."""
 
     def __init__(self, load: Load, places: Places, plan: Plan, credential: AuthSys) -> None:
         self._load, self._places, self._plan = load, places, plan

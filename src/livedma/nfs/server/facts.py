@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The methods of a server's control socket that change nothing.
+"""Offers the methods of a server's control socket that change nothing.
 
 Methods that change something come with a controller (`livedma.control.methods`), which keeps to the
 budget and tells each change as an event.
@@ -27,7 +27,7 @@ _TIMES = ("latency", "buffer_waits", "send_waits", "storage", "storage_queue")
 
 
 class Facts:
-    """Each method answers with what JSON can say."""
+    """Answers each method with what JSON can say."""
 
     def __init__(self, service: NfsService) -> None:
         self._service = service
@@ -46,7 +46,7 @@ class Facts:
         return {method.__name__: method for method in offered}
 
     def server(self) -> dict[str, Any]:
-        """What it serves, where, and since when."""
+        """Says what the server exports, where, and since when."""
         service = self._service
         return {
             "export": str(service.directory),
@@ -103,16 +103,14 @@ class Facts:
         }
 
     def waits(self, connection: int) -> dict[str, Any]:
-        """How long calls of a connection took, waited for data buffers and for the send queue, and
-        were in the store, and of that until it began with them.
-        """
+        """Says how long calls of a connection took, waited for data buffers and for the send queue,
+        and were in the store, and of that until it began with them."""
         statistics = self._connection(connection).statistics()
         return {name: _histogram(statistics[name]) for name in _TIMES}
 
     def guidance(self, connection: int) -> dict[str, Any]:
-        """Whether a connection's client asks what is wanted of it, and what became of the last
-        wish.
-        """
+        """Says whether a connection's client asks what is wanted of it, and what became of the last
+        wish."""
         guidance = self._service.guidance
         state = guidance.state(connection)
         return {

@@ -70,7 +70,7 @@ class GuidanceState:
 
 
 class _Guided:
-    """A connection that was asked for something, or whose client asks."""
+    """Keeps a connection that was asked for something, or whose client asks."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer

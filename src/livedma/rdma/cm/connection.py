@@ -33,7 +33,7 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Retry:
-    """A message that is sent again until it is answered or `left` is 0."""
+    """Sends a message again until it is answered or `left` is 0."""
 
     mad: bytes
     seconds: float

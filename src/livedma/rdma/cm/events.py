@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The events that the connection manager reports to its user.
+"""Defines the events that the connection manager reports to its user.
 
 A connection made by `connect` or reported by `ConnectRequest` has at most one of `Rejected`,
 `Unreachable` and `Disconnected`, and last of all one `TimewaitExit`.

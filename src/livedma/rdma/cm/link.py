@@ -271,7 +271,7 @@ class Connection:
 
 
 class ActiveConnection(Connection):
-    """The side that asks for the connection."""
+    """Asks for the connection."""
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class ActiveConnection(Connection):
 
 
 class PassiveConnection(Connection):
-    """The side that was asked for the connection."""
+    """Answers a peer that asked for the connection."""
 
     def __init__(
         self,

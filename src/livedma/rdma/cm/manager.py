@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Closed:
-    """The event that every handler gets when the device closes."""
+    """Tells every handler that the device closes."""
 
 
 About = Connection | Listener | SidrRequest

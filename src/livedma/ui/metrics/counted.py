@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Counters of a live server's sessions and connections; none of them is lost when these end.
+"""Counts a live server's sessions and connections; no count is lost when these end.
 
 A thread that serves calls never waits for a look: it puts aside what ends, and the next thread that
 finds the books free settles it.

@@ -24,7 +24,7 @@ _SUFFIX = {"counter": "_total", "gauge": "", "histogram": "", "info": "_info"}
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """name: without the suffix of its kind."""
+    """Defines one metric. name: without the suffix of its kind."""
 
     name: str
     kind: Kind

@@ -18,9 +18,8 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: sorts by it. value: what sorts; None comes last. rank: columns with a higher rank are
-    left out first when there is too little room.
-    """
+    """Describes a column. key: sorts by it. value: what sorts; None comes last. rank: columns with
+    a higher rank are left out first when there is too little room."""
 
     name: str
     key: str

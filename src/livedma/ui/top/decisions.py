@@ -47,7 +47,7 @@ def decisions(
     back: int = 0,
     is_focused: bool = False,
 ) -> list[Line]:
-    """back: how many lines above the newest the view ends."""
+    """Draws the events. back: how many lines above the newest the view ends."""
     wanted = height - 1 + back
     found: list[Line] = []
     for event in reversed(list(events)):

@@ -14,7 +14,8 @@ __all__ = ["ASCII", "UNICODE", "Glyphs", "fit", "fitting", "printable", "width_o
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """levels: from almost nothing to all; full: a whole cell of a chart."""
+    """Holds the characters to draw with. levels: from almost nothing to all; full: a whole cell of
+    a chart."""
 
     leased: str
     mapped: str

@@ -37,7 +37,8 @@ class Moment:
 
 
 class Model:
-    """clock: monotonic, and wall: of this host; both say how long ago something was."""
+    """Keeps what is shown. clock: monotonic, and wall: of this host; both say how long ago
+    something was."""
 
     def __init__(
         self,

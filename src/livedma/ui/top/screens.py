@@ -23,7 +23,7 @@ _HEAD, _FOOT = 2, 1
 
 
 class Drawn(Screen[None]):
-    """A screen that draws itself again on demand."""
+    """Draws itself again on demand."""
 
     def __init__(self, model: Model, glyphs: Glyphs) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Drawn(Screen[None]):
 
 
 class _Over(Drawn):
-    """A screen between the heading and a line of keys, some of which lead back."""
+    """Shows a screen between the heading and a line of keys, some of which lead back."""
 
     KEYS = "Esc back, space pause, ? help, q back"
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -20,7 +20,7 @@ _GRAPH_MOST = 60  # cells: one a second
 
 
 class Sessions:
-    """Draws the table. A chosen session stays chosen wherever its row goes; else it is the first."""
+    """Draws the table. A chosen session stays chosen wherever its row goes; else the first is."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

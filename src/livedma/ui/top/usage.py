@@ -45,7 +45,7 @@ def usage(width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def footer(keys: str, width: int, glyphs: Glyphs) -> Line:
-    """keys: "key what, key what"."""
+    """Writes the line of keys. keys: "key what, key what"."""
     line: Line = ((" ", ""),)
     for one in keys.split(", "):
         key, _, what = one.partition(" ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The paths of the page, and the bounds that hold for each request."""
+"""Serves the paths of the page, within the bounds that hold for each request."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Metrics = Callable[[str], tuple[bytes, str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """idle_s: for all headers of a request to come. request_s: for its body to come, and for the
-    client to take the answer. stuck_s: how long a reader of the stream may take nothing.
-    """
+    """Bounds what a client may take. idle_s: for all headers of a request to come. request_s: for
+    its body to come, and for the client to take the answer. stuck_s: how long a reader of the
+    stream may take nothing."""
 
     connections: int = 256
     streams: int = 64
@@ -49,7 +49,7 @@ class Limits:
 
 
 class Threads:
-    """Threads for slow work; each kind has one, which does one thing after the other."""
+    """Runs slow work in threads; each kind has one, which does one thing after the other."""
 
     def __init__(self) -> None:
         self.acting = ThreadPoolExecutor(1, "livedma-web-do")

@@ -46,9 +46,8 @@ _quiet.propagate = False
 
 
 class Web:
-    """sock: it listens, and is closed with this. names: names by which the page may be asked for,
-    besides addresses and this host's own.
-    """
+    """Runs the page. sock: it listens, and is closed with this. names: names by which the page may
+    be asked for, besides addresses and this host's own."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class Web:
 
 
 class _Refusal(asyncio.Protocol):
-    """The answer to a connection when there are too many."""
+    """Answers a connection when there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -21,7 +21,7 @@ _RETRY = b"retry: 2000\n"
 
 
 class Stream:
-    """most: the most readers at a time."""
+    """Serves the readers. most: the most readers at a time."""
 
     def __init__(
         self,

@@ -21,7 +21,8 @@ _BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """fd: a listening socket of this process; then host and port have no meaning."""
+    """Names the page's place. fd: a listening socket of this process; then host and port have no
+    meaning."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT

@@ -37,7 +37,7 @@ _FORE = 1
 
 
 class StatusFlag(IntFlag):
-    """Flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
+    """Has the flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
 
     CB_PATH_DOWN = 0x1
     EXPIRED_ALL_STATE_REVOKED = 0x8

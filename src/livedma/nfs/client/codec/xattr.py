@@ -19,7 +19,7 @@ _NAME_MOST = 1024
 
 
 class SetHow(IntEnum):
-    """Values of setxattr_option4."""
+    """Has the values of setxattr_option4."""
 
     EITHER = 0
     CREATE = 1

@@ -41,7 +41,7 @@ _OF_THE_VERIFIER = bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY)
 
 @dataclass(slots=True)
 class _Found:
-    """Holds the file to open. fd: of a file that was just made. done: the attributes that were set."""
+    """Holds the file to open. fd: of one that was just made. done: the attributes that were set."""
 
     node: Node
     change: ChangeInfo = _NO_CHANGE

@@ -40,7 +40,7 @@ _ID_BYTES = 16
 
 
 class CallbackOp(IntEnum):
-    """nfs_cb_opnum4: the operations that are called here."""
+    """Has those values of nfs_cb_opnum4 that are called here."""
 
     RECALL = 4
     SEQUENCE = 11
@@ -99,9 +99,8 @@ class Request:
 
 
 class BackChannel:
-    """connections: those that may be used, the latest last. is_granted: it has had a connection.
-    is_faulty: the last call through it got no usable answer.
-    """
+    """Calls a session's client. connections: those that may be used, the latest last. is_granted:
+    it has had a connection. is_faulty: the last call through it got no usable answer."""
 
     def __init__(self, session_id: bytes, minor: int, security: CallbackSecurity) -> None:
         self.session_id = session_id

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Calls to clients (RFC 8881 20): whose call is under way, by which connection, and since when.
+"""Calls clients (RFC 8881 20), and knows whose call is under way, by which connection, and since
+when.
 
 No thread waits for an answer. It comes as a message, in whichever thread takes it, and `tick`
 notices answers that do not come. The caller of a method holds the server's lock, except for

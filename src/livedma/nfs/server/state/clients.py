@@ -64,7 +64,7 @@ class CreationSlot:
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """The facts about a client that are shown to others."""
+    """Holds the facts about a client that are shown to others."""
 
     number: int
     owner: bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Descriptors of open files that are used by several threads, and how many there may be."""
+"""Shares descriptors of open files between threads, and bounds their number."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Descriptors:
 
 
 class Held:
-    """A descriptor with `access`, which is closed when its last user drops it."""
+    """Shares a descriptor with `access`, which is closed when its last user drops it."""
 
     def __init__(self, fd: int, access: int, descriptors: Descriptors) -> None:
         self.fd = fd

@@ -36,7 +36,8 @@ _TO_THE_END = LAST  # as a length
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes `first` to `last`, to be locked against all other owners or against writers alone."""
+    """Names the bytes `first` to `last`, to be locked against all other owners or against writers
+    alone."""
 
     first: int
     last: int
@@ -54,14 +55,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class FirstLock:
-    """A lock-owner that has no stateid yet, and the open by which it locks."""
+    """Names a lock-owner that has no stateid yet, and the open by which it locks."""
 
     open_stateid: Stateid
     owner: bytes
 
 
 class Locks:
-    """The locks of a server's files, which are kept with its opens."""
+    """Keeps the locks of a server's files with its opens."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -165,7 +166,7 @@ class Locks:
 
     def _oust(self, in_the_way: list[Locked[LockState]]) -> None:
         clients = {lock.holder.open_state.client for lock in in_the_way}
-        self._server.opens.oust(clients, denied(in_the_way[0]))
+        self._server.opens.end_courtesies(clients, denied(in_the_way[0]))
 
     def _prepare_mirror(self, ctx: Context) -> None:
         """Makes a mirror before the first lock of a file, so that local processes see it."""

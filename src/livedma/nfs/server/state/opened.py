@@ -19,7 +19,7 @@ __all__ = ["Delegation", "LockState", "OpenFile", "OpenState", "open_of"]
 
 
 class OpenFile:
-    """A file that clients have open; its inode number is not used again meanwhile."""
+    """Represents a file that clients have open; its inode number is not used again meanwhile."""
 
     def __init__(self, node: Node) -> None:
         self.key = node.key
@@ -63,7 +63,7 @@ class OpenState(Versioned):
 
 
 class LockState(Versioned):
-    """All locks of a lock-owner that came by one open."""
+    """Holds all locks of a lock-owner that came by one open."""
 
     def __init__(self, other: bytes, open_state: OpenState, owner: bytes) -> None:
         super().__init__(other)

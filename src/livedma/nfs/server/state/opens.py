@@ -37,7 +37,7 @@ __all__ = ["Opened", "Opens", "client_of"]
 
 @dataclass(slots=True)
 class _Holdings:
-    """What a client has; count: its opens, lock states and ranges."""
+    """Holds what a client has; count: its opens, lock states and ranges."""
 
     opens: set[OpenState] = field(default_factory=set)
     count: int = 0
@@ -94,7 +94,7 @@ class Opens:
                     if not in_the_way:
                         opened, needless = self._grant(ctx, client, node, owner, share, held)
                         break
-                    self.oust(in_the_way, NfsError(Status.SHARE_DENIED))
+                    self.end_courtesies(in_the_way, NfsError(Status.SHARE_DENIED))
                 self._server.recovery.settle()
         except BaseException:
             held.drop()
@@ -167,7 +167,7 @@ class Opens:
         return state
 
     def find_open(self, ctx: Context, stateid: Stateid) -> OpenState:
-        """Does the same; the state has to be an open."""
+        """Finds a state as `find` does; it has to be an open."""
         state = self.find(ctx, stateid)
         if not isinstance(state, OpenState):
             raise NfsError(Status.BAD_STATEID)
@@ -203,7 +203,7 @@ class Opens:
         with self._server.lock:
             self._server.clients.drop_a_courtesy()
 
-    def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
+    def end_courtesies(self, clients: Collection[Client], otherwise: NfsError) -> None:
         """Ends clients that are kept as a courtesy; raises `otherwise` if one of them is not.
 
         The caller holds the server's lock, and calls `recovery.settle` before it grants anything.
@@ -408,7 +408,7 @@ class Opens:
             raise NfsError(Status.GRACE)
         with self._server.lock:
             in_the_way = self._in_the_way(ctx.node.key, Share(access), None)
-            self.oust(in_the_way, NfsError(Status.LOCKED))
+            self.end_courtesies(in_the_way, NfsError(Status.LOCKED))
         self._server.recovery.settle()
 
 

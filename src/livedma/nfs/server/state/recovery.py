@@ -36,7 +36,7 @@ class Reclaiming(Protocol):
 
 
 class Recovery:
-    """Recovery of one server instance, which `persist` counts. `clock` gives monotonic seconds."""
+    """Recovers one server instance, which `persist` counts. `clock` gives monotonic seconds."""
 
     def __init__(self, persist: Persist, clock: Callable[[], float], grace_s: float) -> None:
         self._persist = persist

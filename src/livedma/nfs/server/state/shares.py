@@ -17,7 +17,7 @@ BOTH = READ | WRITE
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Bits READ and WRITE."""
+    """Has the bits READ and WRITE."""
 
     access: int
     deny: int = 0

@@ -35,7 +35,7 @@ _CAPABILITIES_OF_ROOT = _CAP_FS_SET | _CAP_SYS_RESOURCE
 
 
 class SquashRules(Protocol):
-    """The rule that says which clients become anonymous: none, root, or all."""
+    """Says which clients become anonymous: none, root, or all."""
 
     @property
     def squash(self) -> Literal["none", "root", "all"]: ...
@@ -57,7 +57,7 @@ class Identity:
 
 
 class _Thread(threading.local):
-    """What is known of the thread that reads it."""
+    """Holds what is known of the thread that reads it."""
 
     identity: Identity | None = None
     own: syscalls.Capabilities | None = None
@@ -177,7 +177,7 @@ class _Acting:
 
 
 class _AsRoot:
-    """A block in which the thread is root to filesystems, and so has root's rights."""
+    """Makes the thread root to filesystems within a block, with root's rights."""
 
     __slots__ = ("_uid",)
 
@@ -197,7 +197,7 @@ class _AsRoot:
 
 
 class _AsServer:
-    """The same for a server that is not root: its capabilities are all that it has."""
+    """Does the same for a server that is not root: its capabilities are all that it has."""
 
     __slots__ = ("_thread",)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A file, directory or other inode, held so that it stays the same."""
+"""Holds a file, directory or other inode, so that it stays the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Kind", "Node"]
 
 
 class Kind(IntEnum):
-    """nfs_ftype4, the types that filesystems have."""
+    """Has those values of nfs_ftype4 that filesystems have."""
 
     REG = 1
     DIR = 2

@@ -22,7 +22,7 @@ EITHER = 0
 
 
 class Xattrs(Base):
-    """Named values that users attach to files and directories."""
+    """Reads and writes named values that users attach to files and directories."""
 
     @translated
     def get_xattr(self, node: Node, name: bytes) -> bytes:
