@@ -201,7 +201,7 @@ static void test(uint8_t rw, uint64_t interval_ns)
 	ldma_load_destroy(load);
 }
 
-/* Calls that wait move with their session, and those of others stay, whoever waits behind. */
+/* Calls that wait move with their session, and those of others stay, whichever wait behind. */
 
 static uint32_t seen[2][3]; /* calls, by connection and session */
 

@@ -374,7 +374,7 @@ def test_over_tcp_there_is_no_guidance(service: NfsService) -> None:
     assert reply.status == AcceptStatus.PROG_UNAVAIL
 
 
-# A server that lies to who follows it.
+# A server that lies to its followers.
 
 Lie = Callable[[], bytes]
 

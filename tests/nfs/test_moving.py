@@ -253,7 +253,7 @@ async def begun(facts: Facts, service: NfsService) -> tuple[int, int]:
 
 
 def test_the_new_connection_is_cut_in_the_middle(service: NfsService) -> None:
-    """Who had moved goes back, with what was under way."""
+    """Sessions that had moved go back, with what was under way."""
 
     async def act(facts: Facts) -> None:
         old, new = await begun(facts, service)
@@ -269,7 +269,7 @@ def test_the_new_connection_is_cut_in_the_middle(service: NfsService) -> None:
 
 
 def test_the_old_connection_is_cut_in_the_middle(service: NfsService) -> None:
-    """Who has moved goes on, and so does who had not, with what was under way."""
+    """Sessions that have moved go on, and so do the others, with what was under way."""
 
     async def act(facts: Facts) -> None:
         old, new = await begun(facts, service)

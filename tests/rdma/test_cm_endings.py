@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How connections on loopback end, in every state and whoever ends them."""
+"""How connections on loopback end, in every state and by either side."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def reply_message(xid: int, body: bytes = b"") -> bytes:
 async def peers(
     here: Device, there: Device, *, said: PrivateData | None = None, calls: int = 64
 ) -> AsyncIterator[tuple[RdmaTransport, Peer]]:
-    """A transport, and who it is connected to."""
+    """A transport, and its peer."""
     said = said or PrivateData(INLINE, INLINE)
     peer = Peer(there)
     with cm.listen(there, PORT) as listener:
