@@ -48,7 +48,7 @@ class Peer:
     async def _receive(self) -> None:
         assert self.connection is not None
         while True:
-            for one in await self.connection.cq.completions():
+            for one in await self.connection.cq.wait_async():
                 if one.operation != "RECV":
                     self._done.put_nowait(one.status)
                 elif one.status == "SUCCESS":

@@ -164,7 +164,7 @@ class Load(Process):
 
     @property
     def is_over(self) -> bool:
-        """It has ended, and all its output was read."""
+        """Returns whether it has ended, and all its output was read."""
         return self._open == 0
 
     @property

@@ -34,7 +34,7 @@ class Stateid:
 
     @property
     def is_special(self) -> bool:
-        """No state has this name: it has another meaning, or none."""
+        """Returns whether no state has this name: it has another meaning, or none."""
         return self.other in (_ZEROS, _ONES)
 
 

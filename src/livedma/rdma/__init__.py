@@ -3,7 +3,7 @@
 privilege.
 
 Several threads may use every object, blocking (`cq.wait()`) or with asyncio (`await
-cq.completions()`). An object that closes also closes what was made on it. `livedma.rdma.cm` makes
+cq.wait_async()`). An object that closes also closes what was made on it. `livedma.rdma.cm` makes
 connections.
 """
 

@@ -32,7 +32,7 @@ class CompletionQueue(native.CompletionQueue):
             return self.poll(count)
         return []
 
-    async def completions(self, count: int = 64) -> list[native.Completion]:
+    async def wait_async(self, count: int = 64) -> list[native.Completion]:
         """Returns up to count completions, for asyncio. It waits without a limit."""
         while not (found := self.poll(count)):
             self.device.listen()

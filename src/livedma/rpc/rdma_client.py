@@ -273,7 +273,7 @@ class RdmaTransport:
     async def _run(self) -> None:
         with contextlib.suppress(ValueError, asyncio.CancelledError):  # the device was closed
             while self.is_open:
-                self._complete(await self._cq.completions())
+                self._complete(await self._cq.wait_async())
         self._end("the device was closed")
 
     def _complete(self, completions: list[Completion]) -> None:

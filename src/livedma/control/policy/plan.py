@@ -82,7 +82,7 @@ class Migrate:
 @dataclass(frozen=True, slots=True)
 class RefuseSessions:
     """New sessions get NFS4ERR_NOSPC from now on, or are admitted again: those that a client makes
-    on this connection, or everybody's (None). The one says nothing about the other.
+    on this connection, or all (None). The one says nothing about the other.
     """
 
     is_refused: bool
@@ -149,7 +149,7 @@ class Policy(Protocol):
     pure.
 
     With `may_refuse`, new sessions are refused while existing ones cannot get the memory that they
-    need: those of a connection whose window is full, and everybody's once the host has none left.
+    need: those of a connection whose window is full, and all of them once the host has none left.
     """
 
     @property

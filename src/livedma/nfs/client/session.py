@@ -90,7 +90,7 @@ class Session(Files):
 
     @property
     def is_open(self) -> bool:
-        """It is neither closed nor handed over."""
+        """Returns whether it is neither closed nor handed over."""
         return not self._closed
 
     @property

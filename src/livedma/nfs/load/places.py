@@ -96,7 +96,7 @@ class Places:
             self._being_made[link] -= 1
 
     def is_empty(self, link: int) -> bool:
-        """The connection has no sessions, and none is being made on it."""
+        """Returns whether the connection has no sessions, and none is being made on it."""
         return not self._being_made[link] and not self.on(link)
 
     def on(self, link: int) -> list[int]:
@@ -121,5 +121,5 @@ class Places:
 
     @property
     def is_lost(self) -> bool:
-        """No connection works."""
+        """Returns whether no connection works."""
         return all(self._load.link_error(link) for link in self.connections)

@@ -87,7 +87,8 @@ class Recovery:
             self._since_ns = None
 
     def _is_needed(self) -> bool:
-        """A broken connection whose sessions have all moved to another one needs no recovery."""
+        """Returns whether the connection needs recovery: not if its sessions have all moved to
+        another."""
         broken = {link for link in self._places.connections if self._load.link_error(link)}
         if self._sessions.lost or (broken and self._places.is_lost):
             return True

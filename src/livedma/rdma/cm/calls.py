@@ -208,7 +208,7 @@ def _when_ready(connection: Connection, timeout: float | None) -> Connection:
 
 async def _when_ready_async(connection: Connection) -> Connection:
     try:
-        await connection.ready()
+        await connection.wait_ready_async()
     except BaseException:
         connection.close()
         raise

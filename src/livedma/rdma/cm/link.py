@@ -150,7 +150,7 @@ class Connection:
 
     async def disconnect_async(self, private_data: bytes = b"") -> None:
         self._begin_end(private_data)
-        await self.disconnected()
+        await self.wait_disconnected_async()
 
     def wait_disconnected(self, timeout: float | None = None) -> bool:
         """Waits until either side has ended the connection; returns False after timeout seconds."""
@@ -160,7 +160,7 @@ class Connection:
             return False
         return True
 
-    async def disconnected(self) -> None:
+    async def wait_disconnected_async(self) -> None:
         """Waits until either side has ended the connection, for asyncio."""
         await outcome(self._ended)
 
@@ -168,7 +168,7 @@ class Connection:
         """Waits until both sides agree. Raises ConnectError if they do not, or TimeoutError."""
         self._ready.result(timeout)
 
-    async def ready(self) -> None:
+    async def wait_ready_async(self) -> None:
         """Waits until both sides agree, for asyncio."""
         await outcome(self._ready)
 

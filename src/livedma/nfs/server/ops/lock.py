@@ -32,7 +32,7 @@ class LockType(IntEnum):
 
     @property
     def is_exclusive(self) -> bool:
-        """The lock keeps all other owners out."""
+        """Returns whether the lock keeps all other owners out."""
         return self in (LockType.WRITE, LockType.WRITE_WAITING)
 
 

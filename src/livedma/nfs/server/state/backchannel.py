@@ -116,7 +116,7 @@ class BackChannel:
 
     @property
     def is_up(self) -> bool:
-        """The client can be called, as far as the server knows."""
+        """Returns whether the client can be called, as far as the server knows."""
         return bool(self.connections) and not self.is_faulty
 
     def bind(self, connection: CallingConnection) -> None:

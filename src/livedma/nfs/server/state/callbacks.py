@@ -54,7 +54,7 @@ class Callbacks:
         self.on_path: list[Callable[[Session], None]] = []
 
     def can_call(self, client: Client) -> bool:
-        """The client can be called, as far as the server knows."""
+        """Returns whether the client can be called, as far as the server knows."""
         return any(session.back_channel.is_up for session in client.sessions.values())
 
     def flags(self, session: Session) -> int:

@@ -96,7 +96,7 @@ class Client:
 
     @property
     def is_courtesy(self) -> bool:
-        """The lease has run out: other clients may be given what this one has."""
+        """Returns whether the lease has run out: other clients may be given what this one has."""
         return self.clients.has_expired(self)
 
     def came_from(self, address: str) -> None:

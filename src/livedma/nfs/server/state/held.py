@@ -44,7 +44,7 @@ class Descriptors:
 
     @property
     def is_full(self) -> bool:
-        """There is no room for one more."""
+        """Returns whether there is no room for one more."""
         return self._count >= self.most
 
     def hold(self, fd: int, access: int) -> Held:

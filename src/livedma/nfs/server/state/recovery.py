@@ -93,7 +93,8 @@ class Recovery:
         self.remember(client.owner)
 
     def may_reclaim(self, owner: bytes) -> bool:
-        """The client had state when the server went down, and has not said that it is done."""
+        """Returns whether the client had state when the server went down, and has not said that it
+        is done."""
         with self._mutex:
             return owner in self._reclaimers
 

@@ -226,7 +226,7 @@ class Sessions:
         return number in self._refusing
 
     def refuses_client(self, owner: bytes) -> bool:
-        """Returns whether a client would get no session wherever it asks for one: everybody's are
+        """Returns whether a client would get no session wherever it asks for one: all new ones are
         refused, and it has nothing here to come back to.
         """
         return self._refuses_everybody and not self._is_known(owner)
