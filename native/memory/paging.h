@@ -60,7 +60,7 @@ struct ldma_paging {
 	uint32_t head, tail;
 };
 
-/* Counts of pages and faults. */
+/* Counts pages and faults. */
 struct ldma_paged_counters {
 #define PAGED_COUNTER(name) uint64_t name;
 #include "memory/paging.def"

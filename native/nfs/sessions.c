@@ -57,25 +57,6 @@ bool ldma_sessions_remove(struct ldma_sessions *sessions, struct ldma_slots *slo
 	return is_found;
 }
 
-struct ldma_slots *ldma_sessions_find(struct ldma_sessions *sessions, const uint8_t *session_id)
-{
-	struct ldma_slots *slots;
-
-	ldma_lock(&sessions->lock);
-	slots = look(sessions, session_id);
-	if (slots)
-		ldma_slots_get(slots);
-	ldma_unlock(&sessions->lock);
-	return slots;
-}
-
-void ldma_sessions_clear(struct ldma_sessions *sessions)
-{
-	for (uint32_t i = 0; i < LDMA_SESSIONS_BUCKETS; i++)
-		while (sessions->buckets[i])
-			ldma_sessions_remove(sessions, sessions->buckets[i]);
-}
-
 /* The connections that a session is bound to (RFC 8881 2.10.3.1). */
 
 static uint64_t *look_for_connection(struct ldma_slots *slots, uint64_t connection)
@@ -119,4 +100,28 @@ bool ldma_slots_is_bound(struct ldma_slots *slots, uint64_t connection)
 	is_bound = connection && look_for_connection(slots, connection);
 	ldma_unlock(&slots->lock);
 	return is_bound;
+}
+
+struct ldma_slots *ldma_sessions_find(struct ldma_sessions *sessions, const uint8_t *session_id,
+				      uint64_t connection)
+{
+	struct ldma_slots *slots;
+
+	ldma_lock(&sessions->lock);
+	slots = look(sessions, session_id);
+	if (slots)
+		ldma_slots_get(slots);
+	ldma_unlock(&sessions->lock);
+	if (slots && !ldma_slots_is_bound(slots, connection)) {
+		ldma_slots_put(slots);
+		return NULL;
+	}
+	return slots;
+}
+
+void ldma_sessions_clear(struct ldma_sessions *sessions)
+{
+	for (uint32_t i = 0; i < LDMA_SESSIONS_BUCKETS; i++)
+		while (sessions->buckets[i])
+			ldma_sessions_remove(sessions, sessions->buckets[i]);
 }

@@ -65,7 +65,7 @@ cdef void call_owner(void *fd) noexcept nogil:
 @cython.freelist(64)
 @cython.nonecheck(True)
 cdef class Buffer:
-    """A buffer that is taken. One that is dropped without release() stays taken: the device may still use it."""
+    """Represents a taken buffer. One that is dropped without release() stays taken: the device may still use it."""
 
     cdef readonly Pool pool
     cdef readonly uint64_t handle
