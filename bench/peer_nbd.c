@@ -258,7 +258,7 @@ int main(int argc, char **argv)
 			ends_ns = now_ns(CLOCK_MONOTONIC);
 		}
 	}
-	for (int i = 0; i < count; i++) { /* or nbdkit may trip over those who just leave */
+	for (int i = 0; i < count; i++) { /* or nbdkit may trip over those that just leave */
 		add_request(&connections[i], 2, 0);
 		flush(&connections[i]);
 		close(connections[i].fd);

@@ -7,7 +7,7 @@
  *
  * A stream moves 1 MiB over and over: trains (UDP GSO) of packets of 12 bytes of header, 4096 of payload and a CRC-32, copied
  * from the source before the CRC is made; a bounded number of unacknowledged bytes; the receiver takes whole trains (UDP
- * GRO), checks every CRC, copies every payload to its place and acknowledges the train. A gap ends the run: who loses
+ * GRO), checks every CRC, copies every payload to its place and acknowledges the train. A gap ends the run: a side that loses
  * packets has no rate.
  *
  * Independent of the core on purpose: it is the yardstick, so it must not get slower with it. */

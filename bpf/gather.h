@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A pause for readers of rings, so that they read many records at once. */
+/* Lets a reader of a ring pause, so that it reads many records at once. */
 #ifndef LDMA_GATHER_H
 #define LDMA_GATHER_H
 

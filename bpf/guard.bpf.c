@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* As many as IPv6 has and allows at once (RFC 8200 §4.1); a packet with more hides something. */
+/* A packet may have as many as IPv6 has and allows at once (RFC 8200 §4.1); one with more hides something. */
 #define ROCE_EXTENSIONS_MAX 6
 #include "bpf/roce.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the monitor's user space side share. */
+/* Declares what the files of the monitor's user space side share. */
 #ifndef LDMA_MONITOR_INTERNAL_H
 #define LDMA_MONITOR_INTERNAL_H
 

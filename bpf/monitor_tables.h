@@ -145,7 +145,7 @@ struct ldma_monitor_block {
 	struct ldma_monitor_row rows[LDMA_MONITOR_ROWS];
 };
 
-/* What could not be kept or read, since the start. */
+/* Counts what the monitor could not keep or read, since the start. */
 struct ldma_monitor_losses {
 	__u64 connections, sessions, calls, replies, unreadable;
 	__u64 early; /* replies to calls that were under way when their connection was learnt */

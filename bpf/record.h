@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One captured frame as it crosses the ring buffer from BPF to user space: this header, then the frame's bytes. */
+/* Describes a captured frame as it crosses the ring buffer from BPF to user space: this header, then its bytes. */
 #ifndef LDMA_RECORD_H
 #define LDMA_RECORD_H
 

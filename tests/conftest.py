@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for guests is marked: tests/parts.py runs these beside the others."""
+    """Marks the tests that ask for guests: tests/parts.py runs these beside the others."""
     for item in items:
         if "guests" in getattr(item, "fixturenames", ()):
             item.add_marker("guest")

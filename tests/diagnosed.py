@@ -52,6 +52,6 @@ def diagnose(*before: str, arguments: tuple[str, ...] = ()) -> Diagnosis:
 
 
 def shell(command: str, host: Host | None = None) -> None:
-    """Runs a fix as it stands, for somebody who copies it into a shell."""
+    """Runs a fix as it stands, as a user does that copies it into a shell."""
     argv = ["sh", "-ec", command]
     subprocess.run(host.command(*argv) if host else argv, check=True, timeout=_PATIENCE_S)

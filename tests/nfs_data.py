@@ -241,7 +241,7 @@ async def locks(site: Site) -> None:
         # Owners of one client exclude each other as well.
         with pytest.raises(Conflict):
             await mine.lock(100, 1, owner=b"somebody else")
-        # Who waits gets it when it is free.
+        # The waiter gets it when it is free.
         waits = asyncio.ensure_future(theirs.lock(100, 40, wait_s=60))
         await asyncio.sleep(0.1)
         assert not waits.done()
@@ -299,7 +299,7 @@ async def two_writers(site: Site, blocks: int, block_bytes: int = 16384) -> None
 
 
 async def attributes(site: Site) -> None:
-    """Modes, owners, times, room; and who may do what."""
+    """Modes, owners, times, room; and which user may do what."""
     async with site.client() as client, directory(client, "attributes") as top:
         path = f"{top}/file"
         await write_file(client, path, b"12345", mode=0o640)

@@ -133,7 +133,7 @@ def _columns() -> int:
 
 @contextmanager
 def interrupting(parts: Sequence[Part], note: Callable[[], None]) -> Iterator[None]:
-    """Whoever ends this ends its parts, each of which cleans up."""
+    """A signal that ends this ends its parts, each of which cleans up."""
 
     def pass_on(*_: object) -> None:
         note()

@@ -64,11 +64,11 @@ class Machine:
         self._inside = ["nsenter", "--target", found[0], "--net", "--mount", "--pid"]
         self._root = Path(f"/proc/{found[0]}/root")
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        # The directories of whoever started this (XDG_RUNTIME_DIR) are not this machine's.
+        # The directories of the user that started this (XDG_RUNTIME_DIR) are not this machine's.
         own = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
         # What a terminal would show at once, a file gets at once, too.
         self._environment = {**own, "PATH": path, "PYTHONUNBUFFERED": "1", **environment}
-        self._environment.pop("COLUMNS", None)  # a terminal has its own size, whoever started this
+        self._environment.pop("COLUMNS", None)  # a terminal has its own size
 
     def home(self, user: str) -> Path:
         """The directory of a user on this machine, as it is seen from outside."""
@@ -153,7 +153,7 @@ def furnish(home: Path) -> None:
 def played(page: Page, home: Path, user: str | None = None, **environment: str) -> int:
     """Plays a page on a machine of its own, and returns how many commands were typed.
 
-    home: a directory for who is root there. user: who types, if it is not root.
+    home: a directory for root there. user: types, if it is not root.
     """
     needs(os.geteuid() == 0, "a machine of its own needs root")
     with machine(**environment) as here:
@@ -251,7 +251,7 @@ def _await(step: Step, running: Running) -> None:
 def play(page: Page, on: Machine, home: Path, user: str | None = None) -> int:
     """Types and runs what a page has, in its order. How many commands there were.
 
-    user: who types them, without privilege, unless a block names somebody; None is root. Blocks
+    user: types them, without privilege, unless a block names another; None is root. Blocks
     that are `privileged` are then left out. A block with `file NAME` is written to that file.
     """
     terminals: dict[str, Terminal] = {}

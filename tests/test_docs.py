@@ -68,7 +68,7 @@ def has_guests(page: Page) -> bool:
 
 
 def run(page: Page, home: Path, user: str | None = None) -> None:
-    """Its consoles, on a machine of its own. user: who types them, if it is not root."""
+    """Its consoles, on a machine of its own. user: types them, if it is not root."""
     for tool in ("curl", "promtool"):
         if any(line.startswith(f"{tool} ") for _, line in typed_commands(page)):
             needs(shutil.which(tool), f"{tool} is not installed")
@@ -242,7 +242,7 @@ class TestConsoles:
         for block in page.blocks:
             if block.has(PRIVILEGED):
                 before = introduction + page.prose_before(block)
-                assert re.search(r"\b(root|privilege)\b", before), f"{block.where}: who may?"
+                assert re.search(r"\b(root|privilege)\b", before), f"{block.where}: say which users"
             elif block.kind == "console" and block.option("user") is None:
                 typed = " ".join(step.command or "" for step in steps(block))
                 assert not NEEDS_PRIVILEGE.search(typed), f"{block.where}: is it privileged?"

@@ -93,7 +93,7 @@ class Counts:
     b: Counted
 
     def directions(self) -> tuple[tuple[Counted, Counted], tuple[Counted, Counted]]:
-        """Who sends, and who receives."""
+        """Returns the sender and the receiver."""
         return (self.a, self.b), (self.b, self.a)
 
     def total(self, name: str) -> int:

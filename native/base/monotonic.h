@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The monotonic clock. */
+/* Reads the monotonic clock. */
 #ifndef LDMA_MONOTONIC_H
 #define LDMA_MONOTONIC_H
 

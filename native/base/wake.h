@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ways to wake a thread: an eventfd that it polls, or a word on which it sleeps (futex). */
+/* Wakes a thread by an eventfd that it polls, or by a word on which it sleeps (futex). */
 #ifndef LDMA_WAKE_H
 #define LDMA_WAKE_H
 

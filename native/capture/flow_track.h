@@ -133,8 +133,8 @@ static inline bool track_is_data(uint8_t operation)
 /* Clears bits of the PSNs [from, to) of either ring, as far as they are remembered. */
 void track_clear(uint8_t ring[TRACK_RING], uint32_t top, uint32_t from, uint32_t to, uint8_t bits);
 
-/* The first: the responder starts over at psn. The second: it asked to start over at psn, and will not answer anything
- * from psn on. */
+/* track_pass_begin notes that the responder starts over at psn; track_pass_cut, that it asked to start over at psn and
+ * will not answer anything from psn on. */
 void track_pass_begin(struct ldma_flow_track *track, uint32_t psn);
 void track_pass_cut(struct ldma_flow_track *track, uint32_t psn);
 

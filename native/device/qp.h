@@ -299,8 +299,8 @@ static inline struct ldma_path *ldma_qp_wqe_path(const struct ldma_qp *qp, uint3
 #define LDMA_COUNT_BY(qp, name, n) ((qp)->counters.name += (n), (qp)->device->counters.name += (n))
 #define LDMA_COUNT(qp, name) LDMA_COUNT_BY(qp, name, 1)
 
-/* The first: a page is absent and was asked for; nothing of this kind is sent until page_timer lets it try again.
- * The second ends such waits; `kinds` is a mask. */
+/* ldma_qp_wait_for_page notes that a page is absent and was asked for: nothing of this kind is sent until page_timer
+ * lets it try again. The other function ends such waits; `kinds` is a mask. */
 void ldma_qp_wait_for_page(struct ldma_qp *qp, enum ldma_page_wait kind, uint64_t now_ns);
 void ldma_qp_forget_waits(struct ldma_qp *qp, uint8_t kinds);
 

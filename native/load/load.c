@@ -29,7 +29,7 @@ uint32_t ldma_load_buffer_bytes(uint32_t size)
 	return ((size < BUFFER_LEAST ? BUFFER_LEAST : size) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* For all threads but the one that runs the load. */
+/* All threads but the one that runs the load lock it by this. */
 void load_visit(struct ldma_load *load)
 {
 	__atomic_add_fetch(&load->visitors, 1, __ATOMIC_RELAXED);

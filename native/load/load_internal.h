@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the load share. Only a thread that holds the load's lock uses it. */
+/* Declares what the files of the load share. Only a thread that holds the load's lock uses it. */
 #ifndef LDMA_LOAD_INTERNAL_H
 #define LDMA_LOAD_INTERNAL_H
 
@@ -135,7 +135,7 @@ static inline uint64_t load_user_of_call(const struct load_call *call)
 
 uint64_t load_now(void);
 
-/* Take and give back the lock, in all threads but the one that runs the load; wake that one. */
+/* Lock and unlock the load for all threads but the one that runs it, which is woken. */
 void load_visit(struct ldma_load *load);
 void load_leave(struct ldma_load *load);
 void load_wake(struct ldma_load *load);
@@ -152,7 +152,7 @@ void load_session_destroy(struct load_session *session);
 /* Begins operations: the file is ready, and the load has begun. */
 void load_session_begin(struct load_session *session, uint64_t now_ns);
 
-/* The first ends a session for good; the second, until it has another connection. */
+/* load_session_end ends a session for good, the other one until it has another connection. */
 void load_session_end(struct load_session *session);
 void load_session_lose(struct load_session *session);
 

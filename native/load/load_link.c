@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections: the queue of slots that wait for one, and the calls that end there. */
+/* A connection has a queue of slots that wait for it, and ends the calls that were made there. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sessions that go on by another connection, and connections that end because their sessions left. */
+/* Moves sessions to another connection, and ends a connection that all its sessions have left. */
 #include <errno.h>
 
 #include "load/load_internal.h"

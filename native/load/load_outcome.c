@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Errors of sessions, in words. */
+/* Puts errors of sessions into words. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sessions whose connection broke: their operations wait, and go on by another connection or in another session. */
+/* Lets sessions go on whose connection broke: by another connection, or in another session. */
 #include <errno.h>
 
 #include "load/load_internal.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Slots: the operation of each, and its outcome. */
+/* Gives each slot its operation, and judges the outcome. */
 #include <errno.h>
 
 #include "load/load_internal.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What other threads than the one that runs the load ask of it: figures, and calls of their own. */
+/* Other threads than the one that runs the load visit it: they take figures, and make calls of their own. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>

@@ -97,8 +97,8 @@ int ldma_iova_register_paged(struct ldma_iova *iova, struct ldma_pd *pd, struct 
 /* Ends the region and frees its key. Returns 0 or -ENOENT. */
 int ldma_iova_deregister(struct ldma_iova *iova, uint32_t key);
 
-/* The first returns whether a peer that may use pd may invalidate the region. The second does it: from then on every
- * access by the key fails, until it is deregistered. */
+/* ldma_iova_may_invalidate returns whether a peer that may use pd may invalidate the region. ldma_iova_invalidate does
+ * it: from then on every access by the key fails, until it is deregistered. */
 bool ldma_iova_may_invalidate(const struct ldma_iova *iova, const struct ldma_pd *pd, uint32_t key);
 void ldma_iova_invalidate(struct ldma_iova *iova, uint32_t key);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the pager share: the pager of the process and its watched regions. */
+/* Declares what the files of the pager share: the pager of the process and its watched regions. */
 #ifndef LDMA_PAGER_INTERNAL_H
 #define LDMA_PAGER_INTERNAL_H
 

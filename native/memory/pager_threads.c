@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The pager's threads: the watcher and the filler. */
+/* Runs the pager's threads: the watcher and the filler. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -20,9 +20,9 @@
 #define LDMA_FAULT_PAGES 64 /* of one fault: the page that is needed and those after it */
 #define LDMA_FAULT_RETRY_NS UINT64_C(100000) /* after so long, what waits for a page tries again */
 
-/* For so long a page that cannot be filled is refused to the access that asked for it and tries again. Then the refusal
- * is forgotten: a later access has not asked, and things may have changed. An RNR timer is two thirds of a second at
- * most. */
+/* An access that asked for a page which cannot be filled is refused when it tries again within this time. Then the
+ * device forgets the refusal: a later access has not asked, and things may have changed. An RNR timer is two thirds of
+ * a second at most. */
 #define LDMA_REFUSAL_SECONDS 2
 
 struct ldma_paging;
@@ -60,7 +60,7 @@ struct ldma_paging {
 	uint32_t head, tail;
 };
 
-/* Counts of pages and faults. */
+/* Counts pages and faults. */
 struct ldma_paged_counters {
 #define PAGED_COUNTER(name) uint64_t name;
 #include "memory/paging.def"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the pool share: its state, and what they do while they hold its lock. */
+/* Declares what the files of the pool share: its state, and what they do while they hold its lock. */
 #ifndef LDMA_POOL_INTERNAL_H
 #define LDMA_POOL_INTERNAL_H
 

@@ -30,7 +30,7 @@ struct ldma_written {
 int ldma_userfault_open(struct ldma_userfault *userfault);
 void ldma_userfault_close(struct ldma_userfault *userfault);
 
-/* Watch a range of whole pages, or end that. The first returns 0 or a negative errno. */
+/* Watch a range of whole pages, or end that. ldma_userfault_register returns 0 or a negative errno. */
 int ldma_userfault_register(struct ldma_userfault *userfault, uintptr_t start, uintptr_t end);
 void ldma_userfault_unregister(struct ldma_userfault *userfault, uintptr_t start, uintptr_t end);
 

@@ -9,8 +9,8 @@
 
 #ifdef __x86_64__
 
-/* The first copies head bytes, then words of eight bytes, then tail bytes; the second compares and exchanges. They
- * return 0, 1 (exchanged), or -1 after a fault. */
+/* ldma_vanishing_move copies head bytes, then words of eight bytes, then tail bytes; ldma_vanishing_exchange compares
+ * and exchanges. They return 0, 1 (exchanged), or -1 after a fault. */
 int ldma_vanishing_move(void *to, const void *from, size_t head, size_t words, size_t tail);
 int ldma_vanishing_exchange(uint64_t *memory, uint64_t *expected, uint64_t desired);
 

@@ -35,20 +35,6 @@ void ldma_nfs_call_free(struct ldma_nfs_call *call)
 	ldma_unlock(&accelerator->lock);
 }
 
-static struct ldma_slots *find_session(struct ldma_accelerator *accelerator,
-				       const struct ldma_call *rpc,
-				       const struct ldma_compound *compound)
-{
-	struct ldma_slots *slots = ldma_sessions_find(&accelerator->sessions, compound->session_id);
-
-	/* A session's first call on a connection binds it (RFC 8881 2.10.3.1), which Python does. */
-	if (slots && !ldma_slots_is_bound(slots, rpc->connection)) {
-		ldma_slots_put(slots);
-		return NULL;
-	}
-	return slots;
-}
-
 static struct ldma_grant *find_grant(struct ldma_accelerator *accelerator,
 				     const struct ldma_slots *slots,
 				     const struct ldma_compound *compound)
@@ -119,7 +105,9 @@ static uint64_t *consider(struct ldma_accelerator *accelerator, struct ldma_call
 
 	call->accelerator = accelerator;
 	call->rpc = rpc;
-	call->slots = find_session(accelerator, rpc, compound);
+	/* A session's first call on a connection binds it (RFC 8881 2.10.3.1), which Python does. */
+	call->slots =
+		ldma_sessions_find(&accelerator->sessions, compound->session_id, rpc->connection);
 	if (!call->slots)
 		return &counters->left_session;
 	call->grant = find_grant(accelerator, call->slots, compound);

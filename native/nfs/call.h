@@ -2,8 +2,8 @@
 /* One call that the accelerator took, from its slot to its reply.
  *
  * call.c decides what is next: pieces of the data, as many at a time as the transport gives, then a sync, then the
- * reply. store.c makes the storage calls, answer.c the reply. Any thread may go on with a call: the one that brought
- * it, a worker, or the one that gave a piece its buffer. */
+ * reply. store.c makes the storage calls. Any thread may go on with a call: the one that brought it, a worker, or the
+ * one that gave a piece its buffer. */
 #ifndef LDMA_NFS_CALL_H
 #define LDMA_NFS_CALL_H
 
@@ -83,8 +83,5 @@ int ldma_nfs_store(struct ldma_nfs_piece *piece);
 
 /* store.c: lets a worker sync the file, and then go on with the call. */
 void ldma_nfs_sync(struct ldma_nfs_piece *piece);
-
-/* answer.c: ends the slot, replies and frees the call, of which nothing is under way. */
-void ldma_nfs_answer(struct ldma_nfs_call *call);
 
 #endif

@@ -267,7 +267,29 @@ static bool make_room(struct ldma_slot *slot, uint32_t length)
 	return true;
 }
 
-bool ldma_slots_end(struct ldma_slots *slots, uint32_t id, const void *reply, uint32_t length)
+static void add_figures(struct ldma_slots *slots, uint64_t begun_ns,
+			const struct ldma_slots_took *took)
+{
+	struct ldma_slots_counters *counters = &slots->counters;
+	struct ldma_slots_account *account = &slots->account;
+
+	account->operations++;
+	account->read_bytes += took->read_bytes;
+	account->written_bytes += took->written_bytes;
+	account->waited_ns += took->waited_ns;
+	account->storage_ns += took->storage_ns;
+	ldma_times_add(&account->latency, took->now_ns > begun_ns ? took->now_ns - begun_ns : 0);
+	if (!took->is_native)
+		return;
+	counters->reads += took->kind == LDMA_KIND_READ;
+	counters->writes += took->kind == LDMA_KIND_WRITE;
+	counters->commits += took->kind == LDMA_KIND_COMMIT;
+	counters->read_bytes += took->read_bytes;
+	counters->written_bytes += took->written_bytes;
+}
+
+bool ldma_slots_end(struct ldma_slots *slots, uint32_t id, const struct ldma_slots_took *took,
+		    const void *reply, uint32_t length)
 {
 	struct ldma_slot *slot = slot_at(slots, id);
 	uint32_t capacity = slot->capacity;
@@ -286,24 +308,10 @@ bool ldma_slots_end(struct ldma_slots *slots, uint32_t id, const void *reply, ui
 	slot->generation = slot->asked_generation;
 	slot->is_used = true;
 	slot->has_returned = false;
+	add_figures(slots, slot->begun_ns, took);
 	stop(slots, slot);
 	ldma_unlock(&slots->lock);
 	return is_kept;
-}
-
-void ldma_slots_account(struct ldma_slots *slots, uint32_t id, const struct ldma_slots_took *took)
-{
-	struct ldma_slots_account *account = &slots->account;
-	uint64_t begun_ns = slot_at(slots, id)->begun_ns;
-
-	ldma_lock(&slots->lock);
-	account->operations++;
-	account->read_bytes += took->read_bytes;
-	account->written_bytes += took->written_bytes;
-	account->waited_ns += took->waited_ns;
-	account->storage_ns += took->storage_ns;
-	ldma_times_add(&account->latency, took->now_ns > begun_ns ? took->now_ns - begun_ns : 0);
-	ldma_unlock(&slots->lock);
 }
 
 uint32_t ldma_slots_most(const struct ldma_slots_account *before,
@@ -315,19 +323,6 @@ uint32_t ldma_slots_most(const struct ldma_slots_account *before,
 		if (now->levels[level] != before->levels[level])
 			return most_of(level);
 	return 0;
-}
-
-void ldma_slots_count(struct ldma_slots *slots, enum ldma_kind kind, uint64_t bytes)
-{
-	struct ldma_slots_counters *counters = &slots->counters;
-
-	ldma_lock(&slots->lock);
-	counters->reads += kind == LDMA_KIND_READ;
-	counters->read_bytes += kind == LDMA_KIND_READ ? bytes : 0;
-	counters->writes += kind == LDMA_KIND_WRITE;
-	counters->written_bytes += kind == LDMA_KIND_WRITE ? bytes : 0;
-	counters->commits += kind == LDMA_KIND_COMMIT;
-	ldma_unlock(&slots->lock);
 }
 
 void ldma_slots_cancel(struct ldma_slots *slots, uint32_t id)

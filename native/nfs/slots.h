@@ -59,9 +59,11 @@ struct ldma_slots_account {
 	struct ldma_times latency; /* from their arrival to their end */
 };
 
-/* The figures of one request. */
+/* The figures of one request, which ends at now_ns. */
 struct ldma_slots_took {
 	uint64_t now_ns, read_bytes, written_bytes, waited_ns, storage_ns;
+	bool is_native; /* it succeeded without Python: it counts as one of its kind */
+	enum ldma_kind kind;
 };
 
 struct ldma_slots {
@@ -118,22 +120,17 @@ enum ldma_nfs_status ldma_slots_begin(struct ldma_slots *slots, const struct ldm
 /* Begins a request only if it is to be executed, and returns whether it is; else nothing changes, not even counters. */
 bool ldma_slots_try(struct ldma_slots *slots, const struct ldma_sequence *asked, uint64_t now_ns);
 
-/* Adds the figures of the slot's request, which ends now. It is called before ldma_slots_end. */
-void ldma_slots_account(struct ldma_slots *slots, uint32_t slot,
-			const struct ldma_slots_took *took);
-
 /* Returns the most requests that were executing at a time between two looks, counted when requests began: exact up to
  * 64, above within an eighth. */
 uint32_t ldma_slots_most(const struct ldma_slots_account *before,
 			 const struct ldma_slots_account *now);
 
-/* Ends a request that was executed. reply: NULL if it must not be kept. Returns whether it is kept. */
-bool ldma_slots_end(struct ldma_slots *slots, uint32_t slot, const void *reply, uint32_t length);
+/* Ends a request that was executed, and adds its figures. reply: NULL if it must not be kept. Returns whether it is
+ * kept. */
+bool ldma_slots_end(struct ldma_slots *slots, uint32_t slot, const struct ldma_slots_took *took,
+		    const void *reply, uint32_t length);
 
 bool ldma_slots_is_executing(struct ldma_slots *slots, uint32_t slot);
-
-/* Counts a request that did not pass Python, and the bytes that it moved. */
-void ldma_slots_count(struct ldma_slots *slots, enum ldma_kind kind, uint64_t bytes);
 
 /* Ends a request that was not executed: the slot is again as it was before. */
 void ldma_slots_cancel(struct ldma_slots *slots, uint32_t slot);

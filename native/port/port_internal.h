@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the port share: its state, and the steps of serving it. */
+/* Declares what the files of the port share: its state, and the steps of serving it. */
 #ifndef LDMA_PORT_INTERNAL_H
 #define LDMA_PORT_INTERNAL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The service of a port: by the threads that wait for its completions, else by its own thread. */
+/* Serves a port by the threads that wait for its completions, else by its own thread. */
 #include <errno.h>
 #include <poll.h>
 

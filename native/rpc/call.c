@@ -121,8 +121,8 @@ void call_arrive(struct call *call, uint32_t length, uint64_t now)
 	const struct ldma_rpcrdma *header = &call->header;
 	int error;
 
-	call->is_replying = call->is_overfull = false;
-	call->departed = NULL;
+	call->is_replying = call->is_overfull = call->has_memory = false;
+	call->reply_pieces = NULL;
 	call->pieces = 0;
 	call->data_bytes = 0;
 	call->shown.received_ns = now;
@@ -157,14 +157,15 @@ void call_finish(struct call *call)
 	struct piece *piece;
 	bool has_news;
 
-	while ((piece = call->departed)) {
-		call->departed = piece->next;
+	while ((piece = call->reply_pieces)) {
+		call->reply_pieces = piece->next;
 		piece_free(piece);
 	}
 	if (call->header.segments != call->few)
 		free(call->header.segments);
 	call->header.segments = call->few;
-	slow_forget(call);
+	if (call->has_memory)
+		slow_forget(call);
 	ldma_lock(&endpoint->lock);
 	if (call->is_replying)
 		endpoint->stats.replying--;

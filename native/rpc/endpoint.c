@@ -282,7 +282,7 @@ void endpoint_check_over(struct ldma_endpoint *endpoint)
 		endpoint->is_over = true;
 	ldma_unlock(&endpoint->lock);
 	if (is_over)
-		service_over(endpoint->service, endpoint);
+		service_ended(endpoint->service, endpoint);
 }
 
 static void complete_receive(struct call *call, const struct ldma_wc *wc, uint64_t now)

@@ -100,7 +100,7 @@ struct ldma_endpoint_stats {
 
 /* Makes an endpoint and posts its Receives. Returns 0, -EINVAL, -ENOMEM, -ENOSPC (the service's queue is too short for
  * one more) or -ESHUTDOWN. The queue pair has to stay until ldma_endpoint_close, the pools until the endpoint is over
- * (ldma_service_next_over). */
+ * (ldma_service_next_ended). */
 int ldma_endpoint_create(struct ldma_service *service, const struct ldma_endpoint_config *config,
 			 struct ldma_endpoint **ret);
 

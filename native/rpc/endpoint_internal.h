@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/lock.h"
+#include "base/monotonic.h"
 #include "rpc/endpoint.h"
 #include "rpc/server.h"
 #include "rpc/slow_queue.h"
@@ -52,7 +53,7 @@ struct piece {
 	uint32_t segment, segment_used; /* of the chunk: where the next byte goes */
 	bool is_pull;
 	struct piece *next,
-		*previous; /* in the list of those that wait, departed, were posted as one or are free */
+		*previous; /* in the list of those that wait, complete with the reply, were posted as one or are free */
 };
 
 /* Data that moves between memory of the process and a chunk, a piece at a time. */
@@ -86,8 +87,9 @@ struct call {
 	uint32_t pieces; /* those that the program has, or waits for */
 	uint32_t send_bytes, invalidated;
 	bool is_replying;
-	bool is_overfull;       /* more was pushed than the chunk takes */
-	struct piece *departed; /* WRITEs that complete with the reply */
+	bool has_memory;            /* the slow path's, or for a long reply: slow_forget frees it */
+	bool is_overfull;           /* more was pushed than the chunk takes */
+	struct piece *reply_pieces; /* WRITEs that complete with the reply */
 	uint64_t sent_ns;
 
 	/* For the slow path only. */
@@ -129,7 +131,7 @@ struct ldma_endpoint {
 	struct ldma_endpoint_stats stats;
 
 	/* For the service only. */
-	struct ldma_endpoint *next, *next_over, *next_dirty;
+	struct ldma_endpoint *next, *next_ended, *next_dirty;
 	struct slow_place slow[SLOW_LANES];
 	bool is_dirty, is_breaking;
 	uint32_t
@@ -149,20 +151,12 @@ struct ldma_service {
 	bool is_stopping;
 
 	pthread_mutex_t mutex; /* guards what is below */
-	pthread_cond_t has_call, has_control, has_over;
+	pthread_cond_t has_call, has_control, has_ended;
 	struct slow_queue slow;
-	struct ldma_endpoint *endpoints, *first_over, *last_over;
+	struct ldma_endpoint *endpoints, *first_ended, *last_ended;
 	uint32_t breaking;
 	uint64_t completions; /* those that the endpoints may have together */
 };
-
-static inline uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static inline struct call *call_of(const struct ldma_call *shown)
 {
@@ -283,7 +277,7 @@ bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
 int service_add(struct ldma_service *service, struct ldma_endpoint *endpoint);
 void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint,
 		    uint32_t drained_at);
-void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint);
+void service_ended(struct ldma_service *service, struct ldma_endpoint *endpoint);
 void service_queue(struct ldma_service *service, struct call *call);
 
 #endif

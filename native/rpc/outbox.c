@@ -114,8 +114,8 @@ static void depart(struct call *call, struct piece *pieces)
 		struct piece *piece = pieces;
 
 		pieces = piece->next;
-		piece->next = call->departed;
-		call->departed = piece;
+		piece->next = call->reply_pieces;
+		call->reply_pieces = piece;
 	}
 }
 
@@ -253,7 +253,7 @@ void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes)
 	if (service_defer(service, endpoint, data_bytes))
 		return;
 	ldma_port_lock(service->config.port);
-	is_sound = outbox_post(endpoint, now_ns());
+	is_sound = outbox_post(endpoint, ldma_now_ns());
 	ldma_port_unlock(service->config.port);
 	__atomic_add_fetch(&service->stats.locks, 1, __ATOMIC_RELAXED);
 	if (!is_sound)

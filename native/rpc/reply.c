@@ -121,6 +121,7 @@ void ldma_call_reply(struct ldma_call *shown, const void *message, uint32_t leng
 		reply_inline(call, message, length);
 		return;
 	}
+	call->has_memory = true;
 	call->answer = malloc(length ? length : 1);
 	if (!call->answer) {
 		reply_nowhere(call, -ENOMEM);

@@ -63,7 +63,7 @@ bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
 	}
 	service->unposted_bytes += data_bytes;
 	if (service->unposted_bytes >= JOINED_BYTES)
-		post_all(service, now_ns());
+		post_all(service, ldma_now_ns());
 	return true;
 }
 
@@ -71,16 +71,16 @@ static uint32_t handle_batch(struct ldma_service *service)
 {
 	struct ldma_wc wcs[BATCH];
 	uint32_t count = ldma_cq_poll(service->config.cq, wcs, BATCH);
-	uint64_t now = now_ns();
+	uint64_t now = ldma_now_ns();
 
 	service->is_batching = true;
 	for (uint32_t i = 0; i < count; i++) {
 		endpoint_complete(&wcs[i], now);
 		if (service->unposted_bytes >= TRAIN_BYTES)
-			post_all(service, now_ns());
+			post_all(service, ldma_now_ns());
 	}
 	service->is_batching = false;
-	post_all(service, now_ns());
+	post_all(service, ldma_now_ns());
 	__atomic_add_fetch(&service->stats.batches, count > 0, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&service->stats.completions, count, __ATOMIC_RELAXED);
 	return count;
@@ -148,7 +148,7 @@ static struct ldma_endpoint *find_stalled(struct ldma_service *service, uint64_t
 /* Breaks the endpoints that stalled. Only this thread removes endpoints, so one that was found stays. */
 static void end_stalled(struct ldma_service *service)
 {
-	uint64_t now = now_ns();
+	uint64_t now = ldma_now_ns();
 	struct ldma_endpoint *endpoint;
 
 	if (now - service->looked_ns < SLICE_NS)
@@ -168,13 +168,14 @@ static void *run(void *arg)
 		uint64_t begun_ns;
 
 		ldma_port_wait(config->port, config->cq, config->spin_ns, SLICE_NS);
-		begun_ns = now_ns();
+		begun_ns = ldma_now_ns();
 		__atomic_add_fetch(&service->stats.wakes, 1, __ATOMIC_RELAXED);
 		for (int i = 0; i < BATCHES && handle_batch(service) == BATCH; i++)
 			;
 		end_drained(service);
 		end_stalled(service);
-		__atomic_add_fetch(&service->stats.busy_ns, now_ns() - begun_ns, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&service->stats.busy_ns, ldma_now_ns() - begun_ns,
+				   __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -200,7 +201,7 @@ int ldma_service_create(const struct ldma_service_config *config, struct ldma_se
 	pthread_mutex_init(&service->mutex, NULL);
 	init_condition(&service->has_call);
 	init_condition(&service->has_control);
-	init_condition(&service->has_over);
+	init_condition(&service->has_ended);
 	error = pthread_create(&service->thread, NULL, run, service);
 	if (error) {
 		service->is_stopping = true;
@@ -220,7 +221,7 @@ void ldma_service_stop(struct ldma_service *service)
 	__atomic_store_n(&service->is_stopping, true, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&service->has_call);
 	pthread_cond_broadcast(&service->has_control);
-	pthread_cond_broadcast(&service->has_over);
+	pthread_cond_broadcast(&service->has_ended);
 	pthread_mutex_unlock(&service->mutex);
 	if (!was_stopping)
 		pthread_join(service->thread, NULL);
@@ -233,7 +234,7 @@ void ldma_service_destroy(struct ldma_service *service)
 	ldma_service_stop(service);
 	pthread_cond_destroy(&service->has_call);
 	pthread_cond_destroy(&service->has_control);
-	pthread_cond_destroy(&service->has_over);
+	pthread_cond_destroy(&service->has_ended);
 	pthread_mutex_destroy(&service->mutex);
 	free(service);
 }
@@ -288,16 +289,16 @@ void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint
 	pthread_mutex_unlock(&service->mutex);
 }
 
-void service_over(struct ldma_service *service, struct ldma_endpoint *endpoint)
+void service_ended(struct ldma_service *service, struct ldma_endpoint *endpoint)
 {
 	pthread_mutex_lock(&service->mutex);
-	endpoint->next_over = NULL;
-	if (service->first_over)
-		service->last_over->next_over = endpoint;
+	endpoint->next_ended = NULL;
+	if (service->first_ended)
+		service->last_ended->next_ended = endpoint;
 	else
-		service->first_over = endpoint;
-	service->last_over = endpoint;
-	pthread_cond_signal(&service->has_over);
+		service->first_ended = endpoint;
+	service->last_ended = endpoint;
+	pthread_cond_signal(&service->has_ended);
 	pthread_mutex_unlock(&service->mutex);
 }
 
@@ -339,7 +340,7 @@ static uint64_t deadline(uint64_t timeout_ns)
 {
 	const uint64_t most = UINT64_C(1000000000) * 3600;
 
-	return now_ns() + (timeout_ns < most ? timeout_ns : most);
+	return ldma_now_ns() + (timeout_ns < most ? timeout_ns : most);
 }
 
 struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t timeout_ns,
@@ -358,17 +359,17 @@ struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t 
 	return call ? &call->shown : NULL;
 }
 
-struct ldma_endpoint *ldma_service_next_over(struct ldma_service *service, uint64_t timeout_ns)
+struct ldma_endpoint *ldma_service_next_ended(struct ldma_service *service, uint64_t timeout_ns)
 {
 	uint64_t until_ns = deadline(timeout_ns);
 	struct ldma_endpoint *endpoint;
 
 	pthread_mutex_lock(&service->mutex);
-	while (!service->first_over && wait_for(service, &service->has_over, until_ns))
+	while (!service->first_ended && wait_for(service, &service->has_ended, until_ns))
 		;
-	endpoint = service->first_over;
+	endpoint = service->first_ended;
 	if (endpoint)
-		service->first_over = endpoint->next_over;
+		service->first_ended = endpoint->next_ended;
 	pthread_mutex_unlock(&service->mutex);
 	return endpoint;
 }

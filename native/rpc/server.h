@@ -41,7 +41,7 @@ struct ldma_call *ldma_service_next_call(struct ldma_service *service, uint64_t 
 
 /* Returns the next endpoint that is over: nothing of it is posted, no call of it is being worked on, and all its
  * buffers are back. Each comes once. Returns NULL as ldma_service_next_call does. */
-struct ldma_endpoint *ldma_service_next_over(struct ldma_service *service, uint64_t timeout_ns);
+struct ldma_endpoint *ldma_service_next_ended(struct ldma_service *service, uint64_t timeout_ns);
 
 bool ldma_service_is_stopped(struct ldma_service *service);
 struct ldma_service_stats ldma_service_stats(struct ldma_service *service);

@@ -125,6 +125,7 @@ void slow_begin(struct call *call)
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	bool is_now;
 
+	call->has_memory = true;
 	if (!call->header.read_count) {
 		service_queue(endpoint->service, call);
 		return;

@@ -22,7 +22,7 @@ def reason(error: OSError) -> str:
 
 
 class LivedmaError(Exception):
-    """Is the base of all of them. str() says what went wrong and, where possible, what to do."""
+    """All exceptions of livedma derive from it."""
 
 
 class CaptureFileError(LivedmaError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What takes a while to open, and is closed at the end of a block: `async with connect(...)`."""
+"""Opens what takes a while to open and ends with a block: `async with connect(...)`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=AbstractAsyncContextManager[Any])
 
 
 class Opening(Coroutine[Any, Any, T], AbstractAsyncContextManager[T]):
-    """A coroutine that opens something, and that can be entered at once.
+    """Wraps a coroutine that opens something, so that it can be entered at once.
 
     `await connect(...)` returns what was opened; `async with connect(...) as opened:` closes it at
     the end, too. It is used once, as a coroutine is.

@@ -122,7 +122,7 @@ class Lab:
         return passed
 
     def seen(self) -> list[bytes]:
-        """What the guarded host's stack got since the last time, whoever sent it."""
+        """Returns what the guarded host's stack got since the last time, from any sender."""
         mark = os.urandom(8)
         self.sender.send(bytes(6) + bytes.fromhex(MACS[0].replace(":", "")) + _MARK + mark)
         seen = []

@@ -261,7 +261,7 @@ def test_help_has_an_example(words: list[str], capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("words", [[], ["add", "drop"], ["off"], ["qps", "set", "5"]])
 def test_without_privilege(words: list[str]) -> None:
-    require_bpf()  # who is root can give it up
+    require_bpf()  # root can give it up
     done = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m",
          cli.__name__, "guard", "lo", *words],

@@ -23,8 +23,8 @@ ROOT = AuthSys(0, b"test", 0, 0, ())
 
 
 async def work(kind: str, server_uid: int, transport: Any) -> dict[str, Any]:
-    """Each makes a file and reads it back; what is one's alone is refused to others, also to who
-    has the server's ids. What root makes is told by its owner.
+    """Each makes a file and reads it back; what is one's alone is refused to others, also to a user
+    that has the server's ids. The owner tells what root makes.
     """
     found: dict[str, Any] = {}
 

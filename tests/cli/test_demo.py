@@ -51,7 +51,7 @@ def run(user: str, *options: str) -> str:
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """What root's demo says to programs; one run for all who ask."""
+    """Returns what root's demo says to programs; one run serves all tests."""
     (line,) = run("root", "--json", *ENOUGH).splitlines()
     found: dict[str, Any] = json.loads(line)
     return found

@@ -176,7 +176,7 @@ class TestPage:
         assert "degraded  never" in told
         assert "gave" not in told
 
-    def test_in_company_figures_are_no_measurement(self) -> None:
+    def test_beside_other_load_figures_are_no_measurement(self) -> None:
         run = idle()
         run.others_share = 0.6
         assert "Other programs took 60%" in "\n".join(page.story([Outcome.of(run)]))

@@ -162,7 +162,7 @@ def test_a_killed_process_has_nothing_any_more() -> None:
 
 @pytest.mark.slow
 def test_a_limit_that_is_nearly_reached() -> None:
-    needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
+    needs(os.geteuid() == 0, "only a process that has privileges can drop them")
     limited = ("prlimit", f"--memlock={SIZE + 4096}", *UNABLE)
     with running(LOCK, *limited) as pid:
         found = mem(pid)
@@ -284,7 +284,7 @@ def test_every_point_has_a_row() -> None:
 
 @pytest.mark.slow
 def test_without_root_it_says_what_it_cannot_see() -> None:
-    needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
+    needs(os.geteuid() == 0, "only a process that has privileges can drop them")
     with running(PIN) as pinned, running(MAP) as mapped, running(MAP, *AS_NOBODY) as own:
         found = mem(before=AS_NOBODY)
         assert only(found, pinned)["pinned"] == SIZE
@@ -354,7 +354,7 @@ def test_watching_sees_compaction(bpf: None, tracefs: None) -> None:
 
 @pytest.mark.slow
 def test_watching_without_root_says_what_is_missing() -> None:
-    needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
+    needs(os.geteuid() == 0, "only a process that has privileges can drop them")
     argv = [*AS_NOBODY, "livedma", "mem", "--watch", "0.05"]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -35,7 +35,7 @@ def use(server: Service, kind: str) -> Any:
 
 
 def all_links() -> set[int]:
-    """Of BPF, whoever has them."""
+    """Lists those of BPF, of any owner."""
     needs(shutil.which("bpftool"), "bpftool is not installed")
     done = subprocess.run(["bpftool", "-j", "link"], capture_output=True, check=True, timeout=60)
     return {one["id"] for one in json.loads(done.stdout)}

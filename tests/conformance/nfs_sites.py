@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Servers that the client is held against, by name: each a context that gives a `Site`.
 
-Whoever uses a site is in the network namespace of the host between the guests.
+A user of a site is in the network namespace of the host between the guests.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Mirrored:
 
 
 def exchange(stream: RSocket, content: Content, we_ask: bool, shape: Shape) -> None:
-    """What rstream does at the other end: who asked sends first, then the other."""
+    """Does what rstream does at the other end: the side that asked sends first, then the other."""
 
     def transfer(length: int, count: int) -> None:
         for is_ours in (we_ask, not we_ask):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server and its load in one process, for those who look at the server meanwhile."""
+"""Runs a server and its load in one process, for tests that look at the server meanwhile."""
 
 from __future__ import annotations
 

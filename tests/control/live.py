@@ -20,10 +20,10 @@ from livedma.control.running import Controlled, Options, controlled
 from livedma.nfs.control import Control
 from livedma.nfs.load import Plan, Result, Runner
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options as RdmaOptions
 from needs import needs
+from served import served
 
 _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
 SERVER, CLIENT, PORT = f"{_NET}.60", f"{_NET}.61", 20052
@@ -42,20 +42,15 @@ def serving(tmp_path: Path, options: Options, **config: Any) -> Iterator[Control
 def running(
     tmp_path: Path, options: Options, **config: Any
 ) -> Iterator[tuple[Controlled, Control]]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=None,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        control=tmp_path / "control",
-        config=Config(squash="none", **{"store_delay_s": 0.02, **config}),
-        rdma=RdmaOptions(window_bytes=16 * MIB, mapped_bytes=4 * MIB),
-    )
     with (
-        NfsService(export, wishes) as service,
+        served(
+            tmp_path,
+            SERVER,
+            PORT,
+            control=tmp_path / "control",
+            config=Config(squash="none", **{"store_delay_s": 0.02, **config}),
+            rdma=RdmaOptions(window_bytes=16 * MIB, mapped_bytes=4 * MIB),
+        ) as service,
         controlled(service, options) as it,
         Control(tmp_path / "control") as control,
     ):

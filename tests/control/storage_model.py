@@ -79,7 +79,7 @@ class Station:
 
 
 class Room:
-    """So many places; who finds none waits in line."""
+    """Has so many places; a call that finds none waits in line."""
 
     def __init__(self, agenda: Agenda, places: int) -> None:
         self.agenda, self.places = agenda, places

@@ -37,7 +37,7 @@ def test_bpf_detached_by_somebody_is_noticed_and_attached_again(tmp_path: Path, 
             subprocess.run(["bpftool", "link", "detach", "id", str(link)], check=True)
         wait_for(lambda: sources(served) == ["bpf+server", "server", "bpf+server"])
         (_, lost, _) = told(served.control, "source")
-        assert lost["text"].endswith("somebody has detached its BPF programs")
+        assert lost["text"].endswith("another program has detached its BPF programs")
 
 
 def test_without_descriptors_it_serves_on_and_recovers(tmp_path: Path) -> None:

@@ -26,13 +26,12 @@ from livedma.control.policy.plan import (
 from livedma.errors import BudgetError, LivedmaError, NoRoomError
 from livedma.nfs import Client
 from livedma.nfs.client.errors import OperationFailed
-from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import RpcError, Transport
 from livedma.rpc.rdma_server import Options, RdmaConnection
-from needs import needs
+from served import served
 
 pytestmark = pytest.mark.slow
 
@@ -44,18 +43,8 @@ MIB = 1 << 20
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[NfsService]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=None,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        config=Config(squash="none"),
-        rdma=Options(window_bytes=8 * MIB, mapped_bytes=2 * MIB),
-    )
-    with NfsService(export, wishes) as service:
+    options = Options(window_bytes=8 * MIB, mapped_bytes=2 * MIB)
+    with served(tmp_path, SERVER, PORT, rdma=options) as service:
         yield service
 
 

@@ -152,7 +152,7 @@ def test_bpf_that_somebody_detached_is_noticed_and_comes_back() -> None:
     stage.now_s += 1
     assert stage.observe().source == "server"
     assert stage.wires[0].is_closed
-    assert stage.sources()[1].endswith("somebody has detached its BPF programs")
+    assert stage.sources()[1].endswith("another program has detached its BPF programs")
     stage.now_s += 5
     assert stage.observe().source == "bpf+server"
     assert len(stage.wires) == 2

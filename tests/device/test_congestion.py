@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Congestion marks and notifications: who is told, how often, and what they do."""
+"""Congestion marks and notifications: which sender is told, how often, and what it does."""
 
 import pytest
 

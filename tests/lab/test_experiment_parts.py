@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from livedma.errors import LivedmaError
-from livedma.lab.experiment.company import Company
 from livedma.lab.experiment.confinement import Confinement, confinement
 from livedma.lab.experiment.design import LeftOut
 from livedma.lab.experiment.footprint import Footprint, available_bytes
 from livedma.lab.experiment.huge_pages import HUGE_BYTES, reserved
+from livedma.lab.experiment.other_load import OtherLoad
 from livedma.lab.experiment.rig import Rig
 from livedma.lab.experiment.runs import Spread
 from livedma.lab.experiment.wording import is_clear, relation
@@ -131,16 +131,16 @@ def test_huge_pages_are_given_back() -> None:
     assert int(HUGE.read_text()) == before
 
 
-def test_company_is_what_others_do() -> None:
+def test_other_load_is_what_others_do() -> None:
     """Our own work does not count; that of a child which still runs does."""
-    own = Company()
+    own = OtherLoad()
     end_s = time.monotonic() + 0.5
     while time.monotonic() < end_s:
         pass
     alone = own.share()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
-            other = Company()
+            other = OtherLoad()
             time.sleep(0.5)
             assert 0 < other.share() <= 1
         finally:

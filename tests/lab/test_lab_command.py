@@ -110,7 +110,7 @@ def test_a_lab_goes_away_with_its_process(guests: Lab, name: str, keeper: str) -
             process.send_signal(signal.SIGKILL)
         if keeper != "keeper lives":
             assert len(running(name)) == 2
-            with Lab(name):  # whoever comes next cleans up
+            with Lab(name):  # the next lab cleans up
                 assert len(running(name)) == 2
         wait_gone(name)
     finally:

@@ -133,7 +133,7 @@ def test_servers_are_shown_on_this_host_one_after_the_other(kind: str) -> None:
 
 
 def test_each_stage_has_a_page_of_its_own() -> None:
-    """Whoever comes second finds the usual port taken."""
+    """The second one finds the usual port taken."""
     with Stage(isolated=False, page=True) as first:
         first.serve("--policy", "static")
         with Stage(isolated=False, page=True) as second:

@@ -20,7 +20,7 @@ static uint32_t answered(bool is_write, bool places, const struct ldma_io *io, u
 	return server_reply(&server, call, true, places, ret);
 }
 
-/* Of memory that is no longer than it, so that ASan sees who reads on. */
+/* Of memory that is no longer than it, so that ASan sees a read beyond it. */
 static enum ldma_io_verdict parse(const uint8_t *reply, uint32_t length, uint32_t placed,
 				  const struct ldma_io *io, bool is_write,
 				  struct ldma_io_reply *ret)

@@ -9,8 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "load/load.h"
-#include "tests/load/load_server.h"
+#include "tests/load/stream_server.h"
 
 #define SLOTS 4
 #define ROUNDS 32
@@ -26,33 +25,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t sequences[SLOTS];
 static uint64_t executed;
 
-struct connection {
-	pthread_t thread;
-	int ends[2];
-	uint8_t call[LDMA_IO_CALL_MOST + SERVER_SIZE], reply[4 + SERVER_REPLY_MOST];
-};
-
-static struct connection *connections[ROUNDS + 1];
 static struct ldma_load_figures figures;
-
-static void nap(void)
-{
-	struct timespec pause = {.tv_nsec = 1000000};
-
-	nanosleep(&pause, NULL);
-}
-
-static bool read_all(int fd, void *data, size_t length)
-{
-	for (size_t got = 0; got < length;) {
-		ssize_t part = read(fd, (uint8_t *)data + got, length - got);
-
-		if (part <= 0)
-			return false;
-		got += (size_t)part;
-	}
-	return true;
-}
 
 /* RFC 8881, 2.10.6.1: the next sequence of a slot is executed, the last one is answered again, others are refused. */
 static uint32_t serve_once(const uint8_t *call, uint8_t *reply)
@@ -73,35 +46,6 @@ static uint32_t serve_once(const uint8_t *call, uint8_t *reply)
 	}
 	pthread_mutex_unlock(&lock);
 	return length;
-}
-
-static void *serve(void *arg)
-{
-	struct connection *one = arg;
-	uint8_t mark[4];
-
-	while (read_all(one->ends[1], mark, 4) && (get32(mark) & 0x7fffffff) <= sizeof(one->call) &&
-	       read_all(one->ends[1], one->call, get32(mark) & 0x7fffffff)) {
-		uint32_t length = serve_once(one->call, one->reply + 4);
-
-		put32(one->reply, 0x80000000u | length);
-		if (send(one->ends[1], one->reply, length + 4, MSG_NOSIGNAL) < 0)
-			break;
-	}
-	return NULL;
-}
-
-static uint32_t open_connection(struct ldma_load *load)
-{
-	struct connection *one = calloc(1, sizeof(*one));
-	int number;
-
-	assert(one && !socketpair(AF_UNIX, SOCK_STREAM, 0, one->ends));
-	assert(!pthread_create(&one->thread, NULL, serve, one));
-	number = ldma_load_add_tcp(load, one->ends[0]);
-	assert(number >= 0);
-	connections[number] = one;
-	return (uint32_t)number;
 }
 
 static void cut(uint32_t number)
@@ -257,7 +201,7 @@ static void test(uint8_t rw, uint64_t interval_ns)
 	ldma_load_destroy(load);
 }
 
-/* Calls that wait move with their session, and those of others stay, whoever waits behind. */
+/* Calls that wait move with their session, and those of others stay, whichever wait behind. */
 
 static uint32_t seen[2][3]; /* calls, by connection and session */
 

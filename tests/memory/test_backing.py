@@ -116,7 +116,7 @@ def small_cgroup() -> Iterator[Path]:
 
 
 def test_a_limit_is_an_error_and_not_the_end(small_cgroup: Path) -> None:
-    """Who exceeds a memory cgroup's limit is killed: it must not come so far."""
+    """A process that exceeds a memory cgroup's limit is killed: it must not come so far."""
     program = f"""
 import os
 from livedma._native.rdma import Engine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The lock around the bookkeeping: what finalizers leave for whoever holds it."""
+"""The lock around the bookkeeping: what finalizers leave for the thread that holds it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a pool promises in C: to those who take, return and wait without Python. */
+/* What a pool promises in C: to callers that take, return and wait without Python. */
 #include "tests/memory/pool_users.h"
 
 #include "memory/pool_log.h"
@@ -353,7 +353,7 @@ static void test_waiters_are_served_in_order(void)
 	free(memory);
 }
 
-/* Who waits where there is room calls for the owner, and gets of what it brings. */
+/* A waiter calls for the owner where there is room, and gets of what that brings. */
 static void test_a_waiter_calls_for_a_shard(void)
 {
 	struct ldma_pool_config config = small;

@@ -98,7 +98,7 @@ static void test_a_higher_maximum(void)
 	assert(!ldma_pool_set_bounds(pool, 4, 4));
 	assert(ldma_pool_wait(pool, LDMA_POOL_DATA, &waiter) == -EINPROGRESS);
 	assert(!ldma_pool_return(pool, handles[0]) && waiter.result == -EINPROGRESS);
-	assert(!ldma_pool_set_bounds(pool, 4, 8)); /* what was held back is for who waits */
+	assert(!ldma_pool_set_bounds(pool, 4, 8)); /* what was held back is for the waiter */
 	assert(!waiter.result && try_take(pool) == -EAGAIN);
 	assert(!ldma_pool_set_bounds(pool, 12, 0) && ldma_pool_room(pool) == 4);
 	assert(ldma_pool_is_short(pool));

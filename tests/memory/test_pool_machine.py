@@ -116,7 +116,7 @@ class PoolMachine(RuleBasedStateMachine):
         buffer.memory[:] = mark
 
     def serve(self) -> None:
-        """Whoever is served by now has to be the first of its class."""
+        """A waiter that is served by now has to be the first of its class."""
         for control in (True, False):
             queue = [one for one in self.waiting if one.control == control]
             served = [one.waiter.wait(0) for one in queue]
@@ -132,7 +132,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.pool.closed)
     @rule(control=st.booleans())
     def take(self, control: bool) -> None:
-        # Those who wait come first of what is added, so all of it may be theirs.
+        # Waiters come first of what is added, so all of it may be theirs.
         possible = self.has_free(control) or self.may_grow()
         certain = self.has_free(control) or (self.may_grow() and not self.waiting)
         certain = certain and (control or not self.reserve or self.has_free(control))

@@ -127,7 +127,7 @@ static void *use(void *arg)
 	return NULL;
 }
 
-/* The only one who adds and retires; keeps memory until nobody can use it. */
+/* The only thread that adds and retires; it keeps memory until no other can use it. */
 static void *own(void *arg)
 {
 	uint8_t *memory[SHARDS] = {0};

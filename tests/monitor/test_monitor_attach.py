@@ -34,7 +34,7 @@ def monitor_of(host: Host, **options: bool) -> Monitor:
 
 
 class Sending(Talk):
-    """Frames go out of a host, and pass whoever monitors one of the ends."""
+    """Frames go out of a host, and pass a monitor at one of the ends."""
 
     host: Host
 

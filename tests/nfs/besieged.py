@@ -186,7 +186,7 @@ class Siege:
     def begin(self) -> None:
         """Remembers how things are in peace."""
         self.good.check()
-        with Intruder(self) as first:  # the last one who came is remembered, whoever that is
+        with Intruder(self) as first:  # the last one that came is remembered
             first.enter()
             first.leave()
         wait_until(lambda: len(self.control.ask("connections")) == 2, "it goes")
@@ -329,7 +329,7 @@ class Intruder(FileClient):
         return parts
 
     def message(self, *ops: bytes, handle: bytes | None = None) -> bytes:
-        """A real call in the session, on the file; whoever sends it may do so wrongly."""
+        """A real call in the session, on the file; its sender may send it wrongly."""
         call = Call(next(self._xids), PROGRAM, VERSION, 1, self.credential)
         at = op(Op.PUTFH, lambda out: out.opaque(handle or self.handle))
         return encode_call(call, calling.compound(self.sequence(), at, *ops))
@@ -387,7 +387,7 @@ class Stream:
         return bytes(data)
 
     def peer(self, credential: AuthSys = STRANGER) -> calling.Peer:
-        """Who calls by it."""
+        """Returns the principal that calls by it."""
         return calling.Peer(self, credential=credential)  # type: ignore[arg-type]
 
     def __enter__(self) -> Self:

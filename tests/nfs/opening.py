@@ -28,7 +28,7 @@ from livedma.nfs.server.store import Node, Store
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder, Encoder
 
-UID = 1000  # who opens, unless somebody else does
+UID = 1000  # the user that opens, unless a test names another
 MACHINE = Credential(0, 0)
 
 

@@ -72,7 +72,7 @@ class ScriptedServer:
         self.highest = self.target = 63
         self.flags = 0  #: of SEQUENCE
         self.lease_s = 30
-        self.conflict: tuple[int, int, bytes] | None = None  #: who wants a lock gets this
+        self.conflict: tuple[int, int, bytes] | None = None  #: a client that wants a lock gets this
         self.in_grace = False
         self.write_verifier = b"life   1"
         self.hold: asyncio.Event | None = None  #: replies wait for it

@@ -15,7 +15,7 @@ static uint8_t data[LONG + 8];
 /* What was asked of the kernel: these take the place of libc's. */
 static uint32_t synced_writes, data_synced_writes, syncs, data_syncs;
 
-/* Who writes waits for these, if it is held. */
+/* A writer waits for these, if it is held. */
 static bool is_held;
 static sem_t may_write;
 
@@ -332,7 +332,7 @@ static bool has_timer(struct ldma_workers *workers)
 	return has_timer;
 }
 
-/* Who waits for work that is due in an hour hears of some that is due at once; stopping waits for neither. */
+/* A worker that waits for work that is due in an hour hears of some that is due at once; stopping waits for neither. */
 static void test_shorter_delay(void)
 {
 	struct served served = serve(100, 1);

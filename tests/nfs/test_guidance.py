@@ -28,7 +28,7 @@ from livedma.nfs.server import guidance as guidance_module
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.facts import Facts
 from livedma.nfs.server.guidance import OFFER_S, Guidance
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService
 from livedma.rdma import Device
 from livedma.rpc import rdma_client, tcp_client
 from livedma.rpc.client import Transport
@@ -44,7 +44,7 @@ from livedma.rpc.message import (
 )
 from livedma.rpc.rdma_terms import Terms
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
-from needs import needs
+from served import served
 
 _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
 SERVER, CLIENT, PORT, TCP = f"{_NET}.60", f"{_NET}.61", 20049, 20491
@@ -290,17 +290,7 @@ def test_what_has_ended_is_remembered_for_a_while_only(rig: Rig) -> None:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[NfsService]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=TCP,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        config=Config(squash="none"),
-    )
-    with NfsService(export, wishes) as service:
+    with served(tmp_path, SERVER, PORT, tcp_port=TCP) as service:
         yield service
 
 
@@ -384,7 +374,7 @@ def test_over_tcp_there_is_no_guidance(service: NfsService) -> None:
     assert reply.status == AcceptStatus.PROG_UNAVAIL
 
 
-# A server that lies to who follows it.
+# A server that lies to its followers.
 
 Lie = Callable[[], bytes]
 
@@ -401,8 +391,8 @@ def lied_to(service: NfsService, lie: Lie, act: Callable[[Facts], Awaitable[None
             try:
                 async with asyncio.timeout(4 * LIMIT_S):  # sixty connections, one after the other
                     await act(facts)
-                    before = served(facts)
-                    while served(facts) < before + 3000:  # with those that fill the files
+                    before = calls_served(facts)
+                    while calls_served(facts) < before + 3000:  # with those that fill the files
                         await asyncio.sleep(0.01)
             finally:
                 runner.stop()
@@ -412,7 +402,7 @@ def lied_to(service: NfsService, lie: Lie, act: Callable[[Facts], Awaitable[None
     return asyncio.run(run())
 
 
-def served(facts: Facts) -> int:
+def calls_served(facts: Facts) -> int:
     return sum(one.get("calls", 0) for one in facts.connections())
 
 

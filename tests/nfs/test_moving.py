@@ -15,10 +15,10 @@ from livedma.memory import accounting, budget
 from livedma.nfs.load import Plan, Result, Runner
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.facts import Facts
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options
-from needs import needs
+from served import served
 
 pytestmark = pytest.mark.slow
 
@@ -33,19 +33,10 @@ Act = Callable[[Facts], Awaitable[None]]
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[NfsService]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=None,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        config=Config(squash="none", store_delay_s=0.002),
-        # Fewer credits than slots: calls wait at the client, and have to move, too.
-        rdma=Options(4 * MAPPED, MAPPED, buffer_bytes=16 << 10, credits=16),
-    )
-    with NfsService(export, wishes) as service:
+    # Fewer credits than slots: calls wait at the client, and have to move, too.
+    options = Options(4 * MAPPED, MAPPED, buffer_bytes=16 << 10, credits=16)
+    config = Config(squash="none", store_delay_s=0.002)
+    with served(tmp_path, SERVER, PORT, config=config, rdma=options) as service:
         yield service
 
 
@@ -262,7 +253,7 @@ async def begun(facts: Facts, service: NfsService) -> tuple[int, int]:
 
 
 def test_the_new_connection_is_cut_in_the_middle(service: NfsService) -> None:
-    """Who had moved goes back, with what was under way."""
+    """Sessions that had moved go back, with what was under way."""
 
     async def act(facts: Facts) -> None:
         old, new = await begun(facts, service)
@@ -278,7 +269,7 @@ def test_the_new_connection_is_cut_in_the_middle(service: NfsService) -> None:
 
 
 def test_the_old_connection_is_cut_in_the_middle(service: NfsService) -> None:
-    """Who has moved goes on, and so does who had not, with what was under way."""
+    """Sessions that have moved go on, and so do the others, with what was under way."""
 
     async def act(facts: Facts) -> None:
         old, new = await begun(facts, service)

@@ -271,7 +271,7 @@ class TestAnswers:
         called = hers.called()
         strange = dataclasses.replace(called.header, xid=called.header.xid ^ 1)
         hers.tell(answer(dataclasses.replace(called, header=strange)))
-        his.tell(answer(called))  # from one who was not called
+        his.tell(answer(called))  # from one that was not called
         his.tell(b"\0\0\0\0\0\0\0\1")
         until(lambda: callbacks.strangers == 3)
         assert hers.flags() == his.flags() == 0

@@ -57,7 +57,7 @@ def test_a_turn_that_was_given_to_somebody_who_left_goes_to_the_next() -> None:
         slot = await taken(table)
         leaves, stays = (asyncio.ensure_future(taken(table)) for _ in range(2))
         await asyncio.sleep(0)
-        table.release(slot)  # is now of who leaves, who does not know it yet
+        table.release(slot)  # now belongs to the leaving call, which does not know it yet
         leaves.cancel()
         assert await stays is slot
         assert table.in_use == 1

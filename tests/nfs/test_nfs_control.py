@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The control API: what it answers, and what it makes of those who do not speak it."""
+"""The control API: what it answers, and what it makes of peers that do not speak it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Delegations: who gets one, what it is good for, what ends it."""
+"""Delegations: which client gets one, what it is good for, what ends it."""
 
 from __future__ import annotations
 

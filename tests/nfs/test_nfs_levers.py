@@ -19,13 +19,12 @@ from livedma.nfs import Client
 from livedma.nfs.client.errors import OperationFailed
 from livedma.nfs.control import Control, ControlError
 from livedma.nfs.numbers import Status
-from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
 from livedma.rpc.rdma_server import Options
-from needs import needs
+from served import served
 
 pytestmark = pytest.mark.slow
 
@@ -36,20 +35,12 @@ MIB = 1 << 20
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[NfsService]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=None,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        control=tmp_path / "control",
-        config=Config(squash="none"),
-        rdma=Options(window_bytes=8 * MIB, mapped_bytes=2 * MIB),
-    )
+    options = Options(window_bytes=8 * MIB, mapped_bytes=2 * MIB)
     steering = Steering("static", monitor="server")
-    with NfsService(export, wishes) as service, controlled(service, steering) as it:
+    with (
+        served(tmp_path, SERVER, PORT, control=tmp_path / "control", rdma=options) as service,
+        controlled(service, steering) as it,
+    ):
         it.start()
         yield service
 

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from livedma.nfs import Client, File
-from livedma.nfs.server.config import Config
 from livedma.nfs.server.facts import Facts
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
-from needs import needs
+from served import served
 
 pytestmark = pytest.mark.slow
 
@@ -28,17 +26,7 @@ CHAINS, STEPS, BLOCK = 4, 40, 48 << 10
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[NfsService]:
-    needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    export = tmp_path / "export"
-    export.mkdir()
-    wishes = Wishes(
-        addresses=[SERVER],
-        tcp_port=None,
-        rdma_port=PORT,
-        state=tmp_path / "state",
-        config=Config(squash="none"),
-    )
-    with NfsService(export, wishes) as service:
+    with served(tmp_path, SERVER, PORT) as service:
         yield service
 
 

@@ -38,7 +38,7 @@ def served(tmp_path: Path, *options: object) -> Iterator[int]:
         port: int = free.getsockname()[1]
     where = ("--listen", "127.0.0.1", "--tcp", port, "--rdma", "off")
     args = (export, "--state", tmp_path / "state", "--control", tmp_path / "control", *where)
-    args += ("--log-level", "warning")  # who is not root is told what that costs
+    args += ("--log-level", "warning")  # a user other than root is told what that costs
     process = subprocess.Popen(command(*args, *options), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

@@ -233,7 +233,7 @@ def test_where_state_is_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_directory(tmp_path).is_relative_to(tmp_path / ".local/state/livedma")
-    for home in ("/nonexistent", "/proc"):  # of users who have none, or must not write there
+    for home in ("/nonexistent", "/proc"):  # of users that have none, or must not write there
         monkeypatch.setenv("HOME", home)
         monkeypatch.setattr(os, "access", lambda path, _: not str(path).startswith("/proc"))
         assert default_directory(tmp_path).is_relative_to("/var/tmp/livedma-1000/livedma/nfs")
@@ -262,7 +262,7 @@ def test_whoever_a_thread_acts_as(tmp_path: Path) -> None:
         assert persist.clients() == {b"a"}
 
 
-# On a filesystem of its own, which is full: who is gone can be forgotten, nobody remembered.
+# On a filesystem of its own, which is full: it can forget a client, and remember none.
 ON_A_FULL_DISK = """
 import os
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Grace: who may reclaim, until when, and what is on the disk before anybody relies on it."""
+"""Grace: which clients may reclaim, until when, and what is on the disk before it counts."""
 
 from __future__ import annotations
 

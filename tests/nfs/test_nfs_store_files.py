@@ -186,7 +186,7 @@ def test_beyond_four_gibibytes(store: Store) -> None:
 
 
 def test_creating_what_others_make_and_remove(store: Store) -> None:
-    """Whoever comes first: a create gives a file, new or old, or is to be tried again."""
+    """Whichever comes first: a create gives a file, new or old, or is to be tried again."""
     wrong: list[Status] = []
     stop = threading.Event()
 

@@ -42,7 +42,7 @@ def thief(siege: Siege) -> Iterator[Intruder]:
 
 @pytest.fixture
 def stranger(siege: Siege) -> Iterator[calling.Peer]:
-    """Somebody at another address, who has no session."""
+    """A peer at another address, without a session."""
     with Stream(siege, ELSEWHERE) as stream:
         yield stream.peer(OTHER)
 
@@ -72,7 +72,7 @@ def test_good_sessions_from_elsewhere(siege: Siege, stranger: calling.Peer) -> N
 def test_a_client_id_is_not_enough_for_its_sessions(
     siege: Siege, intruder: Intruder, stranger: calling.Peer
 ) -> None:
-    """Client IDs are told to whoever finds a lock in the way. With one of them, a stranger neither
+    """A client that finds a lock in the way learns a client ID. With one, a stranger neither
     gets the session's id told once more, nor a session of its own with the client's state."""
     for number in (1, 2):
         result = stranger.send(calling.create_session(intruder.client, number))
@@ -109,7 +109,7 @@ def test_a_stolen_session_over_rdma(siege: Siege, intruder: Intruder) -> None:
 
 
 def test_games_with_slots(siege: Siege, intruder: Intruder) -> None:
-    """By a neighbour, who may use the session: what was asked is never answered to another."""
+    """By a neighbour that may use the session: what was asked is never answered to another."""
     listed = intruder.do(PUTROOTFH, op(Op.GETATTR, lambda out: out.u32(1, 0x1A)))
     assert listed.status == Status.OK
     last, stolen = intruder.number, intruder.id
@@ -278,7 +278,7 @@ def _stateid(data: bytes) -> Stateid:
 
 
 def test_another_user_in_the_same_session(siege: Siege, intruder: Intruder) -> None:
-    """Who may not open the file may not use another user's open, either."""
+    """A user that may not open the file may not use another user's open, either."""
     siege.file.chmod(0o600)
     try:
         os.chown(siege.file, STRANGER.uid, STRANGER.gid)

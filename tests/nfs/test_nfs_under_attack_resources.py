@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A whole server under attack: by those who want all of what there is, and give nothing back."""
+"""A whole server under attack: by peers that want all there is, and give nothing back."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_reply_caches_that_are_full(siege: Siege) -> None:
 
 
 def test_opens_and_locks_up_to_the_limit(siege: Siege, intruder: Intruder) -> None:
-    """DELAY beyond. Who then vanishes with all of it loses it to the first who wants some."""
+    """DELAY beyond. A client that vanishes with all of it loses it to the first that wants some."""
     with Stream(siege) as stream:
         locker, opener = Hoarder(stream, b"of locks"), Hoarder(stream, b"of files")
         result = locker.do(PUTROOTFH, intruder.open_op(b"file"))
@@ -221,7 +221,7 @@ def lock_by(stateid: bytes, number: int) -> bytes:
 
 
 def test_connections_that_never_speak(siege: Siege) -> None:
-    """Over RDMA they give way to who does; over TCP there is room for many."""
+    """Over RDMA they give way to a peer that does; over TCP there is room for many."""
     before = siege.measure_rss()
     with ExitStack() as stack:
         silent = [
@@ -234,7 +234,7 @@ def test_connections_that_never_speak(siege: Siege) -> None:
         with Intruder(siege) as late:
             late.enter()
             late.leave()
-        silent[0].await_end()  # the one who has been silent for longest
+        silent[0].await_end()  # the one that was silent for longest
         assert not any(one.failed for one in silent[1:])
     assert siege.measure_rss() - before < GROWTH_MOST
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const uint8_t session_id[LDMA_SESSION_ID_BYTES] = "a session's id";
+static const struct ldma_slots_took nothing;
 
 static enum ldma_nfs_status begin(struct ldma_slots *slots, uint32_t slot, uint32_t sequence,
 				  uint8_t **replay, uint32_t *length)
@@ -26,7 +27,7 @@ static void test_trying_leaves_the_rest_alone(void)
 
 	EXPECT(ldma_slots_try(slots, &asked, 1));
 	EXPECT(!ldma_slots_try(slots, &asked, 1)); /* it is executing */
-	ldma_slots_end(slots, 0, "reply", 5);
+	ldma_slots_end(slots, 0, &nothing, "reply", 5);
 	before = slots->counters;
 	EXPECT(!ldma_slots_try(slots, &asked, 2)); /* repeated */
 	asked.sequence = 3;
@@ -55,7 +56,7 @@ static void test_cancelling_brings_the_last_reply_back(void)
 	EXPECT(slots->counters.executed == 0);
 	EXPECT(begin(slots, 2, 2, &replay, &length) == LDMA_NFS_SEQ_MISORDERED);
 	EXPECT(!begin(slots, 2, 1, &replay, &length) && !replay);
-	EXPECT(ldma_slots_end(slots, 2, "one", 3));
+	EXPECT(ldma_slots_end(slots, 2, &nothing, "one", 3));
 	EXPECT(!begin(slots, 2, 2, &replay, &length) && !replay);
 	ldma_slots_cancel(slots, 2);
 	EXPECT(!begin(slots, 2, 1, &replay, &length) && length == 3 && !memcmp(replay, "one", 3));
@@ -75,13 +76,15 @@ static void test_memory_follows_use(void)
 	for (uint32_t i = 0; i < LDMA_SLOTS_MAX / LDMA_SLOTS_CHUNK; i++)
 		chunks += slots->chunks[i] != NULL;
 	EXPECT(chunks == 1);
-	EXPECT(!ldma_slots_end(slots, LDMA_SLOTS_MAX - 1, reply, 4097)); /* longer than agreed */
+	EXPECT(!ldma_slots_end(slots, LDMA_SLOTS_MAX - 1, &nothing, reply,
+			       4097)); /* longer than agreed */
 	EXPECT(slots->counters.reply_bytes == 0);
 	EXPECT(!begin(slots, LDMA_SLOTS_MAX - 1, 2, &replay, &length));
-	EXPECT(ldma_slots_end(slots, LDMA_SLOTS_MAX - 1, reply, 4096));
+	EXPECT(ldma_slots_end(slots, LDMA_SLOTS_MAX - 1, &nothing, reply, 4096));
 	EXPECT(slots->counters.reply_bytes == 4096);
 	EXPECT(!begin(slots, LDMA_SLOTS_MAX - 1, 3, &replay, &length));
-	EXPECT(ldma_slots_end(slots, LDMA_SLOTS_MAX - 1, reply, 100)); /* room for long ones goes */
+	EXPECT(ldma_slots_end(slots, LDMA_SLOTS_MAX - 1, &nothing, reply,
+			      100)); /* room for long ones goes */
 	EXPECT(slots->counters.reply_bytes < 1024);
 	EXPECT(!begin(slots, LDMA_SLOTS_MAX - 1, 3, &replay, &length) && length == 100);
 	free(replay);
@@ -110,7 +113,7 @@ static void begin_some(struct ldma_slots *slots, uint32_t from, uint32_t to, uin
 static void end_some(struct ldma_slots *slots, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i < to; i++)
-		ldma_slots_end(slots, i, NULL, 0);
+		ldma_slots_end(slots, i, &nothing, NULL, 0);
 }
 
 static void test_how_many_executed_at_a_time(void)
@@ -151,12 +154,10 @@ static void test_what_requests_took(void)
 				       .storage_ns = 40};
 
 	EXPECT(ldma_slots_try(slots, &asked, 2000));
-	ldma_slots_account(slots, 3, &took);
-	ldma_slots_end(slots, 3, NULL, 0);
+	ldma_slots_end(slots, 3, &took, NULL, 0);
 	asked.slot = 0;
 	EXPECT(ldma_slots_try(slots, &asked, 7000)); /* seen before it came, by another clock */
-	ldma_slots_account(slots, 0, &took);
-	ldma_slots_end(slots, 0, NULL, 0);
+	ldma_slots_end(slots, 0, &took, NULL, 0);
 	EXPECT(slots->account.operations == 2 && slots->account.read_bytes == 20);
 	EXPECT(slots->account.written_bytes == 40 && slots->account.waited_ns == 60);
 	EXPECT(slots->account.storage_ns == 80 && slots->account.latency.count == 2);

@@ -13,6 +13,7 @@
 #define SENDERS 2 /* of the same requests */
 
 static struct ldma_slots *slots;
+static const struct ldma_slots_took nothing;
 static uint32_t executed[SLOTS][ROUNDS + 1];
 static bool is_over;
 
@@ -47,7 +48,7 @@ static void send_all(uint32_t slot)
 			continue;
 		}
 		__atomic_fetch_add(&executed[slot][sequence], 1, __ATOMIC_RELAXED);
-		EXPECT(ldma_slots_end(slots, slot, reply, sizeof(reply)));
+		EXPECT(ldma_slots_end(slots, slot, &nothing, reply, sizeof(reply)));
 		sequence++;
 	}
 }

@@ -91,7 +91,7 @@ static void test_a_width_of_one(void)
 	}
 }
 
-/* Those who wait outside come in when it is widened, and all at once when there is no width any more. */
+/* Accesses that wait outside come in when it is widened, and all at once when there is no width any more. */
 static void test_a_width_that_changes(void)
 {
 	ldma_workers_set_delay(&workers, 50 * DELAY_NS);

@@ -23,7 +23,7 @@ struct peer {
 };
 
 static struct ldma_window window;
-static uint32_t tries, refusals, successes; /* of the one who uses what changes */
+static uint32_t tries, refusals, successes; /* of the side that uses what changes */
 static bool is_over;
 
 static bool is_done(void)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Datagrams made by hand, with IDs and ICRCs as a test likes, and who receives them."""
+"""Datagrams made by hand, with IDs and ICRCs as a test likes, and their receiver."""
 
 from __future__ import annotations
 

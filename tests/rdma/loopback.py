@@ -25,7 +25,7 @@ HERE, THERE, ELSEWHERE, NOBODY = (f"{_NET}.{host}" for host in (1, 2, 3, 77))
 
 
 def device_at(address: str, **options: Any) -> Device:
-    """Of ::1 there is one only: waits for whoever else tests there."""
+    """Of ::1 there is one only: waits for another test there."""
     end = time.monotonic() + PATIENCE
     while True:
         try:

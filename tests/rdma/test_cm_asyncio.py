@@ -36,7 +36,7 @@ def test_a_connection_from_request_to_end() -> None:
                 async for request in listener:
                     connection = await request.accept_async(private_data=b"welcome")
                     seen.append(request.private_data[:1])
-                    await connection.disconnected()
+                    await connection.wait_disconnected_async()
                     connection.close()
                     if len(seen) == 3:
                         listener.close()
@@ -124,8 +124,8 @@ def test_who_waits_for_the_end_may_stop_waiting() -> None:
             theirs = await (await listener.get_async()).accept_async()
             mine = await asking
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(theirs.disconnected(), 0.01)
+                await asyncio.wait_for(theirs.wait_disconnected_async(), 0.01)
             await mine.disconnect_async()
-            await theirs.disconnected()
+            await theirs.wait_disconnected_async()
 
     run(work())

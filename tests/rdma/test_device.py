@@ -111,12 +111,12 @@ def test_asyncio_waits_without_blocking_the_loop() -> None:
     async def ping(a: End, b: End) -> list[str]:
         async def receive() -> str:
             b.qp.post_recv(1, [b.region[0:100]])
-            return (await b.cq.completions())[0].status
+            return (await b.cq.wait_async())[0].status
 
         receiver = asyncio.create_task(receive())
         await asyncio.sleep(0)
         a.qp.post_send(1, "SEND", inline=b"over")
-        sent = await a.cq.completions()
+        sent = await a.cq.wait_async()
         return [sent[0].status, await receiver]
 
     with connected() as (a, b):

@@ -136,7 +136,7 @@ class Loop:
 def test_no_loop_runs_on_when_an_interrupt_comes_early(
     has_begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the thread starts, when nobody knows of it yet who would wait for it."""
+    """While the thread starts, when no caller knows of it yet that would wait for it."""
     loop, start, threads = Loop(), threading.Thread.start, threading.active_count()
 
     def interrupted(thread: threading.Thread) -> None:

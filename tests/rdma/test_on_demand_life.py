@@ -199,7 +199,9 @@ def test_needs_no_privilege() -> None:
                 advise(w.at(0), 1)
                 assert w.region.present == 7
                 with pytest.raises(LivedmaError, match="pagemap"):
-                    w.region.sync_range(0, PAGE)  # who changed its user may not see its own
+                    w.region.sync_range(
+                        0, PAGE
+                    )  # a process that changed its user may not see its own
             status = 0
         finally:
             os._exit(status)
@@ -217,7 +219,7 @@ def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_program_may_take_the_signals_away() -> None:
-    """Whoever has SIGSEGV now: memory that vanishes is refused, and ends nobody."""
+    """Whichever handler has SIGSEGV now, memory that vanishes is refused, and ends no process."""
     done = in_a_process("""
         import faulthandler
         with world() as w:

@@ -102,7 +102,7 @@ def test_one_dies_and_the_others_go_on(stack: ExitStack, port: str, places: str)
 
 @pytest.mark.parametrize(("port", "version"), [("udp", 4), ("packet", 4), ("udp", 6)])
 def test_a_train_with_packets_for_both(stack: ExitStack, port: PortKind, version: int) -> None:
-    """The kernel merges packets of one sender, whoever they are for."""
+    """The kernel merges packets of one sender, for any receiver."""
     left, right = stack.enter_context(two_hosts())
     src, dst = (host.ipv4 if version == 4 else host.ipv6 for host in (left, right))
     with right.inside():
@@ -314,7 +314,7 @@ def test_who_does_not_share_keeps_others_out() -> None:
 
 
 def test_a_stranger_with_the_right_to_the_port_keeps_us_out() -> None:
-    """Who shares by other means, or where we cannot see it, would not get its packets any more."""
+    """A process that shares by other means, or out of sight, would not get its packets any more."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind((ADDRESS, 4791))

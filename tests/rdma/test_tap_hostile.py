@@ -241,7 +241,7 @@ def test_a_sleeping_reader_is_woken_once_an_eighth_has_gathered() -> None:
         write(10)
         assert sock.recv(16) == bytes(4)
         assert memory[8:12] == bytes(4)
-        with pytest.raises(BlockingIOError):  # nobody wakes who is awake
+        with pytest.raises(BlockingIOError):  # a reader that is awake is not woken
             sock.recv(16)
     os.close(fd)
 

@@ -193,8 +193,8 @@ def _encode_error(out: Encoder, header: ErrorHeader) -> None:
 
 
 def _credits_error(value: int) -> str | None:
-    # Section 3.3.1: who may send nothing can never ask for more. What others say is not refused:
-    # who asks for 0 is granted what there is, who is granted 0 may take it for 1, as Linux does.
+    # Section 3.3.1: a peer that may send nothing can never ask for more. The rest is not refused:
+    # one that asks for 0 gets what there is; one that is granted 0 may take it for 1, as Linux.
     return None if value else "0 credits"
 
 

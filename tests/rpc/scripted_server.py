@@ -48,7 +48,7 @@ class Peer:
     async def _receive(self) -> None:
         assert self.connection is not None
         while True:
-            for one in await self.connection.cq.completions():
+            for one in await self.connection.cq.wait_async():
                 if one.operation != "RECV":
                     self._done.put_nowait(one.status)
                 elif one.status == "SUCCESS":
@@ -118,7 +118,7 @@ def reply_message(xid: int, body: bytes = b"") -> bytes:
 async def peers(
     here: Device, there: Device, *, said: PrivateData | None = None, calls: int = 64
 ) -> AsyncIterator[tuple[RdmaTransport, Peer]]:
-    """A transport, and who it is connected to."""
+    """A transport, and its peer."""
     said = said or PrivateData(INLINE, INLINE)
     peer = Peer(there)
     with cm.listen(there, PORT) as listener:

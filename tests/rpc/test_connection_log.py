@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who connects, leaves and is refused is in the log, in a bounded number of lines."""
+"""Each peer that connects, leaves or is refused is in the log, in a bounded number of lines."""
 
 from __future__ import annotations
 

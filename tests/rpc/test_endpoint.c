@@ -341,7 +341,7 @@ static void connect_both(struct world *world, struct served *served, struct clie
 
 static void free_over(struct world *world, struct served *served)
 {
-	struct ldma_endpoint *over = ldma_service_next_over(world->service, PATIENCE_NS);
+	struct ldma_endpoint *over = ldma_service_next_ended(world->service, PATIENCE_NS);
 
 	assert(over == served->endpoint);
 	free_served(served);
@@ -439,7 +439,7 @@ static void test_cuts(struct world *world)
 		}
 		for (uint32_t i = 0; i < CLIENTS; i++) {
 			struct ldma_endpoint *over =
-				ldma_service_next_over(world->service, PATIENCE_NS);
+				ldma_service_next_ended(world->service, PATIENCE_NS);
 
 			assert(over);
 			free_served(ldma_endpoint_owner(over));

@@ -318,7 +318,7 @@ def test_only_programs_are_programs() -> None:
 
 
 def test_what_is_over_stays_harmless() -> None:
-    """Whoever still knows a connection may use its levers, even when the device is gone."""
+    """A caller that still knows a connection may use its levers, even when the device is gone."""
     stage = Stage()
     with serving(stage) as (server, device), Peer(device, server.device.address) as peer:
         peer.reply(peer.call())

@@ -159,7 +159,7 @@ def test_a_call_that_is_too_long() -> None:
 
 
 def test_thresholds() -> None:
-    """Who announces nothing takes 1024 bytes; the server says what it takes."""
+    """A peer that announces nothing takes 1024 bytes; the server says what it takes."""
     echo = Echo()
     with serving(echo, inline_bytes=8192) as (server, device):
         with Peer(device, server.device.address, inline=None) as peer:

@@ -229,7 +229,7 @@ def test_calls_without_answer_are_bounded(echo: Echo) -> None:
 
 @pytest.mark.parametrize("is_halfway", [True, False])
 def test_who_is_stuck_is_cut(echo: Echo, is_halfway: bool) -> None:
-    """In the middle of a record, or of a reply that it does not take. Who is idle is not."""
+    """In the middle of a record, or of a reply that it does not take. An idle peer is not."""
     with serving(echo, stalled_s=0.2) as server, connect(server) as idle:
         assert ask(idle, b"hello") == b"hello"
         with connect(server) as peer:
@@ -331,7 +331,7 @@ def test_calling_the_peer() -> None:
         connection = TcpConnection(ours, "127.0.0.1", 1, 1 << 20, 0.0, lambda _: None)
         assert connection.call(b"hello")
         assert theirs.recv(100) == encode_record(b"hello")
-        # Whoever takes nothing is called no more, and what was sent so far is bounded.
+        # A peer that takes nothing is called no more, and what was sent so far is bounded.
         called = 0
         while connection.call(bytes(1 << 18)):
             called += 1

@@ -99,7 +99,7 @@ def test_what_is_done_by_hand_is_asked_first(browser: Browser, tmp_path: Path) -
         page = shown.page
         load.sessions(SESSIONS)
         page.locator("[data-act=extend]").wait_for()
-        assert page.url == server.address  # nobody who sees it there may act
+        assert page.url == server.address  # a person that sees it there may not act
         assert mapped(shown).startswith("4 MiB mapped of 16 MiB")
 
         page.locator("[data-act=extend]").click()

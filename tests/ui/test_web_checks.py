@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who may ask for what: tokens, origins, names and the form of requests."""
+"""Which request may ask for what: tokens, origins, names and the form of requests."""
 
 from __future__ import annotations
 

@@ -182,8 +182,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
         done = command(tmp_path, "--web", where)
     assert (done.returncode, done.stderr) == (
         1,
-        f"livedma: somebody listens at {where} already: put the page elsewhere by "
-        "--web ADDR:PORT\n",
+        f"livedma: another program listens at {where}: put the page elsewhere by --web ADDR:PORT\n",
     )
 
 

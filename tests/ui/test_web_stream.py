@@ -121,7 +121,7 @@ def test_who_never_reads_gets_the_newest_and_hinders_nobody() -> None:
         for number in range(2, frames):
             it.feed.show(frame(number, sessions=300))
             quick.until(is_frame(number))
-        # Whoever is slow has missed most of them, and they are kept nowhere.
+        # A slow reader has missed most of them, and they are kept nowhere.
         (kept,) = (
             transport.get_write_buffer_size()
             for transport in it.web._server._connections.values()

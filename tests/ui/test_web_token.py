@@ -62,7 +62,7 @@ def test_what_is_no_token(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "/proc/cpuinfo", "/dev/null", "/dev/zero"])
 def test_a_file_of_the_system_is_left_alone(name: str) -> None:
-    """Whoever follows the advice must not lock all users out."""
+    """A user that follows the advice must not lock all users out."""
     with pytest.raises(LivedmaError, match="is no token file: name another") as told:
         kept(Path(name))
     assert "chmod" not in str(told.value)

@@ -69,7 +69,7 @@ def frame(number: int, sessions: int = 3, last_event: int = 0) -> Frame:
 
 
 class ShownFeed:
-    """As `Feed` is to those who look, with the frames that a test shows."""
+    """Stands for a `Feed`, with the frames that a test shows."""
 
     def __init__(self, events: Events) -> None:
         self.events = events

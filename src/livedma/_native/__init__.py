@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The C core behind Python. Internal: use `livedma.wire`, `livedma.capture` and the like."""
+"""This package holds the C core behind Python. Internal: use `livedma.wire`, `livedma.capture` and
+the like."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""NFS calls that are served without Python. Contracts are in nfs/accelerator.h."""
+"""Serves NFS calls without Python. Contracts are in nfs/accelerator.h."""
 import os
 import time
 
@@ -75,7 +75,7 @@ cdef void release_owner(object capsule) noexcept:
 
 @cython.final
 cdef class Sessions:
-    """The sessions whose requests may be served without Python."""
+    """Holds the sessions whose requests may be served without Python."""
 
     cdef Accelerator accelerator
 

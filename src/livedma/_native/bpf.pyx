@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""BPF programs from Python: the live capture."""
+"""Runs the BPF programs of a live capture."""
 from libc.string cimport memset
 
 from livedma._native.capture_config cimport *
@@ -49,7 +49,7 @@ MODES = (None, "native XDP", "generic XDP", "tcx", "clsact")
 
 
 cdef class CaptureSession:
-    """The capture's programs, loaded; attached to one interface at a time.
+    """Holds the loaded programs of a capture, attached to one interface at a time.
 
     An OSError carries one sentence that says what is wrong and what to do.
     """

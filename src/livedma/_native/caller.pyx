@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The client's side of RPC-over-RDMA on a queue pair: it sends as many calls as the peer grants, and checks replies."""
+"""Makes calls of RPC-over-RDMA on a queue pair: it sends as many as the peer grants, and checks the replies."""
 import os
 from typing import NamedTuple
 
@@ -88,7 +88,7 @@ cdef dict OPCODES = {name: number for number, name in native.COMPLETED.items()}
 
 
 class Ended(NamedTuple):
-    """The end of a call. error: 0 or an errno; message: None if it is in the reply chunk."""
+    """Says how a call ended. error: 0 or an errno; message: None if it is in the reply chunk."""
 
     user: int
     error: int

@@ -50,7 +50,7 @@ cdef class CallAccount:
 
 @cython.final
 cdef class CallLook:
-    """What an account counts from one look to the next. Each reader keeps a look of its own."""
+    """Counts from one look at an account to the next. Each reader keeps a look of its own."""
 
     cdef account_t before
 

@@ -59,7 +59,7 @@ cdef ldma_columns *spare = NULL
 
 
 cdef class Columns:
-    """A set of rows, filled once. Arrow arrays over it keep it alive."""
+    """Holds a set of rows, filled once. Arrow arrays over it keep it alive."""
 
     cdef ldma_columns *c
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Capture files as streams of batches: pcap and pcapng."""
+"""Reads capture files, pcap and pcapng, as streams of batches."""
 import os
 import select
 import stat
@@ -35,7 +35,7 @@ Interface = namedtuple("Interface", "name link snaplen frames received dropped")
 
 @cython.final
 cdef class _Buffer:
-    """Memory for one read. A batch whose packets lie in it keeps it alive."""
+    """Holds memory for one read. A batch whose packets lie in it keeps it alive."""
 
     cdef uint8_t *bytes
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The guard's program and maps from Python. Contracts are in bpf/guard_session.h."""
+"""Controls the guard's program and maps. Contracts are in bpf/guard_session.h."""
 from os import strerror
 from typing import NamedTuple
 
@@ -173,7 +173,7 @@ def detach(directory: str) -> None:
 
 
 cdef class GuardSession:
-    """The pinned guard of one interface."""
+    """Controls the pinned guard of one interface."""
 
     cdef guard_session *c
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Times of operations in a histogram that keeps each to within 1/128 of its value."""
+"""Counts times of operations in a histogram, each to within 1/128 of its value."""
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -7,7 +7,7 @@ from livedma._native.latency cimport *
 
 
 cdef class Latency:
-    """A histogram of times in nanoseconds."""
+    """Counts times in nanoseconds."""
 
     def add(self, uint64_t ns):
         ldma_latency_add(&self.c, ns)

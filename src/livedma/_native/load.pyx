@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The load: sessions of NFSv4.1 that read and write without entering Python; see load/load.h."""
+"""Runs the load: its sessions of NFSv4.1 read and write without entering Python; see load/load.h."""
 import os
 from typing import NamedTuple
 
@@ -162,8 +162,8 @@ class Counters(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The figures of all sessions together. latency: since the figures were last taken. lost: sessions whose connection
-    broke, until they are resumed or renewed."""
+    """Holds the figures of all sessions together. latency: since the figures were last taken. lost: sessions whose
+    connection broke, until they are resumed or renewed."""
 
     now_ns: int
     began_ns: int
@@ -181,8 +181,8 @@ class Figures(NamedTuple):
 
 
 class SessionFigures(NamedTuple):
-    """The figures of one session. slots: those that are used now. words: the first error, or "". gap_ns: its longest
-    time without a reply; pause_ns: that around its moves."""
+    """Holds the figures of one session. slots: those that are used now. words: the first error, or "". gap_ns: its
+    longest time without a reply; pause_ns: that around its moves."""
 
     counters: Counters
     latency: Latency
@@ -207,7 +207,7 @@ cdef int copy(uint8_t *into, size_t room, bytes data, str what) except -1:
 
 
 cdef class _Target:
-    """The session and the file that a load uses, in C's form."""
+    """Holds the session and the file that a load uses, in C's form."""
 
     cdef ldma_load_session_config config
     cdef uint32_t *sequences

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Compaction and page migration, counted by BPF. Contracts are in bpf/memory_session.h."""
+"""Counts compaction and page migration by BPF. Contracts are in bpf/memory_session.h."""
 from os import strerror
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ _MODES = ("async", "sync light", "sync")
 
 
 class MemoryCounters(NamedTuple):
-    """struct ldma_memory_counters."""
+    """Holds struct ldma_memory_counters."""
 
     compaction_begun: int
     compaction_ended: dict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The session monitor's BPF programs and tables. Contracts are in bpf/monitor_session.h."""
+"""Runs the session monitor's BPF programs, and reads their tables. Contracts are in bpf/monitor_session.h."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -138,7 +138,7 @@ cdef class _Maker:
 
 
 cdef class MonitorSession:
-    """The monitor's programs, loaded; attached to some interfaces at a time.
+    """Holds the loaded programs of a monitor, attached to some interfaces at a time.
 
     An OSError carries one sentence that says what is wrong and what to do.
     """

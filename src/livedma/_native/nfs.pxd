@@ -24,6 +24,7 @@ cdef extern from "nfs/slots.h" nogil:
         ldma_times latency
     struct ldma_slots_took:
         uint64_t now_ns, read_bytes, written_bytes, waited_ns, storage_ns
+        bint is_native
     struct ldma_slots:
         uint8_t *session_id
         uint64_t client
@@ -44,8 +45,8 @@ cdef extern from "nfs/slots.h" nogil:
     void ldma_slots_put(ldma_slots *slots)
     int ldma_slots_begin(ldma_slots *slots, const ldma_sequence *asked, uint64_t now_ns,
                          uint8_t **replay, uint32_t *length)
-    bint ldma_slots_end(ldma_slots *slots, uint32_t slot, const void *reply, uint32_t length)
-    void ldma_slots_account(ldma_slots *slots, uint32_t slot, const ldma_slots_took *took)
+    bint ldma_slots_end(ldma_slots *slots, uint32_t slot, const ldma_slots_took *took,
+                        const void *reply, uint32_t length)
     uint32_t ldma_slots_most(const ldma_slots_account_t *before, const ldma_slots_account_t *now)
     void ldma_slots_cancel(ldma_slots *slots, uint32_t slot)
     bint ldma_slots_is_executing(ldma_slots *slots, uint32_t slot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The state that NFS keeps in C: slots and change attributes. Contracts are in nfs/slots.h and nfs/changes.h."""
+"""Keeps the state that NFS has in C: slots and change attributes. Contracts are in nfs/slots.h and nfs/changes.h."""
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free
@@ -36,7 +36,7 @@ cdef int check_slots(uint32_t slots) except -1:
 
 @cython.final
 cdef class SlotTable:
-    """The slots of a session, and the replies of their last requests.
+    """Holds the slots of a session, and the replies of their last requests.
 
     It keeps every reply of up to SMALL_REPLY bytes, and one of up to `cache_bytes` if the client
     asks for that. Any thread may use it.
@@ -106,10 +106,12 @@ cdef class SlotTable:
         took.now_ns, took.read_bytes, took.written_bytes = now_ns(), read_bytes, written_bytes
         took.storage_ns = storage_ns
         took.waited_ns = 0  # it needs no buffer: data passes through the process's own memory
-        ldma_slots_account(self.c, slot, &took)
+        took.is_native = False
         if reply is None:
-            return bool(ldma_slots_end(self.c, slot, NULL, 0))
-        return bool(ldma_slots_end(self.c, slot, <const char *>reply, <uint32_t>len(reply)))
+            return bool(ldma_slots_end(self.c, slot, &took, NULL, 0))
+        return bool(
+            ldma_slots_end(self.c, slot, &took, <const char *>reply, <uint32_t>len(reply))
+        )
 
     def cancel(self, uint32_t slot):
         """Ends a request that was not executed: the slot is again as it was before."""
@@ -267,7 +269,7 @@ cdef class SessionLook:
 
 @cython.final
 cdef class Changes:
-    """Change attributes: ctime in nanoseconds, plus changes within the same tick of the clock.
+    """Makes change attributes: ctime in nanoseconds, plus changes within the same tick of the clock.
 
     It remembers the files that were changed lately, in 160 KiB. Any thread may use it.
     """

@@ -25,7 +25,8 @@ cdef dict counters_of(const ldma_paged_counters *c):
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Paged:
-    """The common part of regions with a page table. Offsets and lengths are in bytes, and count whole pages."""
+    """Holds what all regions with a page table have in common. Offsets and lengths are in bytes, and count whole
+    pages."""
 
     def __dealloc__(self):
         self.withdraw()
@@ -87,7 +88,7 @@ cdef class Paged:
 
 
 cdef class PagedRegion(Paged):
-    """A paged region of an engine without a wire, whose pages its user makes present and takes away."""
+    """Pages a region of an engine without a wire: its user makes pages present and takes them away."""
 
     cdef ldma_paged paged
     cdef ldma_paging *paging
@@ -149,7 +150,7 @@ cdef class PagedRegion(Paged):
 
 
 cdef class WatchedRegion(Paged):
-    """A paged region over memory of this process, which the pager keeps in step with it.
+    """Pages a region over memory of this process; the pager keeps it in step with that memory.
 
     Contracts are in memory/pager.h; its errors are OSError. Any thread may make calls.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The loops of `livedma perf`: streams and ping-pongs over connections that exist."""
+"""Runs the loops of `livedma perf`: streams and ping-pongs over connections that exist."""
 import errno
 from array import array
 
@@ -63,7 +63,7 @@ class CompletionError(Exception):
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Measurement:
-    """One side of a measurement, for one message size.
+    """Measures from one side, for one message size.
 
     It sends from the start of the memory and receives at its middle. The methods run without the interpreter's
     lock. One thread at a time may use them; another one ends them with cancel.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's ways to keep memory in its place: pins, locks, and what children of fork get of it."""
+"""Keeps memory in its place by the kernel's ways: pins, locks, and what children of fork get of it."""
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
@@ -29,7 +29,7 @@ PINNED_MAX = LDMA_PIN_MAX
 
 
 cdef class Pinned:
-    """Whole pages, pinned until release(). Raises OSError as memory/pin.h says."""
+    """Pins whole pages until release(). Raises OSError as memory/pin.h says."""
 
     cdef ldma_pin c
 

@@ -19,7 +19,7 @@ class PoolClosed(ValueError):
 
 @final
 class Buffer:
-    """A buffer that is taken from a pool, until `release` or the end of its block.
+    """Represents a buffer that is taken from a pool, until `release` or the end of its block.
 
     One that is dropped without `release` stays taken: the device may still use it.
     """
@@ -68,7 +68,7 @@ class Buffer:
     ) -> None: ...
 
 class Pool:
-    """Equal buffers, cut from shards. Its owner, a subclass, adds shards and retires them.
+    """Cuts equal buffers from shards. Its owner, a subclass, adds shards and retires them.
 
     Taking prefers the fullest shard that has a free buffer, so that others empty out and can be
     given back. Buffers for data never get so many that those for control could not have `reserve`
@@ -123,7 +123,7 @@ class Pool:
     def shut(self) -> list[Any]:
         """Ends all waiting and taking, and returns the leases, which are the owner's again."""
     def tend(self) -> None:
-        """Is called when the pool calls for its owner; a subclass defines it."""
+        """Serves the pool when it calls for its owner; a subclass defines it."""
     def answer(self) -> None:
         """Says that the owner came: from now on it may be called again."""
     def listen_for_calls(self) -> int:
@@ -148,7 +148,7 @@ class Inbox:
         """Takes the tokens of those whose waiting has ended, in that order."""
 
 class Waiter:
-    """A place in a pool's queue for a buffer: first come, first served, control before data.
+    """Holds a place in a pool's queue for a buffer: first come, first served, control before data.
 
     A thread waits with `wait`, or an inbox gets the token.
     """

@@ -65,7 +65,7 @@ cdef void call_owner(void *fd) noexcept nogil:
 @cython.freelist(64)
 @cython.nonecheck(True)
 cdef class Buffer:
-    """A buffer that is taken. One that is dropped without release() stays taken: the device may still use it."""
+    """Represents a taken buffer. One that is dropped without release() stays taken: the device may still use it."""
 
     cdef readonly Pool pool
     cdef readonly uint64_t handle
@@ -150,7 +150,7 @@ cdef class Buffer:
 
 
 cdef class Pool:
-    """The pool of memory/pool.h. Its owner, a subclass, brings leases of memory and takes them back."""
+    """Wraps the pool of memory/pool.h. Its owner, a subclass, brings leases of memory and takes them back."""
 
     def __cinit__(self, *_, **__):
         self.call_fd = -1
@@ -249,7 +249,7 @@ cdef class Pool:
         return self.shard_leases.values()
 
     def tend(self):
-        """Is called when the pool calls for its owner; a subclass defines it."""
+        """Serves the pool when it calls for its owner; a subclass defines it."""
         raise NotImplementedError
 
     def answer(self):
@@ -355,7 +355,7 @@ cdef class Inbox:
 
 @cython.no_gc_clear  # it may be queued until it is freed, and needs its pool to leave the queue
 cdef class Waiter:
-    """A place in a pool's queue for a buffer. A thread waits with wait(), or an inbox gets the token."""
+    """Holds a place in a pool's queue for a buffer. A thread waits with wait(), or an inbox gets the token."""
 
     cdef pool_sleeper c
     cdef Pool pool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Events of the process's pools, in batches. Contracts are in memory/pool_log.h."""
+"""Reads events of the process's pools, in batches. Contracts are in memory/pool_log.h."""
 from typing import NamedTuple
 
 from cpython.bytearray cimport PyByteArray_AsString
@@ -17,7 +17,7 @@ NONE = LDMA_POOL_NONE
 
 
 class PoolEvent(NamedTuple):
-    """An event of a pool, a shard or a buffer."""
+    """Describes an event of a pool, a shard or a buffer."""
 
     time_ns: int
     event: str
@@ -41,7 +41,7 @@ cdef class EventReader:
     def __cinit__(self, uint32_t capacity=65536):
         cdef int result = ldma_pool_log_attach(process_log(), capacity)
         if result == -EBUSY:
-            raise ValueError("somebody reads the events of this process's pools already")
+            raise ValueError("the events of this process's pools have a reader already")
         if result:
             raise MemoryError
         self.is_open = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The device on a wire. Contracts: native/port/port.h, native/port/share.h."""
+"""Puts the device on a wire. Contracts: native/port/port.h, native/port/share.h."""
 
 from livedma._native.rdma import CompletionQueue, Engine
 
@@ -9,7 +9,7 @@ KINDS: dict[str, int]
 SOCKET_BUFFER_BYTES: int
 
 class Port(Engine):
-    """A device behind a socket, with a thread that serves it. Any thread may make all calls.
+    """Runs a device behind a socket, with a thread that serves it. Any thread may make all calls.
 
     A thread that waits for a completion serves the port itself meanwhile, and the port's own thread
     stands aside: no wake-up lies between a packet and the thread that waits for it.

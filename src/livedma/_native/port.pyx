@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The device on a wire: an engine behind a socket, served by a thread of its own and by each thread that waits."""
+"""Puts the device on a wire: a thread of its own, and each thread that waits, serve an engine behind a socket."""
 from ipaddress import ip_address
 
 from cpython.bytes cimport PyBytes_AsString
@@ -23,7 +23,7 @@ SOCKET_BUFFER_BYTES = LDMA_SOCKET_BUFFER_BYTES
 
 
 cdef class Port(Engine):
-    """A device at one address. Any thread may make all calls."""
+    """Runs a device at one address. Any thread may make all calls."""
 
     def __init__(self, address, *, uint32_t scope=0, uint32_t interface=0, str kind="auto",
                  uint32_t max_qp=16384, uint32_t max_region=65536,

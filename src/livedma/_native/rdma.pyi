@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The device's protocol core without a wire. Contracts: native/device/*.h, native/memory/iova.h."""
+"""Runs the device's protocol core without a wire. Contracts: native/device/*.h,
+native/memory/iova.h."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ EVENTS: dict[int, str]
 ATTRIBUTES: dict[str, int]
 
 class Completion:
-    """A work completion: what became of a send request or a Receive."""
+    """Says, as a work completion, what became of a send request or a Receive."""
 
     @property
     def wr_id(self) -> int:
@@ -51,15 +52,14 @@ class Completion:
         """Whether the peer asked for an event with its message."""
 
 class ProtectionDomain:
-    """Queue pairs, regions and shared Receives that may be used together: a queue pair reaches the
-    regions of its own domain only.
-    """
+    """Joins queue pairs, regions and shared Receives that may be used together: a queue pair
+    reaches the regions of its own domain only."""
 
     def close(self) -> None:
         """Frees the domain. OSError (EBUSY) while a queue pair, region or receive queue uses it."""
 
 class CompletionQueue:
-    """A ring of work completions, and the arming of its event.
+    """Collects work completions in a ring, and arms its event.
 
     It must have room for all that may complete to it: a completion that finds it full is lost and
     counted, and its queue pair goes to ERR. One thread at a time may poll it.
@@ -80,7 +80,7 @@ class CompletionQueue:
         """Returns whether the event has come since the queue was armed; true only once."""
 
 class Region:
-    """A buffer that the device and, as far as `access` says, peers may use: a memory region.
+    """Lets the device and, as far as `access` says, peers use a buffer: a memory region.
 
     It holds the buffer until it is closed.
     """
@@ -114,7 +114,7 @@ class Region:
         """Takes the right away: a use of the key gets an error from now on."""
 
 class SharedReceives:
-    """A shared receive queue (SRQ): Receives that many queue pairs take from."""
+    """Holds Receives that many queue pairs take from: a shared receive queue (SRQ)."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class SharedReceives:
         """Asks for one event SRQ_LIMIT_REACHED when fewer Receives are left; 0: none."""
 
 class WorkRequest:
-    """A send request for `QueuePair.post_sends`; it may be posted many times."""
+    """Describes a send request for `QueuePair.post_sends`; it may be posted many times."""
 
     def __init__(
         self,
@@ -166,9 +166,8 @@ class WorkRequest:
         """
 
 class QueuePair:
-    """One end of a connection (RC, UC), or of datagrams (UD, GSI). A piece of memory is (key, va,
-    length).
-    """
+    """Represents one end of a connection (RC, UC), or of datagrams (UD, GSI). A piece of memory is
+    (key, va, length)."""
 
     def __init__(
         self,
@@ -287,7 +286,7 @@ class QueuePair:
         """
 
 class Engine:
-    """A device: queue pairs and regions behind one address. It owns no wire, no thread and no
+    """Runs a device: queue pairs and regions behind one address. It owns no wire, no thread and no
     clock: packets and now_ns go in; packets, completions and the next timer come out.
     """
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The device's protocol core without a wire: engines take and give packets as bytes, at times that the caller sets."""
+"""Runs the device's protocol core without a wire: engines take and give packets as bytes, at times that the caller
+sets."""
 import os
 import weakref
 from ipaddress import ip_address
@@ -89,7 +90,7 @@ cdef int fill_path(ldma_path *path, src, dst, uint16_t sport) except -1:
 
 
 cdef class Completion:
-    """A work completion. status and operation are names."""
+    """Says what became of a request. status and operation are names."""
 
     cdef readonly uint64_t wr_id
     cdef readonly str status, operation
@@ -126,7 +127,7 @@ cdef class ProtectionDomain:
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class CompletionQueue:
-    """A ring of completions. The ring of an engine on a wire serves only that engine's queue pairs."""
+    """Collects completions in a ring. The ring of an engine on a wire serves only that engine's queue pairs."""
 
     def __init__(self, uint32_t capacity=1024, Engine engine=None):
         if self.c != NULL:
@@ -201,7 +202,7 @@ cdef class CompletionQueue:
 
 @cython.no_gc_clear
 cdef class Region:
-    """A buffer that the engine and, as far as access says, peers may use. The region holds it until closed."""
+    """Lets the engine and, as far as access says, peers use a buffer. The region holds it until closed."""
 
     def __init__(self, Engine engine not None, buffer, access=(), *, va=None,
                  ProtectionDomain pd=None, uint32_t key=0):
@@ -253,7 +254,7 @@ cdef class Region:
 
 @cython.no_gc_clear
 cdef class SharedReceives:
-    """A shared receive queue."""
+    """Holds Receives that several queue pairs share."""
 
     def __cinit__(self, ProtectionDomain pd not None, uint32_t depth=128, uint32_t max_sge=4, *,
                   Engine engine=None):
@@ -301,7 +302,7 @@ cdef class ReceiveRequest:
 
 
 cdef class WorkRequest:
-    """A send request for post_sends; it may be posted many times."""
+    """Describes a send request for post_sends; it may be posted many times."""
 
     cdef ldma_send_wr wr
     cdef ldma_sge sge[16]
@@ -340,7 +341,7 @@ cdef class WorkRequest:
 
 @cython.no_gc_clear
 cdef class QueuePair:
-    """One end of a connection, or of datagrams. A piece of memory (sge) is (key, va, length)."""
+    """Represents one end of a connection, or of datagrams. A piece of memory (sge) is (key, va, length)."""
 
     def __init__(self, Engine engine not None, type, CompletionQueue send_cq not None,
                  CompletionQueue recv_cq not None, *, ProtectionDomain pd=None,
@@ -483,7 +484,7 @@ cdef class QueuePair:
 
 @cython.no_gc_clear
 cdef class Engine:
-    """A device. It owns no wire and no clock: packets and now_ns go in, packets and the next timer come out."""
+    """Runs a device. It owns no wire and no clock: packets and now_ns go in, packets and the next timer come out."""
 
     def __cinit__(self, *_, **__):
         self.source, self.sport = "10.0.0.1", 49152

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sharing an address: its maps and this process's slot. Contracts are in bpf/share_session.h."""
+"""Shares an address: it has the address's maps and this process's slot. Contracts are in bpf/share_session.h."""
 from os import strerror
 
 from cpython.pycapsule cimport PyCapsule_New
@@ -34,7 +34,7 @@ cdef int check(int result) except -1:
 
 
 cdef class ShareSession:
-    """The maps of one address. A port that is given the session joins the address with it."""
+    """Holds the maps of one address. A port that is given the session joins the address with it."""
 
     cdef share_session *c
     cdef ldma_share share

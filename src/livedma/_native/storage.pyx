@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The server's side of RPC-over-RDMA: a device's service, its endpoints, and the calls that Python answers.
+"""Runs the server's side of RPC-over-RDMA: a device's service, its endpoints, and the calls that Python answers.
 
 Contracts are in rpc/endpoint.h and rpc/server.h.
 """
@@ -127,7 +127,7 @@ cdef extern from "rpc/server.h" nogil:
     void ldma_service_destroy(ldma_service *service)
     void ldma_service_set_program(ldma_service *service, ldma_program *program)
     ldma_call *ldma_service_next_call(ldma_service *service, uint64_t timeout_ns, bint only_control)
-    ldma_endpoint *ldma_service_next_over(ldma_service *service, uint64_t timeout_ns)
+    ldma_endpoint *ldma_service_next_ended(ldma_service *service, uint64_t timeout_ns)
     bint ldma_service_is_stopped(ldma_service *service)
     ldma_service_stats_t ldma_service_stats(ldma_service *service)
 
@@ -179,7 +179,7 @@ cdef dict shown(const ldma_endpoint_stats *now, const ldma_endpoint_stats *befor
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Service:
-    """The thread that serves all endpoints of a device. It runs until stop()."""
+    """Runs the thread that serves all endpoints of a device, until stop()."""
 
     cdef ldma_service *c
     cdef Port port
@@ -224,7 +224,7 @@ cdef class Service:
         return self.c
 
     def stop(self):
-        """Ends the thread. Every endpoint has to have ended, and next_over() has to have taken it."""
+        """Ends the thread. Every endpoint has to have ended, and next_ended() has to have taken it."""
         self.live()
         if self.endpoints:
             raise ValueError("endpoints are not over yet")
@@ -253,13 +253,13 @@ cdef class Service:
         PyErr_CheckSignals()
         return None if call == NULL else wrap(self, call)
 
-    def next_over(self, timeout=None):
+    def next_ended(self, timeout=None):
         """Returns an endpoint that has ended, each once; None as next_call()."""
         cdef ldma_service *c = self.live()
         cdef uint64_t timeout_ns = nanoseconds(timeout)
         cdef ldma_endpoint *endpoint
         with nogil:
-            endpoint = ldma_service_next_over(c, timeout_ns)
+            endpoint = ldma_service_next_ended(c, timeout_ns)
         PyErr_CheckSignals()
         return None if endpoint == NULL else self.endpoints.pop(<uintptr_t>endpoint)
 
@@ -272,7 +272,7 @@ cdef class Service:
 
 @cython.no_gc_clear
 cdef class Endpoint:
-    """A connection. Its queue pair and its pools have to stay until next_over() returns it."""
+    """Serves a connection. Its queue pair and its pools have to stay until next_ended() returns it."""
 
     cdef ldma_endpoint *c
     cdef readonly Service service
@@ -410,8 +410,8 @@ cdef class EndpointLook:
 
 
 cdef class SlowCall:
-    """A call that Python has to answer: reply() or drop() ends it, once. A call that is garbage-collected unanswered
-    is dropped."""
+    """Carries a call that Python has to answer: reply() or drop() ends it, once. A call that is garbage-collected
+    unanswered is dropped."""
 
     cdef ldma_call *c
     cdef readonly Endpoint endpoint

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The tap on a livedma device, from its reader's side; and the filters that any capture may have."""
+"""Reads a tap on a livedma device, and holds the filters that any capture may have."""
 from ipaddress import ip_address
 from os import strerror
 
@@ -96,7 +96,7 @@ cdef class Selection:
 
 
 cdef class TapSession:
-    """A ring for the packets of the device at an address; tapped once connect() says so."""
+    """Receives the packets of the device at an address in a ring, once connect() returned True."""
 
     cdef ldma_tap_reader *c
 

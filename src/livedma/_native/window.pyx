@@ -48,7 +48,8 @@ cdef uint64_t AT_ONCE = 8192
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Window:
-    """A range of an engine's DMA addresses, with the rules of memory/window.h; peers may use it through its key.
+    """Reserves a range of an engine's DMA addresses, with the rules of memory/window.h; peers may use it through its
+    key.
 
     Offsets and lengths are in bytes. Memory is a writable buffer, which is held until it is unlinked, or an address,
     whose memory must stay until then.

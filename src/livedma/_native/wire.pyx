@@ -44,7 +44,7 @@ cdef str address_text(const uint8_t *address, uint8_t ip_version):
 
 
 cdef class Packet:
-    """One decoded packet, which holds a copy of its frame. Fields of layers that it lacks are 0."""
+    """Shows one decoded packet, and holds a copy of its frame. Fields of layers that it lacks are 0."""
 
     cdef ldma_packet c
     cdef readonly bytes frame
@@ -143,7 +143,7 @@ cdef class Packet:
 
 
 cdef class Batch:
-    """A bounded number of decoded packets. It is reused: filling it again invalidates what was read from it."""
+    """Holds a bounded number of decoded packets. It is reused: filling it again invalidates what was read from it."""
 
     def __cinit__(self, uint32_t capacity=2048, size_t frame_bytes=0):
         self.c = ldma_batch_create(capacity, frame_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A cursor over XDR; `livedma.wire.xdr` is its public name."""
+"""Reads XDR; `livedma.wire.xdr` is its public name."""
 from cpython.bytes cimport PyBytes_AsString
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -23,7 +23,7 @@ class Short(Malformed):
 
 
 cdef class Reader:
-    """A cursor over `data[pos:]`. Each method moves it past one item or raises.
+    """Moves a cursor over `data[pos:]`. Each method moves it past one item or raises.
 
     `pos` counts from the start of `data`, so that error offsets are payload offsets. A method
     that raises leaves `pos` where the item that failed starts.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `livedma` command. Each sub-command is one file beside this one."""
+"""The `livedma` command starts here. Each sub-command is one file beside this one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMMANDS = (
 
 
 class _Version(argparse.Action):
-    """The option --version, which reads the version only when it is given."""
+    """Reads the version only when the option --version is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         parser.exit(_print_version())

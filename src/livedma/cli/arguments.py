@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How all commands read their arguments: in any order, and with short sentences for mistakes."""
+"""Reads the arguments of all commands, in any order, and reports mistakes in short sentences."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Commands that ask a running server for one thing: their options, and the question itself."""
+"""Runs the commands that ask a running server for one thing: it has their options, and asks the
+question."""
 
 from __future__ import annotations
 

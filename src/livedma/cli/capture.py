@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""livedma capture: the RoCE packets of an interface or of a livedma device, live."""
+"""livedma capture: shows the RoCE packets of an interface or of a livedma device, live."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""livedma demo: sessions pile up on a connection, and its DMA memory grows under them."""
+"""livedma demo: shows how sessions pile up on a connection and its DMA memory grows under them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _BESIDE_BAR = 64  # columns of a row without its bar
 _PLAIN = Paint.plain()
 _INDENT = 8
 _KIND_WIDTH = 7
-_MUCH_COMPANY = 0.25
+_MUCH_OTHER_LOAD = 0.25
 _SILENT = ("degraded", "recovered", "source", "policy")  # rows and headings say it
 _WATCHED = {
     "bpf": "BPF on the wire",
@@ -117,7 +117,7 @@ def story(outcomes: list[Outcome], paint: Paint = _PLAIN) -> Iterator[str]:
     yield ""
     yield from _table(outcomes, paint)
     busiest = max(one.others_share or 0.0 for one in outcomes)
-    if busiest >= _MUCH_COMPANY:
+    if busiest >= _MUCH_OTHER_LOAD:
         yield from _wrapped(
             f"Other programs took {busiest:.0%} of this machine's processors meanwhile: these "
             "figures are a sign, not a measurement.",
@@ -133,7 +133,7 @@ def _facts(outcome: Outcome, others: list[Outcome]) -> Iterator[tuple[str, str, 
     else:
         sessions = amount(trouble.sessions, "session")
         yield "degraded", f"after {trouble.at_s:.1f} s, with {sessions}", "red"
-        yield "why", trouble.why or "nobody knows", "amber"
+        yield "why", trouble.why or "unknown", "amber"
         yield "done", _done(outcome, trouble), "dim" if trouble.relief_s is None else "green"
     if outcome.refused:
         yield "refused", amount(outcome.refused, "session"), "red"

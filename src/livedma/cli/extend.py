@@ -14,7 +14,7 @@ _EXAMPLES = """examples:
   livedma extend 1 4MiB --control /run/livedma/serve-4711
 
 `livedma why` and `livedma top` show the numbers of connections. The server's log tells it as a line
-`hand`; a policy may take back later what nobody needs."""
+`hand`; a policy may take back later what is not needed."""
 
 
 def register(commands: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Options of capture and decode that choose packets."""
+"""Defines the options of capture and decode that choose packets."""
 
 from __future__ import annotations
 

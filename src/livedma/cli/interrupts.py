@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""SIGINT and SIGTERM end a measurement in order: it shows its figures and leaves nothing behind."""
+"""Ends a measurement in order on SIGINT and SIGTERM: it shows its figures and leaves nothing
+behind."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Interrupts:
 
     @contextmanager
     def calling(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Within it, the first signal calls `stop`; the second one ends the process at once."""
+        """Lets the first signal within the block call `stop`; the second one ends the process at
+        once."""
         loop = asyncio.get_running_loop()
 
         def catch(number: signal.Signals) -> None:

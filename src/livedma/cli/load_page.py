@@ -93,7 +93,7 @@ def totals(result: Result) -> Iterator[str]:
         mean_us = counters.waited_ns / counters.waited / 1000
         yield f"credits     {counters.waited:,} waited for one, {duration(mean_us)} on average"
     else:
-        yield "credits     nobody waited for one"
+        yield "credits     no call waited for one"
     if result.connections > 1 and result.moved:
         pauses_us = [one.figures.pause_ns / 1000 for one in result.moved]
         yield (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""livedma watch: the sessions of any NFS/RDMA server or client on this host."""
+"""livedma watch: shows the sessions of any NFS/RDMA server or client on this host."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Kind = Literal[
     "check",  # whether the plan helped
     "undo",  # the plan did not help and was taken back
     "shrink",  # memory that is no longer needed was given back
-    "refuse",  # new sessions are refused from now on: a connection's, or everybody's
+    "refuse",  # new sessions are refused from now on: a connection's, or all
     "admit",  # new sessions are admitted again
     "recovered",
     "policy",  # the policy was changed

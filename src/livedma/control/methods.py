@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The methods that a server's control socket offers once a controller runs.
+"""Offers the methods of a server's control socket that need a controller.
 
 All levers are here, and there are none without a controller: what people do with them respects the
 budget for DMA memory and is told as an event, as a policy's actions are.
@@ -26,7 +26,7 @@ _WAIT_MOST_S = 20.0  # less than a client's patience
 
 
 class Methods:
-    """Each answers with what JSON can say, dataclasses included."""
+    """Answers each method with what JSON can say, dataclasses included."""
 
     def __init__(self, controller: Controller, feed: Feed, by_hand: ByHand) -> None:
         self._controller = controller
@@ -34,7 +34,7 @@ class Methods:
         self._by_hand = by_hand
 
     def methods(self) -> dict[str, Callable[..., object]]:
-        """By their names on the socket."""
+        """Returns the methods by their names on the socket."""
         offered = (
             self.snapshot,
             self.why,
@@ -53,22 +53,24 @@ class Methods:
         return {method.__name__: method for method in offered}
 
     def snapshot(self, sessions: bool = True) -> Snapshot:
-        """The last one; there may be thousands of sessions, and not all want them."""
+        """Returns the last snapshot; there may be thousands of sessions, and not all callers want
+        them."""
         snapshot = self._view().snapshot
         return snapshot if sessions else replace(snapshot, sessions=())
 
     def why(self, session: str | None = None) -> dict[str, Any]:
-        """What limits its connections, or makes one session slow."""
+        """Says what limits the connections, or makes one session slow."""
         view = self._view()
         return why(view.snapshot, view.diagnoses, session).as_json()
 
     def decisions(self, after: int = 0, wait: float = 0.0) -> dict[str, Any]:
-        """What was seen, decided and done after an event's number; waits so long for something."""
+        """Returns the events after a number: what was seen, decided and done; waits so long for
+        one."""
         events = self._controller.events.after(*_checked(after, wait))
         return {"events": [one.as_json() for one in events]}
 
     def policy(self, name: str | None = None) -> dict[str, Any]:
-        """Which one decides; a name sets it."""
+        """Says which policy decides; a name sets it."""
         if name is not None:
             self._by_hand.set_policy(name)
         return {"policy": self._controller.policy.name, "dry_run": self._controller.is_dry}
@@ -84,17 +86,17 @@ class Methods:
         return {"connection": connection, "done": self._by_hand.shrink(connection, bytes)}
 
     def set_credits(self, connection: int, credits: int) -> dict[str, Any]:  # noqa: A002
-        """How many calls the connection's peer may have under way; it follows its next replies."""
+        """Sets how many calls the connection's peer may have under way; the next replies say so."""
         return {"connection": connection, "done": self._by_hand.set_credits(connection, credits)}
 
     def set_slots(self, session: str, slots: int) -> dict[str, Any]:
-        """How many requests of a session may be under way; its client follows its next replies."""
+        """Sets how many requests of a session may be under way; the next replies say so."""
         return {"session": session, "done": self._by_hand.set_slots(session, slots)}
 
     def refuse_sessions(self, refuse: bool, connection: int | None = None) -> dict[str, Any]:
-        """Whether new sessions are refused (NFS4ERR_NOSPC), since their memory cannot be had: those
-        that come by a connection, or everybody's. It holds until it is taken back for the same, or
-        the connection ends, whatever the policy decides.
+        """Refuses new sessions with NFS4ERR_NOSPC, or admits them again: those that come by a
+        connection, or all. Whatever the policy decides, this holds until it is taken back in the
+        same form, or the connection ends.
         """
         done = self._by_hand.refuse_sessions(refuse, connection)
         return {"refuse": refuse, "connection": connection, "done": done}
@@ -118,7 +120,8 @@ class Methods:
         return {"connection": connection, "done": self._by_hand.cut(connection)}
 
     def frame(self, after: int = 0, wait: float = 2.0) -> Frame | None:
-        """What people are shown: the next after a frame's number; null: none came for so long."""
+        """Returns what people are shown: the next frame after a number; null: none came for so
+        long."""
         return self._feed.next(*_checked(after, wait))
 
     def _view(self) -> View:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What this machine can do for a server and its device, what the rest costs, how to change it."""
+"""Finds out what this machine can do for a server and its device, what the rest costs, and how to
+change it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a device would have at each of this host's addresses."""
+"""Finds out what a device would have at each of this host's addresses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One look at a time; none of them lasts for ever or hides the others."""
+"""Runs one check at a time, so that none lasts for ever or hides the others."""
 
 from __future__ import annotations
 

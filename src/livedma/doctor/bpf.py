@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whether BPF works here: it tries the programs that would run."""
+"""Finds out whether BPF works here: it tries the programs that would run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What this process may do, and what each part of livedma would need."""
+"""Finds out what this process may do, and what each part of livedma would need."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SERVER = ("setuid", "setgid", "dac_read_search", "net_raw", "net_admin", "bpf", 
 
 @dataclass(frozen=True)
 class _Purpose:
-    """A thing to do with livedma: the capabilities it takes, and what is missed without them."""
+    """Says which capabilities a use of livedma takes, and what is missed without them."""
 
     name: str
     needs: tuple[str, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Commands that change what was found: whole lines, to be copied."""
+"""Makes commands that change what was found: whole lines, to be copied."""
 
 from __future__ import annotations
 

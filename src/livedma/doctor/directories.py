@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The places for a server's state and for its control socket."""
+"""Checks the places for a server's state and for its control socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["directories"]
 
 
 def directories(control: Path) -> Sequence[Finding]:
-    """control: the directory of control sockets."""
+    """Checks the directories. control: the directory of control sockets."""
     return [
         _directory(
             "state",

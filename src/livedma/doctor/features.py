@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The features of an interface, as `ethtool -k` shows them: SIOCETHTOOL, by linux/ethtool.h."""
+"""Reads the features of an interface, as `ethtool -k` shows them (SIOCETHTOOL, linux/ethtool.h)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One finding of the doctor."""
+"""Describes one finding of the doctor."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ State = Literal["fine", "costs", "stops", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """`state`: fine; costs (it works, but `cost`); stops (no server can run); unknown (this process
-    could not look at it).
-    """
+    """Reports one point. `state`: fine; costs (it works, but `cost`); stops (no server can run);
+    unknown (this process could not look at it)."""
 
     name: str
     state: State

@@ -19,7 +19,7 @@ _ACCEPTS = 0x10000  # a flag in /proc/net/unix: the socket listens
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a port."""
+    """Names a process that holds a port."""
 
     pid: int
     name: str

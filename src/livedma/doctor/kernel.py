@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The features of this kernel."""
+"""Checks the features of this kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
 #: the kernel version that brought each feature, and what is missed without it
 _SINCE = (
     ((5, 0), "UDP GSO and GRO: a tenth of the bandwidth is left"),
-    ((5, 11), "userfaultfd for everybody, and BPF maps that RLIMIT_MEMLOCK does not count"),
+    ((5, 11), "userfaultfd for all users, and BPF maps that RLIMIT_MEMLOCK does not count"),
     ((5, 18), "what livedma guard needs"),
     ((6, 6), "tcx: the monitor's filters outlive a server that is killed"),
     ((6, 10), "packet ports: 16 of the 32 bits of an ICRC protect IPv4"),
@@ -124,7 +124,7 @@ def _unprivileged_bpf(files: Files) -> Finding:
 
 
 def _io_uring(files: Files) -> Finding:
-    """The server pins memory with it."""
+    """Checks io_uring, with which the server pins memory."""
     value = files.number("proc/sys/kernel/io_uring_disabled")
     facts = {"io_uring_disabled": value}
     if not value:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Limits on a server's open files, buffers and memory."""
+"""Checks the limits on a server's open files, buffers and memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Interfaces that are up: their kinds, their features, and the programs on them."""
+"""Reads the interfaces that are up: their kinds, their features, and the programs on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Link:
 
 @dataclass(frozen=True)
 class At:
-    """An address and its interface."""
+    """Names an address and its interface."""
 
     address: str
     link: Link

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The memory that a device may have: pinned, on demand, in huge pages."""
+"""Checks the memory that a device may have: pinned, on demand, in huge pages."""
 
 from __future__ import annotations
 

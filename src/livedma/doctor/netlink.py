@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Facts of rtnetlink(7) about interfaces besides their names: kinds, peers and BPF programs.
+"""Reads facts of rtnetlink(7) about interfaces besides their names: kinds, peers and BPF programs.
 
 The attributes' numbers are those of linux/if_link.h, linux/rtnetlink.h and linux/pkt_cls.h.
 """
@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Filter:
-    """A BPF program at a hook of tc."""
+    """Describes a BPF program at a hook of tc."""
 
     priority: int
     name: str

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The size of an interface's packets, whether they go in trains, and which programs see them."""
+"""Checks the size of an interface's packets, whether they go in trains, and which programs see
+them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The process or kernel service that has a port."""
+"""Finds the process or kernel service that has a port."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def owner_of(address: str, port: int, protocol: Protocol) -> Owner:
     for one in _sockets(port, protocol):
         if one.address == wanted or one.address.is_unspecified or wanted.is_unspecified:
             return _describe(one, port, protocol)
-    return Owner("nobody any more")
+    return Owner("no process any more")
 
 
 def listeners(port: int) -> list[tuple[str, Owner]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The processors that this process may use."""
+"""Checks the processors that this process may use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""BPF programs on an interface, from bpf(2) itself: Debian 12's libbpf does not know tcx."""
+"""Lists BPF programs on an interface by bpf(2) itself: Debian 12's libbpf does not know tcx."""
 
 from __future__ import annotations
 

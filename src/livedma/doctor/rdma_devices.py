@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's RDMA devices: none is needed, and one may be in the way."""
+"""Lists the kernel's RDMA devices: livedma needs none, and one may be in its way."""
 
 from __future__ import annotations
 

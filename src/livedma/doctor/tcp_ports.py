@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""TCP ports that a server would listen on, and their present owners."""
+"""Checks the TCP ports that a server would listen on, and their present owners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tcp_ports() -> Sequence[Finding]:
 
 
 def _port(name: str, port: int, purpose: str, arguments: str, other: int) -> Finding:
-    """other: where to begin to look for a free port."""
+    """Checks one port. other: where to begin to look for a free port."""
     found = listeners(port)
     facts = {
         "port": port,

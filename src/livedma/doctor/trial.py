@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a device at an address would be: it opens one for a moment."""
+"""Finds out what a device at an address would be: it opens one for a moment."""
 
 from __future__ import annotations
 

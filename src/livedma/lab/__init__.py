@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts in network namespaces, traffic between them, experiments."""
+"""Makes hosts in network namespaces, traffic between them, and experiments."""

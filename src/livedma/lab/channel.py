@@ -73,7 +73,7 @@ def _free_port(directory: Path, guest: str) -> tuple[socket.socket, IO[str]]:
 
 
 class Command:
-    """A command that runs in a guest; closing it ends it there, too.
+    """Runs a command in a guest; closing it ends the command there, too.
 
     terminal: rows and columns if it is to have a terminal. takes_input: write() is its input, until
     end_input(); a command with neither has an empty input.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A load that is driven: `livedma load --driven`, orders to it, and the result of each."""
+"""Drives a load (`livedma load --driven`): it sends orders, and returns the result of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END_S = 60.0
 
 
 class Driver(Process):
-    """A connected load. Raises LabError when it fails."""
+    """Drives a connected load. Raises LabError when it fails."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command, "the load", stdin=subprocess.PIPE, stdout=subprocess.PIPE)

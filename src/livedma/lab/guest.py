@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Guests with a real kernel in QEMU, and a lab of two of them with a host between. Needs root.
+"""Runs guests with a real kernel in QEMU, and a lab of two of them with a host between. Needs root.
 
     with Lab() as lab:
         lab.a.run("rdma link").stdout
@@ -48,7 +48,7 @@ _KERNEL_OPTIONS = (
 
 
 class Guest:
-    """One guest of a lab, by the lab's directory."""
+    """Controls one guest of a lab, which the lab's directory describes."""
 
     def __init__(self, directory: Path, name: str, *, mtu: int = 1500, memory_mib: int = 1024):
         self.directory, self.name = directory, name
@@ -217,7 +217,7 @@ class Guest:
 
 
 class Lab:
-    """Guests a and b on a bridge, in a namespace that is itself a host (`host`).
+    """Runs guests a and b on a bridge, in a namespace that is itself a host (`host`).
 
     name: its name below /run/livedma; labs of different names do not touch. keep: it outlives this
     process, until remove(). snapshots: guests start from a cached snapshot, and make one if there

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts on this machine: network namespaces joined by veth pairs. Needs root.
+"""Makes hosts on this machine: network namespaces joined by veth pairs. Needs root.
 
 pyroute2 makes them. It is imported only where they are made: a demo on loopback needs none.
 """
@@ -32,7 +32,7 @@ _NO_DAD = 0x02  # IFA_F_NODAD: the address can be used at once
 
 
 class Task(Generic[T]):
-    """A function that runs inside a host; result() waits for it, and raises what it raised."""
+    """Runs a function inside a host; result() waits for it, and raises what it raised."""
 
     def __init__(self, host: Host, function: Callable[[], T]) -> None:
         self._host = host
@@ -64,7 +64,7 @@ class Task(Generic[T]):
 
 @dataclass(frozen=True)
 class Host:
-    """One namespace with one interface in it; an empty address: the interface has none."""
+    """Represents one namespace with one interface in it, which has no address if that is empty."""
 
     name: str
     iface: str

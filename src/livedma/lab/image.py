@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The guests' kernel and root file system: built once from Debian's packages, then cached.
+"""Builds the guests' kernel and root file system once from Debian's packages, and caches them.
 
 The cache is $LIVEDMA_CACHE or ~/.cache/livedma. An image lies in guest-<hash>, where the hash is
 that of the recipe: this file, packages.py and what is put into the guest. Needs root.
@@ -62,7 +62,7 @@ _ALONE = (
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"),
 )
-_UNUSED_S = 14 * 86400  # an image of another recipe goes when nobody has asked for it for so long
+_UNUSED_S = 14 * 86400  # an image of another recipe goes when it was not used for so long
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _KERNEL = re.compile(r"6\.12\.(\d+)\+deb12-amd64")
 
@@ -85,7 +85,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Image:
-    """A built image."""
+    """Names the files of a built image."""
 
     directory: Path
 
@@ -120,13 +120,13 @@ def recipe_hash() -> str:
 
 
 def cached() -> Image | None:
-    """The image of this recipe, if it has been built."""
+    """Returns the image of this recipe, if it has been built."""
     directory = cache_directory() / f"guest-{recipe_hash()}"
     return Image(directory) if (directory / "image.json").exists() else None
 
 
 def tool(name: str) -> str:
-    """The path of a program that the lab needs; LabError says which package has it."""
+    """Returns the path of a program that the lab needs; LabError says which package has it."""
     # Some users' PATH is without the administrator's programs.
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if path is None:
@@ -135,7 +135,8 @@ def tool(name: str) -> str:
 
 
 def build(say: Say = lambda sentence: None) -> Image:
-    """The image of this recipe; builds it unless it is cached. Two builders wait for each other."""
+    """Returns the image of this recipe, and builds it unless it is cached. Two builders wait for
+    each other."""
     found = cached()
     if found is not None:
         with contextlib.suppress(PermissionError):
@@ -194,7 +195,7 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
 
 
 class _Build:
-    """One build, in an empty directory that becomes the image."""
+    """Builds an image, in an empty directory that becomes the image."""
 
     def __init__(self, work: Path, say: Say) -> None:
         self._work, self._say = work, say
@@ -225,7 +226,7 @@ class _Build:
         self._say(f"{sentence} ({time.monotonic() - self._start_s:.0f} s)")
 
     def _fetch_kernel(self) -> tuple[str, Path]:
-        """Debian's newest 6.12, or else the kernel of its release."""
+        """Fetches Debian's newest 6.12 kernel, or else the kernel of its release."""
         tree = self._work / "kernel"
         tree.mkdir()
         return packages.fetch_kernel(_KERNEL, tree), tree
@@ -293,7 +294,7 @@ class _Build:
 
 
 def _sources() -> list[str]:
-    """The files in which this machine's apt finds Debian."""
+    """Lists the files in which this machine's apt finds Debian."""
     suites = {SUITE, f"{SUITE}-security", f"{SUITE}-updates"}
     apt = Path("/etc/apt")
     files = [apt / "sources.list", *sorted(apt.glob("sources.list.d/*"))]

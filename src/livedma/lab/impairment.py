@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A bad wire for RoCE packets: frames and the time go in, frames come out. No I/O.
+"""Imitates a bad wire for RoCE packets: frames and the time go in, frames come out. No I/O.
 
     Rule("drop", 0.01)                                   every hundredth, as chance will have it
     Rule("drop", opcode="RC_SEND_LAST", skip=2, times=1)   the third of these, once
@@ -38,7 +38,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: what happens to which packets.
+    """Says what happens to which packets.
 
     action: "drop"; "duplicate" (the copy follows at once); "reorder" (`by` later packets of this
     direction go first); "corrupt" (one bit of `part` is turned over); "delay" (by delay_s). to: the
@@ -67,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Frame:
-    """A RoCEv2 frame and the places of its parts."""
+    """Holds a RoCEv2 frame and the places of its parts."""
 
     data: bytes
     bth: int
@@ -107,7 +107,7 @@ def parse(data: bytes) -> Frame | None:
 
 @dataclass
 class _Applied:
-    """A rule, and how often it has skipped and taken packets of one direction."""
+    """Counts how often a rule has skipped and taken packets of one direction."""
 
     rule: Rule
     skipped: int = 0
@@ -124,7 +124,8 @@ class _Held:
 
 
 class Impairment:
-    """One direction of a wire. `counts` says what was done; "seen" counts all RoCE packets."""
+    """Treats the packets of one direction of a wire. `counts` says what was done; "seen" counts all
+    RoCE packets."""
 
     def __init__(self, to: str, rules: Sequence[Rule] = (), seed: int = 0) -> None:
         self.to = to

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The guests' network: a namespace with a bridge and a TAP for each guest, and no way out."""
+"""Makes the guests' network: a namespace with a bridge and a TAP for each guest, and no way out."""
 
 from __future__ import annotations
 

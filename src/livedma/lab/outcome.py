@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The outcome of a ramp: when it got worse and why, what was done about it, and what that gave."""
+"""Says how a ramp went: when it got worse and why, what was done about it, and what that gave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _FULL_LOAD_S = 4.0  # at the end, over which figures are compared
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A time when it got worse. relief_s: from the known reason until a plan was carried out."""
+    """Describes a time when it got worse. relief_s: from the known reason until a plan was carried
+    out."""
 
     at_s: float
     sessions: int
@@ -28,8 +29,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Bandwidth, latency (the median of the seconds) and sessions are the load's figures of the
-    last seconds. done: how often each action of a plan was carried out, by its name.
+    """Holds figures of the load: bandwidth, latency (the median of the seconds) and sessions are
+    those of the last seconds. done: how often each action of a plan was carried out, by its name.
     """
 
     policy: str

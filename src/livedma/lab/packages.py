@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the lab takes of Debian: kernels are fetched and unpacked, not installed."""
+"""Fetches and unpacks what the lab takes from Debian: kernels are not installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMIT_S = 900
 
 
 def output(*argv: str | Path, cwd: Path | None = None, limit_s: float = _LIMIT_S) -> str:
-    """What a program says; LabError with the end of it if it fails."""
+    """Returns what a program prints; raises LabError with the end of it if it fails."""
     try:
         done = subprocess.run(
             [str(arg) for arg in argv],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The processes on a stage: a controlled server, and a load that reports as it runs."""
+"""Runs the processes of a stage: a controlled server, and a load that reports as it runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READY = "control socket"  # in the last line of a server before it serves
 
 
 class Process:
-    """A process that ends, killed if need be, when it is closed. Ctrl-C does not reach it."""
+    """Runs a process that ends, killed if need be, when it is closed. Ctrl-C does not reach it."""
 
     def __init__(self, command: Sequence[str], name: str, **streams: Any) -> None:
         self.name = name
@@ -63,12 +63,13 @@ class Process:
 
 
 class Server(Process):
-    """`livedma serve`, once it serves. Raises LabError with its last words if it does not start."""
+    """Runs `livedma serve`; it exists once that serves. Raises LabError with its last words if it
+    does not start."""
 
     def __init__(
         self, command: Sequence[str], *, control: Path, log: Path, handed_down: Sequence[int] = ()
     ) -> None:
-        """handed_down: descriptors that it inherits, with the same numbers."""
+        """Starts the server. handed_down: descriptors that it inherits, with the same numbers."""
         self.control_path, self._log = control, log
         with log.open("w") as stderr:
             super().__init__(
@@ -116,7 +117,7 @@ class Server(Process):
 
 
 class Load(Process):
-    """`livedma load --json`. Each interval is a dict as the program prints it."""
+    """Runs `livedma load --json`. Each interval is a dict as the program prints it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command, "the load", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -163,7 +164,7 @@ class Load(Process):
 
     @property
     def is_over(self) -> bool:
-        """It has ended, and all its output was read."""
+        """Returns whether it has ended, and all its output was read."""
         return self._open == 0
 
     @property

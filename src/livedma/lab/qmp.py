@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""QEMU's monitor: it stops, saves, loads and runs a guest."""
+"""Speaks to QEMU's monitor, which stops, saves, loads and runs a guest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANSWER_LIMIT_S = 30.0
 
 
 class Monitor:
-    """A connection to one guest's monitor; QEMU serves one at a time."""
+    """Connects to one guest's monitor; QEMU serves one connection at a time."""
 
     def __init__(self, path: Path) -> None:
         self._name = path.stem

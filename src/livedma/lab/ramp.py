@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sessions that pile up on one connection under a policy, and all that is seen of it.
+"""Lets sessions pile up on one connection under a policy, and collects all that is seen of it.
 
 The store is slow, so that each read holds its DMA buffer for a while: the first quarter of the
 window is soon too little.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from livedma.errors import LabError
-from livedma.lab.experiment.company import Company
+from livedma.lab.experiment.other_load import OtherLoad
 from livedma.lab.performers import Server
 from livedma.lab.stage import Stage
 from livedma.memory import memlock
@@ -34,7 +34,7 @@ _TURNS = ("degraded", "recovered")
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """seconds: the whole length; sessions come in during the first half."""
+    """Describes a ramp. seconds: the whole length; sessions come in during the first half."""
 
     seconds: float = 18.0
     sessions: int = 64
@@ -82,7 +82,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The server's state at a time of the run. degraded: the connections that are."""
+    """Holds the server's state at a time of the run. degraded: the connections that are."""
 
     at_s: float
     source: str
@@ -106,7 +106,8 @@ class Moment:
 
 @dataclass(slots=True)
 class Run:
-    """A ramp under a policy. Times are seconds after the load began, also in events (`at_s`)."""
+    """Records a ramp under a policy. Times are seconds after the load began, also in events
+    (`at_s`)."""
 
     ramp: Ramp
     policy: str
@@ -140,7 +141,7 @@ def perform(
     endless: the load never ends by itself, and server and load stay with the stage; this returns
     when the ramp's time is over.
     """
-    company = Company()
+    others = OtherLoad()
     server = stage.serve(*ramp.serve_options(policy))
     run = Run(ramp, policy, server.control_path, _source(server))
     look(run)
@@ -168,7 +169,7 @@ def perform(
     run.total = load.result(_END_S)
     load.close()
     server.close()
-    run.others_share = company.share()
+    run.others_share = others.share()
     if not run.intervals or not run.moments:
         raise LabError("the load ended before anything could be seen of it")
     look(run)

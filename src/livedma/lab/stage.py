@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A stage for whole runs on this machine: two hosts, a server on one, a load on the other.
+"""Sets a stage for whole runs on this machine: two hosts, a server on one, a load on the other.
 
 With privilege the hosts are namespaces joined by a veth pair, with room for RDMA packets of 4096
 bytes; without it they are two addresses of the loopback interface. Server and load are processes of
@@ -41,7 +41,7 @@ _KEEPER_END_S = 10.0
 
 
 class Stage:
-    """Two hosts. isolated: in namespaces of their own; None: if this process can make them.
+    """Offers two hosts. isolated: in namespaces of their own; None: if this process can make them.
 
     rules: what the wire between them does to packets; such a wire needs namespaces, and is slower.
     on_disk: the export is in a directory of this machine's disk. page: `page_url`, an address of
@@ -160,7 +160,7 @@ class Stage:
 
 
 class _Page:
-    """The page of the servers: a socket of this host, and one token for all of them."""
+    """Shows the page of the servers: it has a socket of this host, and one token for them all."""
 
     def __init__(self, directory: Path) -> None:
         file = directory / "token"
@@ -184,7 +184,7 @@ class _Page:
 
 
 class _Keeper:
-    """A process that cleans up when this one is gone, also if that was killed."""
+    """Runs a process that cleans up when this one is gone, also if that was killed."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

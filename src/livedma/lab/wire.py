@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The wire fixture: a bad wire between hosts, or between a guest and all others. Needs root.
+"""Puts a bad wire between hosts, or between a guest and all others, as a fixture. Needs root.
 
 A thread of this process copies frames between two packet sockets, and on the way each direction
 does to them what its rules say (impairment.py). Offloads are off on both sides: the packets pass as
@@ -42,7 +42,7 @@ _OFFLOADS_OFF = {"tx": False, "sg": False, "tso": False, "gso": False, "gro": Fa
 
 
 class Wire:
-    """Two packet sockets and the thread that copies between them. Ends with close()."""
+    """Copies packets between two packet sockets, in a thread. Ends with close()."""
 
     def __init__(
         self, near: socket.socket, far: socket.socket, rules: Sequence[Rule] = (), seed: int = 0

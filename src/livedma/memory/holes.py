@@ -56,7 +56,7 @@ class Holes:
         before = self._holes[index - 1] if index else None
         after = self._holes[index] if index < len(self._holes) else None
         if size <= 0 or (before and before[1] > start) or (after and after[0] < end):
-            raise ValueError("nobody had taken that")
+            raise ValueError("that was not taken")
         first, last = index, index
         if before and before[1] == start:
             start, first = before[0], index - 1

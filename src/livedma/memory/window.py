@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Windows: they reserve DMA addresses for the worst case, and map memory for what is needed now."""
+"""Reserves DMA addresses for the worst case, and maps memory for what is needed now."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Window(native.Window):
         node: int | None = None,
         pad: int = 0,
     ) -> None:
-        """size: rounded up to granules, unless there is a pad: where in its granule link 0 begins.
+        """Reserves the range. size: rounded up to granules, unless there is a pad: where in its
+        granule link 0 begins.
 
         access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
         mapped: bytes at the start. part: bytes of a step, a quarter of the window if not given.

@@ -244,7 +244,7 @@ class Host:
     cpu_busy: float | None  #: of the thread that serves the device: 0 to 1, without waiting
     mapped_bytes: int | None  #: by all connections
     budget_bytes: int | None  #: None: there is no bound
-    refuses_sessions: bool = False  #: everybody's new ones
+    refuses_sessions: bool = False  #: all new ones
     tcp_busy: float | None = None  #: of one CPU, by the threads that serve TCP; may be above 1
     kernel: KernelHost | None = None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""NFSv4.1 and 4.2: a server of a directory, and a client."""
+"""Speaks NFSv4.1 and 4.2: `server` exports a directory, `client` uses one."""
 
 from livedma.nfs.client import Client, File, Session
 from livedma.nfs.numbers import NfsError

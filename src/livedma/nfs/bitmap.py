@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""bitmap4: sets of small numbers, as numbers whose bit n stands for n."""
+"""Codes bitmap4: sets of small numbers, as numbers whose bit n stands for n."""
 
 from __future__ import annotations
 

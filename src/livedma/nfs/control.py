@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The control API of a server: a Unix socket, one JSON object a line, for programs and people.
+"""Offers a server's control API at a Unix socket: one JSON object a line, for programs and people.
 
     {"do": "set_credits", "connection": 3, "credits": 128}  ->  {"ok": {...}}
     {"do": "fly"}                                           ->  {"error": "there is no 'fly': ..."}
@@ -126,7 +126,7 @@ class ControlServer:
 
 
 class Control:
-    """The client's end: `control.ask("sessions")`."""
+    """Asks a server by its control socket: `control.ask("sessions")`."""
 
     def __init__(self, path: Path | str, timeout: float = _PATIENCE_S) -> None:
         self._socket = socket.socket(socket.AF_UNIX)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How a server tells clients where it wants their sessions: an RPC program beside NFS.
+"""Tells clients where a server wants their sessions, by an RPC program beside NFS.
 
 It is served on RDMA connections, with a number of the range that RFC 5531 (section 13.1) leaves to
 sites. A client asks with ADVISE from time to time, on each of its connections, and says with REPORT
@@ -27,7 +27,7 @@ class Procedure(IntEnum):
 
 
 class Wish(IntEnum):
-    """What a connection's client is asked to do."""
+    """Names what a connection's client is asked to do."""
 
     STAY = 0  # do nothing
     SPREAD = 1  # open another connection, and make new sessions there
@@ -35,7 +35,7 @@ class Wish(IntEnum):
 
 
 class Progress(IntEnum):
-    """What a client has done about a wish."""
+    """Says what a client has done about a wish."""
 
     OPENED = 1  # the other connection exists
     MOVING = 2  # `moved` sessions use it
@@ -44,7 +44,7 @@ class Progress(IntEnum):
 
 
 class Verdict(IntEnum):
-    """How the server takes a report."""
+    """Says how the server takes a report."""
 
     TAKEN = 0
     STALE = 1  # its wish does not exist, or not any more
@@ -53,7 +53,8 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """serial: a new one for each wish, 0 if there was none. ask_again_ms: the earliest."""
+    """Tells a client what is wanted. serial: a new one for each wish, 0 if there was none.
+    ask_again_ms: the earliest."""
 
     serial: int
     wish: Wish
@@ -76,7 +77,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report about the wish with that serial. words: for people."""
+    """Reports about the wish with that serial. words: for people."""
 
     serial: int
     progress: Progress

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stateids: their form on the wire, and the meaning of the special ones (RFC 8881, 8.2)."""
+"""Codes stateids, and knows the meaning of the special ones (RFC 8881, 8.2)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stateid:
 
     @property
     def is_special(self) -> bool:
-        """No state has this name: it has another meaning, or none."""
+        """Returns whether no state has this name: it has another meaning, or none."""
         return self.other in (_ZEROS, _ONES)
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RDMA in user space: a RoCEv2 device on any interface, with the verbs' objects and no privilege.
+"""Brings RDMA in user space: a RoCEv2 device on any interface, with the verbs' objects and no
+privilege.
 
 Several threads may use every object, blocking (`cq.wait()`) or with asyncio (`await
-cq.completions()`). An object that closes also closes what was made on it. `livedma.rdma.cm` makes
+cq.wait_async()`). An object that closes also closes what was made on it. `livedma.rdma.cm` makes
 connections.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The device: RoCEv2 at one address of this host."""
+"""Opens a RoCEv2 device at one address of this host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _interface_of(address: str) -> Interface:
 
 
 class Device:
-    """A RoCEv2 device at an address. Its own thread serves it, and so does a thread that waits.
+    """Speaks RoCEv2 at an address. Its own thread serves it, and so does a thread that waits.
 
     spin: the most seconds for which a thread looks for packets before it sleeps.
     port: how packets come in. "packet" verifies every ICRC in full and needs CAP_NET_RAW; "udp"

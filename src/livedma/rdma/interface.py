@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the system knows about the interface behind an address."""
+"""Finds out what the system knows about the interface behind an address."""
 
 from __future__ import annotations
 

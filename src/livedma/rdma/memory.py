@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Protection domains and memory regions of a device."""
+"""Offers protection domains and memory regions of a device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode = Literal["pinned", "on demand"]
 
 
 class _Pieces:
-    """The common part of all regions: region[a:b] is a piece of one, to be posted."""
+    """Gives all regions their pieces: region[a:b] is a piece of one, to be posted."""
 
     if TYPE_CHECKING:
 
@@ -58,7 +58,7 @@ class _Pieces:
 
 
 class MemoryRegion(_Pieces, native.Region):
-    """Pinned memory that the device may use, and peers as far as they have rights."""
+    """Pins memory that the device may use, and peers as far as they have rights."""
 
     def __init__(
         self,
@@ -88,7 +88,8 @@ class MemoryRegion(_Pieces, native.Region):
 
 
 class OnDemandRegion(_Pieces, OnDemand):
-    """Memory of the program whose pages are mapped when the device needs them; see OnDemand."""
+    """Registers memory of the program whose pages are mapped when the device needs them; see
+    OnDemand."""
 
     def __init__(
         self, pd: ProtectionDomain, buffer: Any, *access: str, va: int | None = None
@@ -137,7 +138,7 @@ class ProtectionDomain(native.ProtectionDomain):
         if mode == "pinned":
             return MemoryRegion(self, buffer, *access, va=va, tenant=tenant)
         if tenant is not None:
-            raise ValueError("a region on demand is charged to nobody: it has no tenant")
+            raise ValueError("a region on demand is not charged, so it has no tenant")
         return OnDemandRegion(self, buffer, *access, va=va)
 
     def window(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The names that queue pairs take and completions have, as enumerations.
+"""Defines the names that queue pairs take and completions have, as enumerations.
 
 Each member is its string: `"SEND" == Operation.SEND`, and either may be given for the other.
 """
@@ -12,7 +12,7 @@ __all__ = ["Completed", "CompletionStatus", "Operation", "QueuePairState", "Queu
 
 
 class QueuePairType(StrEnum):
-    """The type of a queue pair (ib_qp_type)."""
+    """Names the type of a queue pair (ib_qp_type)."""
 
     GSI = "GSI"
     RC = "RC"
@@ -21,7 +21,7 @@ class QueuePairType(StrEnum):
 
 
 class QueuePairState(StrEnum):
-    """The state of a queue pair (ibv_qp_state)."""
+    """Names the state of a queue pair (ibv_qp_state)."""
 
     RESET = "RESET"
     INIT = "INIT"
@@ -33,7 +33,7 @@ class QueuePairState(StrEnum):
 
 
 class Operation(StrEnum):
-    """What a send request does (ibv_wr_opcode)."""
+    """Names what a send request does (ibv_wr_opcode)."""
 
     WRITE = "WRITE"
     WRITE_WITH_IMM = "WRITE_WITH_IMM"
@@ -46,7 +46,7 @@ class Operation(StrEnum):
 
 
 class Completed(StrEnum):
-    """The operation that completed (ibv_wc_opcode)."""
+    """Names the operation that completed (ibv_wc_opcode)."""
 
     SEND = "SEND"
     WRITE = "WRITE"
@@ -58,7 +58,7 @@ class Completed(StrEnum):
 
 
 class CompletionStatus(StrEnum):
-    """The outcome of a request (ibv_wc_status)."""
+    """Names the outcome of a request (ibv_wc_status)."""
 
     SUCCESS = "SUCCESS"
     LOC_LEN_ERR = "LOC_LEN_ERR"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How a device's packets come in, in words: which port was chosen, why, and what to do about it."""
+"""Says in words how a device's packets come in: which port was chosen, why, and what to do about
+it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Completion queues and queue pairs of a device."""
+"""Offers completion queues and queue pairs of a device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CompletionQueue(native.CompletionQueue):
             return self.poll(count)
         return []
 
-    async def completions(self, count: int = 64) -> list[native.Completion]:
+    async def wait_async(self, count: int = 64) -> list[native.Completion]:
         """Returns up to count completions, for asyncio. It waits without a limit."""
         while not (found := self.poll(count)):
             self.device.listen()
@@ -49,7 +49,7 @@ class CompletionQueue(native.CompletionQueue):
         return found
 
     def wake(self) -> None:
-        """Is called when an event came: each task that waits polls again."""
+        """Lets each task that waits poll again; the event's arrival calls it."""
         waiters, self._waiters = self._waiters, []
         for future in waiters:
             loop = future.get_loop()
@@ -69,7 +69,7 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 
 class QueuePair(native.QueuePair):
-    """One end of a connection, or a sender and receiver of datagrams.
+    """Represents one end of a connection, or a sender and receiver of datagrams.
 
     A piece of memory is (lkey, va, length), for example region[a:b].
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The interfaces of this host and their addresses, which the kernel tells by rtnetlink(7).
+"""Reads the interfaces of this host and their addresses, which the kernel tells by rtnetlink(7).
 
 The code is small and written by hand: importing a library takes longer than most commands run.
 """

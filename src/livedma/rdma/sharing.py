@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Several processes at one address: each has a slot, and a BPF program brings it its packets.
+"""Lets several processes share one address: each has a slot, and a BPF program brings it its
+packets.
 
 What they share is pinned in the BPF file system, in a directory per network namespace and address.
 The last process to leave removes it; the next one to join removes what killed processes left.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Remote procedure calls: XDR and ONC RPC, with clients and servers over RDMA and TCP."""
+"""Makes remote procedure calls: XDR and ONC RPC, with clients and servers over RDMA and TCP."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The interface between a transport of calls and the client that uses it.
+"""Defines the interface between a transport of calls and the client that uses it.
 
 A transport is one connection. Modules that have one offer `async def connect(address, port, ...)`.
 It carries any number of calls at once and brings each its own reply, in any order. It repeats no
@@ -70,7 +70,7 @@ class Answer:
 
 
 class Transport(Protocol):
-    """One connection to a server, for one event loop."""
+    """Carries calls on one connection to a server, for one event loop."""
 
     @property
     def kind(self) -> Literal["tcp", "rdma"]: ...

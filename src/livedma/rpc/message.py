@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ONC RPC version 2 (RFC 5531): the headers of calls and replies, and which calls are refused how.
+"""Codes ONC RPC version 2 (RFC 5531): the headers of calls and replies, and which calls are refused
+how.
 
 `decode_call` and `decode_reply` leave their decoder at the arguments or results; `encode_call` and
 `encode_reply` take these encoded. A server passes each message to `admit` first.

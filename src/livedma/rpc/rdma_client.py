@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RPC over RDMA, the caller's side (RFC 8166): makes no more calls at once than the server grants.
+"""Makes calls over RDMA (RFC 8166), and no more at once than the server grants.
 
 Data and long messages go through memory that the transport registers for one call, so that a server
 cannot reach a buffer that the caller has back. A reply that claims more than the call offered ends
@@ -168,7 +168,7 @@ class RdmaTransport:
         receive_into: bytearray | memoryview | None = None,
         reply_room: int = REPLY_ROOM,
     ) -> Answer:
-        """See `Transport`."""
+        """Makes a call as `Transport` describes it."""
         has_waited = False
         while True:
             if self._why or self._caller is None:
@@ -273,7 +273,7 @@ class RdmaTransport:
     async def _run(self) -> None:
         with contextlib.suppress(ValueError, asyncio.CancelledError):  # the device was closed
             while self.is_open:
-                self._complete(await self._cq.completions())
+                self._complete(await self._cq.wait_async())
         self._end("the device was closed")
 
     def _complete(self, completions: list[Completion]) -> None:

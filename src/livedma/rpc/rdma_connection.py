@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server's end of one connection over RDMA: its memory, its endpoint, and its levers."""
+"""Runs a server's end of one connection over RDMA: its memory, its endpoint, and its levers."""
 
 from __future__ import annotations
 

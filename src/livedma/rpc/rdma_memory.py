@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A connection's DMA memory: a window of its own, and two pools that map parts of it.
+"""Holds a connection's DMA memory: a window of its own, and two pools that map parts of it.
 
 Receives and replies use small buffers, data uses larger ones. A pool's buffers are mapped into the
 window; extending maps more buffers for data, shrinking unmaps some as they become free.

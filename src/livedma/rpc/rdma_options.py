@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Options by which a server of RPC-over-RDMA serves its connections."""
+"""Defines the options by which a server of RPC-over-RDMA serves its connections."""
 
 from __future__ import annotations
 

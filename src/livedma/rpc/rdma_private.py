@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What both sides of RPC-over-RDMA version 1 tell each other when they connect (RFC 8797).
+"""Codes what both sides of RPC-over-RDMA version 1 tell each other when they connect (RFC 8797).
 
 It is the private data of the connection manager's REQ and REP. A peer that sends none, or that of
 another version, counts as having sent `DEFAULT`.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The server's side of RPC-over-RDMA: listens at a port, and serves a program to its peers.
+"""Serves RPC over RDMA: it listens at a port, and serves a program to its peers.
 
 Each connection has a window of its own with two pools: for Receives and replies, and for data.
 Threads serve the calls that no native program takes (`set_native_program`); one of them is kept for
-control traffic, so that a client whose calls keep all others busy delays nobody's session.
+control traffic, so that a client whose calls keep all others busy delays no other session.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class RdmaServer:
 
     def _reap(self) -> None:
         while not self.service.is_stopped:
-            endpoint = self.service.next_over(_LOOK_S)
+            endpoint = self.service.next_ended(_LOOK_S)
             if endpoint is not None:
                 self._end(endpoint.owner)
             for connection in self.connections:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What one connection gets, if that is not what all connections get."""
+"""Describes what one connection gets, if that is not what all connections get."""
 
 from __future__ import annotations
 

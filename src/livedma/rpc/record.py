@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Record marking (RFC 5531 section 11): takes RPC messages out of a byte stream, or into one.
+"""Marks records (RFC 5531 section 11): it takes RPC messages out of a byte stream, or puts them
+into one.
 
 A record is one or more fragments. Each has four bytes in front of it: its length, and in the
 highest bit whether it is the record's last.

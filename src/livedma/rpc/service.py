@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The interface between a transport and the program that it serves."""
+"""Defines the interface between a transport and the program that it serves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Part = bytes | Data
 
 
 class Connection(Protocol):
-    """A peer, as long as it is connected. Connections are compared by identity."""
+    """Represents a peer, as long as it is connected. Connections are compared by identity."""
 
     @property
     def number(self) -> int:
@@ -69,7 +69,8 @@ class Connection(Protocol):
 
 @runtime_checkable
 class CallingConnection(Connection, Protocol):
-    """A connection by which the server can call the peer, too. The program gets the replies."""
+    """Represents a connection by which the server can call the peer, too. The program gets the
+    replies."""
 
     def call(self, message: bytes) -> bool:
         """Sends a whole RPC call, without waiting. False: the peer cannot be reached here."""
@@ -77,7 +78,7 @@ class CallingConnection(Connection, Protocol):
 
 @runtime_checkable
 class CountingConnection(Connection, Protocol):
-    """A connection that counts what its calls have moved."""
+    """Represents a connection that counts what its calls have moved."""
 
     def moved(self, read_bytes: int, written_bytes: int, storage_ns: int) -> None:
         """Counts what a call that is being answered has read or written in files, and its time in

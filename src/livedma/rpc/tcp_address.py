@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Addresses of a server over TCP: listens at one, and writes those of connections."""
+"""Listens at addresses of a server over TCP, and writes those of connections."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RPC over TCP, the caller's side: calls are pipelined, replies come in any order.
+"""Makes calls over TCP: calls are pipelined, replies come in any order.
 
 A server can do no worse than fail: a record that answers no open call is counted and dropped, and a
 stream that breaks the rules of record marking ends the connection.
@@ -85,7 +85,8 @@ class TcpTransport(asyncio.Protocol):
         receive_into: bytearray | memoryview | None = None,
         reply_room: int = REPLY_ROOM,
     ) -> Answer:
-        """See `Transport`. A stream places nothing: data is always within the message."""
+        """Makes a call as `Transport` describes it. A stream places nothing: data is always within
+        the message."""
         parts = _joined(message, send_data, position)
         length = WORD_BYTES + sum(len(part) for part in parts)
         if length > FRAGMENT_MOST:

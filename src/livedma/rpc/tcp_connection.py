@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One peer of `TcpServer`: its calls without a reply, and the replies that it has not yet read.
+"""Serves one peer of `TcpServer`: it keeps its calls without a reply, and the replies that it has
+not yet read.
 
 The server's thread reads. Threads that serve calls send what the socket takes at once, and leave
 the rest to the server's thread.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Peers over TCP that may not connect: their first call is denied, then the connection ends.
+"""Refuses peers over TCP that may not connect: it denies their first call, then ends the
+connection.
 
 A connection that is closed at once looks like a server that is not there, and clients try again for
 minutes. The server keeps so few of them, and for so short a time, that they cost little.

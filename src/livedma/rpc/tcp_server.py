@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""RPC over TCP (RFC 5531): a listener, its connections, and threads that serve their calls.
+"""Serves RPC over TCP (RFC 5531): it has a listener, its connections, and threads that serve their
+calls.
 
 No peer can make the server hold more than `TcpLimits` says. The server does not read from a
 connection that has too many calls open or does not take its replies, and cuts one that is stuck in

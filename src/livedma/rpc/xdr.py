@@ -27,7 +27,7 @@ _MOST = 0xFFFFFFFF
 
 
 class Decoder(Reader):
-    """A cursor over `data[pos:]`; each method moves it past one item or raises `XdrError`."""
+    """Moves a cursor over `data[pos:]`; each method moves it past one item or raises `XdrError`."""
 
     def i32(self) -> int:
         """Reads a signed 32-bit integer."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The commands that try and measure the device: perf and rping."""
+"""Runs the commands that try and measure the device: perf and rping."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The device that a command uses: at an address, towards a peer, or at this host's own address."""
+"""Opens the device that a command uses: at an address, towards a peer, or at this host's own
+address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The client side of a measurement: it begins, and measures."""
+"""Runs the client side of a measurement: it begins, and measures."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Client:
             raise LivedmaError(
                 f"{self._peer} refuses: {why}"
                 if why.isprintable() and why
-                else f"nobody serves at {self._peer} port {self._port}: "
+                else f"no perf server answers at {self._peer} port {self._port}: "
                 f"start `livedma perf {self._plan.test}` there"
             ) from None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Messages between both sides of a measurement: JSON over a connection of its own."""
+"""Carries messages between both sides of a measurement: JSON over a connection of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PeerError(LivedmaError):
 
 
 class Control:
-    """One side's end. `setup` goes to cm.connect or accept; the caller then sets `connection`."""
+    """Runs one end. `setup` goes to cm.connect or accept; the caller then sets `connection`."""
 
     def __init__(self, device: Device) -> None:
         pd = device.protection_domain()

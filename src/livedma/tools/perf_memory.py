@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The memory of a measurement, of a chosen kind: each kind costs something else per packet."""
+"""Provides the memory of a measurement, of a chosen kind: each kind costs something else per
+packet."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _ACCESS = ("remote_read", "remote_write")
 
 @dataclass(frozen=True)
 class Memory:
-    """Its place for the device and for this process. The stack gives it back."""
+    """Says where the memory is for the device and for this process. The stack gives it back."""
 
     key: int
     va: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The plan of a measurement: the client decides, the server checks."""
+"""Describes what a measurement is to do: the client decides, the server checks."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Remote:
-    """One side's region, for the other side to use."""
+    """Describes one side's region, for the other side to use."""
 
     va: int
     rkey: int
@@ -123,7 +123,7 @@ _MAGIC, _VERSION = b"LDpf", 1
 
 @dataclass(frozen=True)
 class Hello:
-    """The private data of a connection request: its run, and its number in the run.
+    """Holds the private data of a connection request: its run, and its number in the run.
 
     Connection 0 is for messages about the run, those from 1 on are measured.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Results of a measurement, with perftest's columns for people and plain units for machines."""
+"""Reports results of a measurement, with perftest's columns for people and plain units for
+machines."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class Bandwidth:
 
 
 class Latency:
-    """Statistics of the nanoseconds of each iteration; each has `trips` (SEND, WRITE: two)."""
+    """Computes statistics of the nanoseconds of each iteration; each has `trips` (SEND, WRITE:
+    two)."""
 
     def __init__(self, size: int, times_ns: Sequence[int], trips: int) -> None:
         self.size, self.iterations = size, len(times_ns)

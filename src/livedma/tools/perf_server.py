@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The server side of a measurement: it waits for a client and does what that asks for."""
+"""Runs the server side of a measurement: it waits for a client and does what that asks for."""
 
 from __future__ import annotations
 

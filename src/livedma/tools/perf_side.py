@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What both sides of a measurement need: memory, queue pairs, and loops that can be ended."""
+"""Holds what both sides of a measurement need: memory, queue pairs, and loops that can be ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMES_MAX = 20_000  # with more, perftest knows no peak either
 
 
 class Side:
-    """Memory (it sends from the start, and receives at the middle) and connections.
+    """Has memory (it sends from the start, and receives at the middle) and connections.
 
     span: the least that the other side uses.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""librdmacm's rping, both sides: the client's data goes to the server by READ and back by WRITE.
+"""Plays both sides of librdmacm's rping: the client's data goes to the server by READ and back by
+WRITE.
 
 In a ping, the client SENDs where its data is; the server READs it and says so; the client SENDs
 where it wants it back; the server WRITEs it there and says so.
@@ -32,7 +33,7 @@ class _Disconnected(Exception):
 
 
 class _End:
-    """One side of a connection: its memory has data at the start, the next message behind it."""
+    """Holds one side of a connection: its memory has data at the start, the next message behind."""
 
     def __init__(self, device: Device, size: int, debug: Callable[[str], None]) -> None:
         self.debug = debug

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The options of rping, without a device."""
+"""Reads the options of rping, without a device."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The views for people. They show frames and events of a server, and add nothing."""
+"""Shows a server to people. Views show its frames and events, and add nothing."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Feeds for views: frames and events of a server as they come, for as long as a view takes them."""
+"""Feeds views with frames and events of a server as they come, for as long as a view takes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _LINE_MOST = 64 << 20  # bytes of an answer: more than ten thousand sessions tak
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Nothing comes at the moment, and why; the next attempt is made after so many seconds."""
+    """Says that nothing comes at the moment, and why; the next attempt is made after so many
+    seconds."""
 
     reason: str
     again_s: float
@@ -80,7 +81,7 @@ async def remote(address: str) -> AsyncGenerator[Item, None]:
 
 
 class _Seen:
-    """What was passed on already, and of which server."""
+    """Notes what was passed on already, and of which server."""
 
     def __init__(self) -> None:
         self._run = ""
@@ -175,7 +176,7 @@ async def act(path: Path | Callable[[], Path], do: str, connection: int, length:
 
 
 class _Asker:
-    """A connection to a control socket, for one request at a time."""
+    """Keeps a connection to a control socket, for one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

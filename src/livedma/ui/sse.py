@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Server-sent events, as the HTML standard defines them: the stream to views is made of these."""
+"""Codes server-sent events, as the HTML standard defines them: the stream to views is made of
+these."""
 
 from __future__ import annotations
 

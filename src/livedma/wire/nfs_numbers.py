@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Statuses and operations of NFSv4.0, 4.1 and 4.2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276).
+"""Lists statuses and operations of NFSv4.0, 4.1 and 4.2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276).
 
 C has those that it uses in `native/wire/nfs.h`.
 """
@@ -12,7 +12,7 @@ __all__ = ["Op", "Status"]
 
 
 class Status(IntEnum):
-    """nfsstat4, less its prefix."""
+    """Has the values of nfsstat4, less its prefix."""
 
     OK = 0
     PERM = 1
@@ -130,7 +130,7 @@ class Status(IntEnum):
 
 
 class Op(IntEnum):
-    """nfs_opnum4, less its prefix."""
+    """Has the values of nfs_opnum4, less its prefix."""
 
     ACCESS = 3
     CLOSE = 4

@@ -47,7 +47,7 @@ def test_real_compaction_is_counted(bpf: None, tracefs: None, sparse: mmap.mmap)
     last = total[-1]
     assert last.source == "bpf"
     assert last.attempts >= 1
-    # whoever asks for no block of any size gets none: the whole zone, or as much as was possible
+    # a request for no block of any size gets none: the whole zone, or as much as was possible
     assert sum(motion.ends.get("whole zone", 0) for motion in total) >= 1
     assert set(last.ends) <= {"success", "whole zone", "contended", "other"}
     assert last.failures == sum(last.ends.values()) - last.ends.get("success", 0)
@@ -116,7 +116,7 @@ def test_what_is_missing_is_said(
 
 
 def test_an_unprivileged_user_is_refused() -> None:
-    needs(os.geteuid() == 0, "privileges can only be dropped by who has them")
+    needs(os.geteuid() == 0, "only a process that has privileges can drop them")
     pid = os.fork()
     if pid == 0:
         os.setgid(65534)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Metrics of livedma serve: the options, and what answers at /metrics of the page."""
+"""Defines the options for metrics of livedma serve, and answers at /metrics of the page."""
 
 from __future__ import annotations
 

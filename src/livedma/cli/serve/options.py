@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The options of `livedma serve`, which its command line and a file may have."""
+"""Defines the options of `livedma serve`, which its command line and a file may have."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The page of livedma serve: its options, and what the server prints about it."""
+"""Defines the options of the page of livedma serve, and what the server prints about it."""
 
 from __future__ import annotations
 

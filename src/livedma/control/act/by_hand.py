@@ -78,7 +78,7 @@ class ByHand:
 
     def refuse_sessions(self, is_refused: bool, connection: int | None = None) -> str:
         """Refuses new sessions until they are admitted by hand, whatever the policy decides: those
-        that come by a connection, over RDMA or TCP, or everybody's (None).
+        that come by a connection, over RDMA or TCP, or all (None).
         """
         if not isinstance(is_refused, bool):
             raise ValueError("refuse is true or false")

@@ -78,7 +78,7 @@ class Case:
         self._watch.see(seen.at_s, seen.connection)
         is_near = self._ahead.see(forecast, seen.at_s, self._means.ahead_s)
         if self._attempt is None:
-            self._attempt = self._means.heirs.pop(self._number, None)
+            self._attempt = self._means.moves.pop(self._number, None)
         if self._move is not None:
             self._follow_move(self._move, seen.at_s)
         elif self._attempt is not None:
@@ -263,7 +263,7 @@ class Case:
         if not progress.is_told:
             self._tell("check", progress.text, data={"successor": progress.successor})
         if progress.successor is not None and isinstance(action, Migrate):
-            self._means.heirs[progress.successor] = replace(move, at_s=at_s)
+            self._means.moves[progress.successor] = replace(move, at_s=at_s)
 
     def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
         """Judges an attempt. One that seems not to help is judged a second time, since a busy host

@@ -182,8 +182,8 @@ class Controller:
         outlooks: Mapping[int, Outlook],
     ) -> None:
         there = {one.number: one for one in snapshot.connections}
-        for number in self._means.heirs.keys() - there.keys():
-            del self._means.heirs[number]
+        for number in self._means.moves.keys() - there.keys():
+            del self._means.moves[number]
         gone = [self._cases.pop(number) for number in self._cases.keys() - there.keys()]
         self._away = [one for one in (*self._away, *gone) if one.gone(snapshot.at_s)]
         for diagnosis in diagnoses:

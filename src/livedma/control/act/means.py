@@ -28,4 +28,4 @@ class Means:
     room: Callable[[], Room]
     is_dry: bool = False
     ahead_s: float = 0.0
-    heirs: dict[int, Attempt] = field(default_factory=dict)  # moves, by the connection moved to
+    moves: dict[int, Attempt] = field(default_factory=dict)  # moves, by the connection moved to

@@ -32,9 +32,8 @@ def waiting_share(lately: Sequence[Connection], wanted: int) -> float:
 
 
 class Refusal:
-    """Is one switch, of a connection or of everybody's. It switches with hysteresis, both in the
-    share and in how long that has to last.
-    """
+    """Switches the refusal of new sessions, of one connection or of all. It switches with
+    hysteresis, both in the share and in how long that has to last."""
 
     def __init__(self) -> None:
         self.is_on = False

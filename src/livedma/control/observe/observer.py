@@ -108,7 +108,7 @@ class Observer:
             if now_s - self._looked_s >= _LOOK_S:
                 self._looked_s = now_s
                 if not self._outside.is_attached:
-                    self._lose("somebody has detached its BPF programs")
+                    self._lose("another program has detached its BPF programs")
                     return None
             seen = self._outside.snapshot()
             self._teach(inside, seen)

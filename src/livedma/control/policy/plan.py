@@ -83,7 +83,7 @@ class Migrate:
 @dataclass(frozen=True, slots=True)
 class RefuseSessions:
     """New sessions get NFS4ERR_NOSPC from now on, or are admitted again: those that a client makes
-    on this connection, or everybody's (None). The one says nothing about the other.
+    on this connection, or all (None). The one says nothing about the other.
     """
 
     is_refused: bool
@@ -92,7 +92,7 @@ class RefuseSessions:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends; its sessions may go on by another one."""
+    """Ends the connection; its sessions may go on by another one."""
 
     connection: int
 
@@ -112,9 +112,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """A connection needs memory that it cannot have. `is_of_host`: the host has none left, so that
-    other connections could not have it, either; otherwise its own window is full.
-    """
+    """Says that a connection needs memory that it cannot have. `is_of_host`: the host has none
+    left, so that other connections could not have it, either; otherwise its own window is full."""
 
     reason: str
     is_of_host: bool = False
@@ -153,7 +152,7 @@ class Policy(Protocol):
     pure.
 
     With `may_refuse`, new sessions are refused while existing ones cannot get the memory that they
-    need: those of a connection whose window is full, and everybody's once the host has none left.
+    need: those of a connection whose window is full, and all of them once the host has none left.
     """
 
     @property

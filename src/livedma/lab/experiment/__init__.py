@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Experiments: a question, the points it is measured at, and an answer computed from the data."""
+"""Runs experiments: each asks a question, measures at points, and computes an answer."""

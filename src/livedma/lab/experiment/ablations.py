@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The ramp's situation, and others in which something else than memory is short."""
+"""Takes the ramp's situation, and others in which something else than memory is short."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Memory pressure: processes in a control group with a memory limit."""
+"""Makes memory scarce: it runs processes in a control group with a memory limit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The data of an experiment as one Parquet file."""
+"""Stores the data of an experiment as one Parquet file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The parts of an experiment."""
+"""Defines the parts of an experiment."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _PLAIN = ("", "count", "ratio", "share", "lines")
 
 
 class LeftOut(LivedmaError):
-    """A point that this machine cannot measure; the text says why and what would help."""
+    """Leaves out a point that this machine cannot measure; the text says why and what helps."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A factor or a measure: its name in the data, its name for people, and its unit."""
+    """Describes a factor or a measure: its name in the data, its name for people, and its unit."""
 
     name: str
     label: str
@@ -60,7 +60,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: a measure over a factor, a line for each level of another; `where` fixes others."""
+    """Describes one plot: a measure over a factor, a line for each level of another; `where` fixes
+    others."""
 
     name: str
     title: str
@@ -73,7 +74,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that only this experiment has: words, a small table, lines of a log."""
+    """Adds a part to the page that only this experiment has: words, a table, lines of a log."""
 
     title: str
     paragraphs: Sequence[str] = ()
@@ -83,7 +84,7 @@ class Section:
 
 
 class Experiment(ABC):
-    """A question, and how it is answered. `run` has a process of its own for every point."""
+    """Asks a question, and computes its answer. `run` has a process of its own for every point."""
 
     name: ClassVar[str]
     question: ClassVar[str]  #: one sentence

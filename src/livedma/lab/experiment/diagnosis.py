@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whether the diagnosis names the real limit: random servers, each short of one thing."""
+"""Asks whether the diagnosis names the real limit of random servers, each short of one thing."""
 
 from __future__ import annotations
 

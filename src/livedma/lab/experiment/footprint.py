@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The memory of the machine that this process uses."""
+"""Measures the memory of the machine that this process uses."""
 
 from __future__ import annotations
 

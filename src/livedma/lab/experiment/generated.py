@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Random situations, each built so that its limit is known.
+"""Generates random situations, each built so that its limit is known.
 
 Where B data buffers, C credits and S slots of each session serve calls that each stay for the
 store's delay d, the least of these decides: B/d, C/d, S*sessions/d, or the store's width/d. Each

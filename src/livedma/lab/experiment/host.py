@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The facts about an experiment's machine that can matter for the figures."""
+"""Collects the facts about an experiment's machine that can matter for the figures."""
 
 from __future__ import annotations
 

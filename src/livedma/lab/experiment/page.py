@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One HTML page about an experiment that needs no other file."""
+"""Writes one HTML page about an experiment that needs no other file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The gain of huge pages: granules of 4 KiB against granules of 2 MiB, by size of the region."""
+"""Asks what huge pages gain: granules of 4 KiB against granules of 2 MiB, by size of the region."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Pinned or on demand: the cost of registering and of accesses, and the memory that is kept."""
+"""Compares pinned regions with regions on demand: the cost of registering and of accesses, and the
+memory that each keeps."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class Paging(Experiment):
         Column("outcome", "outcome"),
     )
     method = (
-        "A region is registered over fresh anonymous memory that nobody has touched. A peer then "
+        "A region is registered over fresh anonymous memory that was never touched. A peer then "
         f"writes 4 KiB to each of {_SAMPLE_PAGES} pages, one after the other (first access), and "
         f"{_LATER} times again (later access); then 64 KiB at a time, 16 under way, to all of what "
         f"it uses (first pass), and {_LATER} times more (later passes). Both devices are in one "

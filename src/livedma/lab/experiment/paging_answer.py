@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The answer about memory on demand: its cost, and when it pays."""
+"""Says what memory on demand costs, and when it pays."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Plots of an experiment, as SVG and PNG."""
+"""Plots an experiment, as SVG and PNG."""
 
 from __future__ import annotations
 

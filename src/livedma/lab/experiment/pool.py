@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Receive buffers: a mapping for each, shards of several, or one slab."""
+"""Compares ways to map Receive buffers: a mapping for each, shards of several, or one slab."""
 
 from __future__ import annotations
 

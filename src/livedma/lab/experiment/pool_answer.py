@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The answer about a pool of shards: when it helps, and when not."""
+"""Says when a pool of shards helps, and when it does not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Values with their units, written for people."""
+"""Writes values with their units, for people."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""More and more sessions on a live server, under each policy, and where memory is not the limit."""
+"""Adds more and more sessions to a live server, under each policy, and where memory is not the
+limit."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ class Ramp(Experiment):
         self.use_store("delay")
 
     def use_store(self, store: str) -> None:
-        """delay: each access takes 20 ms, the lab's slow disk; disk: this machine's own."""
+        """Chooses the store. delay: each access takes 20 ms, the lab's slow disk; disk: this
+        machine's own."""
         self.store, self.situation = store, ablations.MEMORY
         if store == "disk":
             self.situation = replace(ablations.MEMORY, store_delay_s=0.0, is_on_disk=True)

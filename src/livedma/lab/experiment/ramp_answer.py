@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The answer of a ramp: each policy against static, and what was done where memory was enough."""
+"""Compares each policy with static, and says what policies did where memory was enough."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SCALES = 1.25  # if bandwidth grows by less for twice the sessions, it no longe
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar to reach: against static's figure, or by itself."""
+    """Sets a bar that a figure has to reach, against static's figure or by itself."""
 
     policy: str
     measure: str
@@ -173,7 +173,7 @@ def _busy(main: Runs) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What was done in a situation where something else is short."""
+    """Says what was done in a situation where something else is short."""
 
     name: str
     rows: list[Row]

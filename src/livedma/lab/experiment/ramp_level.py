@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One level of a ramp: sessions are added, the controller comes to rest, figures are taken."""
+"""Runs one level of a ramp: adds sessions, waits until the controller rests, and takes figures."""
 
 from __future__ import annotations
 

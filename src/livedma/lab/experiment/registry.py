@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The list of experiments."""
+"""Lists the experiments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An experiment after its runs, and the words about it."""
+"""Reports an experiment after its runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from livedma.wire.words import amount
 
 __all__ = ["Report"]
 
-_MUCH_COMPANY = 0.15
+_MUCH_OTHER_LOAD = 0.15
 _OFTEN = 0.25  # of the runs
 _FEW = 3  # with fewer runs there is no spread to speak of
 
@@ -53,7 +53,7 @@ class Report:
         least, most = self._runs_of_a_point()
         found = []
         if self.experiment.is_over_points:
-            return self._company()
+            return self._other_load()
         if most < _FEW:
             found.append(
                 f"There {'is' if most == 1 else 'are'} {amount(most, 'run')} of each point: "
@@ -61,7 +61,7 @@ class Report:
             )
         elif least < _FEW:
             found.append(f"Some points have {amount(least, 'run')} alone.")
-        return [*found, *self._company()]
+        return [*found, *self._other_load()]
 
     def _runs_of_a_point(self) -> tuple[int, int]:
         """Returns the least and the most that have figures; points without any are problems."""
@@ -90,15 +90,15 @@ class Report:
         failed = (f"Failed ({describe(row.point)}): {row.problem}" for row in self.runs.failures)
         return [*found, *dict.fromkeys(failed)]
 
-    def _company(self) -> list[str]:
+    def _other_load(self) -> list[str]:
         shares = [row.others_share for row in self.runs if row.others_share is not None]
-        busy = [share for share in shares if share >= _MUCH_COMPANY]
+        busy = [share for share in shares if share >= _MUCH_OTHER_LOAD]
         if not busy or len(busy) < _OFTEN * len(shares):
             return []
         return [
             f"The machine was busy: in {len(busy)} of {amount(len(shares), 'measurement')} other "
             "programs, or other guests of its host, took more than "
-            f"{quantity(_MUCH_COMPANY, 'share')} of the processors' time "
+            f"{quantity(_MUCH_OTHER_LOAD, 'share')} of the processors' time "
             f"({quantity(max(busy), 'share')} at most). Times and throughput are worth little; "
             "measure again when it is quiet."
         ]

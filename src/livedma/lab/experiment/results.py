@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The files that an experiment writes into a directory."""
+"""Writes an experiment's files into a directory."""
 
 from __future__ import annotations
 

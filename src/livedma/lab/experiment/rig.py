@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two devices on loopback in one process, each on a processor, with connections between them."""
+"""Joins two devices on loopback in one process, each on its own processor, by connections."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def on_processor(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Received:
-    """Times for each message: medians of several streams."""
+    """Holds times for each message: medians of several streams."""
 
     elapsed_ns: float
     refill_ns: float  #: the part for giving its buffer back, taking another one and posting it
 
 
 class Rig:
-    """`here` asks, `there` has the memory that is measured.
+    """Joins two devices: `here` asks, `there` has the memory that is measured.
 
     They have UDP ports and addresses of their own, so they need no privilege and disturb no other
     program.

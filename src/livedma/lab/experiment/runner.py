@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Measuring: every run in a fresh process, and the points taking turns."""
+"""Measures every run in a fresh process, and lets the points take turns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from livedma.errors import LivedmaError
-from livedma.lab.experiment.company import Company
 from livedma.lab.experiment.design import Experiment, Form, LeftOut, Measures, Point
+from livedma.lab.experiment.other_load import OtherLoad
 from livedma.lab.experiment.runs import Row, Runs
 
 __all__ = ["SEED", "Progress", "measure"]
@@ -23,10 +23,10 @@ __all__ = ["SEED", "Progress", "measure"]
 SEED = 1
 
 Progress = Callable[[int, int, float | None, Point], None]
-"""Is told how many runs are done, of how many, the seconds that are left, and the next point."""
+"""Hears how many runs are done, of how many, the seconds that are left, and the next point."""
 
 _FAILED, _LEFT_OUT, _MEASURED = range(3)
-_MUCH_COMPANY = 0.15  # of the processors' time: a run with more is repeated, if there is time
+_MUCH_OTHER_LOAD = 0.15  # of the processors' time: a run with more is repeated, if there is time
 _TRIES = 3
 _END_S = 5.0
 
@@ -69,7 +69,7 @@ def _measure(
             else:
                 found = _one(experiment, points[index], turn, done)
                 for _ in range(min(_TRIES - 1, spare)):
-                    if _company(found) < _MUCH_COMPANY:
+                    if _others_share(found) < _MUCH_OTHER_LOAD:
                         break
                     spare -= 1
                     found = _less_disturbed(found, _one(experiment, points[index], turn, done))
@@ -80,14 +80,14 @@ def _measure(
     return Runs(in_order), time.monotonic() - started_s
 
 
-def _company(rows: list[Row]) -> float:
+def _others_share(rows: list[Row]) -> float:
     return rows[0].others_share or 0.0
 
 
 def _less_disturbed(rows: list[Row], again: list[Row]) -> list[Row]:
     if rows[0].others_share is None or again[0].others_share is None:
         return rows
-    return min(rows, again, key=_company)
+    return min(rows, again, key=_others_share)
 
 
 def _one(experiment: Experiment, point: Point, turn: int, order: int) -> list[Row]:
@@ -158,10 +158,10 @@ def _run(experiment: Experiment, point: Point, pipe: Connection) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what has to be undone is undone
-    company = Company()
+    others = OtherLoad()
     try:
         found = [(dict(levels), dict(measures)) for levels, measures in experiment.rows(point)]
-        result: _Result = _MEASURED, list(found), company.share()
+        result: _Result = _MEASURED, list(found), others.share()
     except LeftOut as reason:
         result = _LEFT_OUT, str(reason), None
     except (LivedmaError, OSError, MemoryError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The data of an experiment: one row for each run of each point."""
+"""Holds the data of an experiment, one row for each run of each point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Row", "Runs", "Spread"]
 
 @dataclass(frozen=True)
 class Row:
-    """The results of one run, or why it has none."""
+    """Holds the results of one run, or why it has none."""
 
     point: Point
     repetition: int
@@ -35,7 +35,7 @@ class Spread:
 
 
 class Runs:
-    """Rows in the order of the design, whatever the order in which they were measured."""
+    """Holds rows in the order of the design, whatever the order in which they were measured."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)

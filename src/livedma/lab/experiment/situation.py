@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server and a load, by their options, built so that their limit is known."""
+"""Describes a server and a load, by their options, so that their limit is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["Situation"]
 
 @dataclass(frozen=True)
 class Situation:
-    """limit: what more of would help most once all sessions have begun.
+    """Describes a server and a load. limit: what more of would help most once all sessions have
+    begun.
 
     store_width: accesses that the store does at a time; 0: any number. lost_share: of the packets
     on the wire, in both directions.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Statistics of few and dependent observations."""
+"""Computes statistics of few and dependent observations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Share:
-    """A share, with the bounds of a 95 % interval."""
+    """Holds a share and the bounds of its 95 % interval."""
 
     value: float
     low: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How soon memory comes when it is short, and what the step costs a neighbour that needs none."""
+"""Asks how soon memory comes when it is short, and what the step costs an idle neighbour."""
 
 from __future__ import annotations
 

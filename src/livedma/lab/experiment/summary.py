@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The table of an experiment: a line for each point, with medians."""
+"""Writes the table of an experiment: a line for each point, with medians."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Load that goes up and down: whether memory follows, both ways, without swinging by itself."""
+"""Asks, with a load that goes up and down, whether memory follows both ways without swinging by
+itself."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _MOVE = 0.1  # of the memory at first: a smaller change does not count as a turn
 
 @dataclass(frozen=True)
 class Tide:
-    """rest_s: at low water, at the beginning and, at most, at the end until memory is back."""
+    """Says how long each state of the tide lasts. rest_s: at low water, at the beginning and, at
+    most, at the end until memory is back."""
 
     seconds: float
     period_s: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server and a driven load on a stage, and what is seen of both while they run."""
+"""Runs a server and a driven load on a stage, and takes what is seen of both meanwhile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProcessorTimes:
 
 @dataclass(frozen=True)
 class State:
-    """The server's totals over all connections over RDMA."""
+    """Holds the server's totals over all connections over RDMA."""
 
     connections: int
     mapped_bytes: int
@@ -45,8 +45,8 @@ class State:
 
 
 class Trial:
-    """policy, options: the server's. sessions: the most there will be. Raises LabError and
-    ControlError.
+    """Runs a server and a load. policy, options: the server's. sessions: the most there will be.
+    Raises LabError and ControlError.
     """
 
     def __init__(

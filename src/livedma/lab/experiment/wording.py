@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Comparisons in words, no stronger than the data."""
+"""Compares figures in words, no stronger than the data."""
 
 from __future__ import annotations
 

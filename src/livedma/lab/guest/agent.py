@@ -38,7 +38,8 @@ class Gone(Exception):
 
 
 class Port:
-    """Lines of JSON over one virtio-serial port. Nothing here waits for a host that is away."""
+    """Sends and receives lines of JSON over one virtio-serial port. Nothing here waits for a host
+    that is away."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -50,7 +51,7 @@ class Port:
     @property
     def _is_settling(self) -> bool:
         """Whether a host has just sent a command. That it connected comes by another queue than
-        what it sends, and maybe later: until then its port looks as if nobody was there.
+        what it sends, and maybe later: until then its port looks unused.
         """
         return time.monotonic() < self._settled_s
 
@@ -74,7 +75,8 @@ class Port:
                     self._inbox.append(message)
 
     def request(self) -> dict[str, Any] | None:
-        """The next request for a command, if there is one; what belongs to older ones is lost."""
+        """Returns the next request for a command, if there is one; what belongs to older ones is
+        lost."""
         if not self._inbox:
             self._read()
         while self._inbox:
@@ -90,7 +92,7 @@ class Port:
         return bool(self._inbox)
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What has come in for the command that runs; raises Gone when it is to end."""
+        """Yields what has come in for the command that runs; raises Gone when it is to end."""
         self._read()
         while self._inbox:
             if "command" in self._inbox[0]:
@@ -116,7 +118,7 @@ def resize(terminal: int, size: list[int]) -> None:
 
 
 class Command:
-    """One command of a port, in a session of its own, on pipes or on a terminal."""
+    """Runs one command of a port, in a session of its own, on pipes or on a terminal."""
 
     def __init__(self, port: Port, request: dict[str, Any]) -> None:
         self.port, self.id = port, request["id"]
@@ -190,7 +192,7 @@ class Command:
         """Passes one piece of output on; False at its end."""
         try:
             data = os.read(output, CHUNK)
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open any more
             data = b""
         if data:
             piece = {self.outputs[output]: base64.b64encode(data).decode()}
@@ -198,7 +200,7 @@ class Command:
         return bool(data)
 
     def serve(self) -> None:
-        """Until the command has ended. Children that keep its output open do not hold it up."""
+        """Serves until the command has ended, even if children keep its output open."""
         try:
             poll = select.poll()
             is_open = dict.fromkeys(self.outputs, True)

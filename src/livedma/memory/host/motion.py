@@ -115,7 +115,7 @@ class MotionCounter:
 
 
 class _Counts(NamedTuple):
-    """Counts since the source began to count."""
+    """Holds what a source has counted since it began."""
 
     runs: Counter[str]  #: of compaction: begun, failed
     ends: Counter[str]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The client: `Client.connect`, its sessions and files, and what they raise."""
+"""Offers the client: `Client.connect`, its sessions and files, and what they raise."""
 
 from livedma.nfs.client.client import Client
 from livedma.nfs.client.errors import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Attributes of files as users see them."""
+"""Shows attributes of files as users see them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STATFS = (
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The status of one file; what the server does not tell is 0 or empty."""
+    """Holds the status of one file; what the server does not tell is 0 or empty."""
 
     kind: FileType
     change: int
@@ -98,7 +98,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name in a directory, and its file's status; None if the server would not say."""
+    """Holds a name in a directory and its file's status; None if the server would not say."""
 
     name: str
     stat: Stat | None
@@ -106,7 +106,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """Room and limits of a file system, in bytes and files; what the server does not tell is 0."""
+    """Holds room and limits of a file system, in bytes and files; what the server does not tell is
+    0."""
 
     total_bytes: int
     free_bytes: int

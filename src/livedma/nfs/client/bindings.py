@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections that a session is bound to (RFC 8881 section 2.10.3)."""
+"""Keeps the connections that a session is bound to (RFC 8881 section 2.10.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["Bindings"]
 
 
 class Bindings:
-    """The connections that a session may use, and the transport over which each of them is bound.
+    """Keeps the connections that a session may use, and the transport over which each of them is
+    bound.
 
     A connection that was lost and made again has to be bound again.
     """

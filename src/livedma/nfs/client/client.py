@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The NFS client."""
+"""Offers the NFS client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Connect = Callable[[str, int], Awaitable[Transport]]
 
 
 class Client(Files):
-    """A server's files, through a connection that is made again whenever it is lost.
+    """Offers a server's files, through a connection that is made again whenever it is lost.
 
     async with Client.connect("10.0.0.1") as client:
         async with client.open("/data", "rw", create=True) as file:

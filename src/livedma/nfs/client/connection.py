@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A connection that is made again when it is lost, and COMPOUNDs over it."""
+"""Makes a connection again when it is lost, and sends COMPOUNDs over it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COMPOUND = 1
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A client's minor version and credential, and how long it waits.
+    """Holds a client's minor version and credential, and how long it waits.
 
     call_s: a call that is not answered in that time means that the connection is dead. patience_s:
     how long to try again, with a server that is away, busy or in its grace period.
@@ -76,7 +76,7 @@ class Backoff:
 
 
 class Connection:
-    """A connection to one address; any number of sessions use it."""
+    """Connects to one address; any number of sessions use the connection."""
 
     def __init__(self, connect: Callable[[], Awaitable[Transport]], name: str) -> None:
         self._connect = connect

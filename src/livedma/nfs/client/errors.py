@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The errors that the client raises."""
+"""The client raises these errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An open file."""
+"""Reads, writes and locks an open file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RENEWALS_MOST = 4  # of lost state, in one call
 
 
 class File(FileLocks):
-    """An open file, made by `open`. Any number of calls may use it at once.
+    """Represents an open file, made by `open`. Any number of calls may use it at once.
 
     Data is written UNSTABLE unless the caller says otherwise: `commit` puts it on stable storage,
     and so does `close`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Locks on ranges of an open file."""
+"""Locks ranges of an open file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FileLocks"]
 
 
 class FileLocks(ABC):
-    """The locking part of `File`.
+    """Adds locking to `File`.
 
     Locks belong to an owner; without one, to the file itself, whose reads and writes are made in
     its name. Different owners exclude each other, also within one client.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Files by their paths, for a `Client` and each `Session`.
+"""Offers files by their paths, for a `Client` and each `Session`.
 
 Paths are relative to the root of what the server exports. Symbolic links are not followed.
 """
@@ -39,7 +39,7 @@ Rights = Literal["", "r", "w", "rw"]
 
 
 class Files(ABC):
-    """All operations on names; each is one COMPOUND unless its path is very long."""
+    """Offers all operations on names; each is one COMPOUND unless its path is very long."""
 
     @property
     @abstractmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What another program needs to go on with a session."""
+"""Describes what another program needs to go on with a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HandedOver", "HandedSlot"]
 
 @dataclass(frozen=True, slots=True)
 class HandedSlot:
-    """A slot that is free: its number, and the sequence of the next call in it."""
+    """Describes a slot that is free: its number, and the sequence of the next call in it."""
 
     number: int
     sequence: int
@@ -20,7 +20,7 @@ class HandedSlot:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """All that another program needs to go on using a session."""
+    """Holds all that another program needs to go on using a session."""
 
     session_id: bytes
     client_id: int

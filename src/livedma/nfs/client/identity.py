@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A client id: its sessions, the lease on its state, and getting both back after a restart."""
+"""Keeps a client id, its sessions and the lease on its state, and regains them after a restart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STALE = {Status.STALE_CLIENTID, Status.SEQ_MISORDERED, Status.BADSESSION, Statu
 
 
 class Identity:
-    """A client id: what a server knows a client by."""
+    """Represents a client id, by which a server knows a client."""
 
     def __init__(self, terms: Terms, owner: bytes) -> None:
         self.terms = terms

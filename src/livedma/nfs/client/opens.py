@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""State that the server keeps for this client: open files and locks, and getting both back."""
+"""Keeps the state that the server has for this client, open files and locks, and gets it back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOST = {
 
 @dataclass(slots=True)
 class LockState:
-    """The locks of one owner in one open; it has a stateid after its first lock."""
+    """Holds the locks of one owner in one open; it has a stateid after its first lock."""
 
     owner: bytes
     stateid: Stateid | None = None
@@ -44,7 +44,7 @@ class LockState:
 
 @dataclass(slots=True, eq=False)
 class OpenState:
-    """One open file.
+    """Holds the state of one open file.
 
     generation: how often it was got back; a stateid of an earlier one is of no use. lost: why it
     could not be got back. changing: held while a call changes the state, since the stateids count

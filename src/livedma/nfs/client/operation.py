@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""COMPOUND from the caller's side: operations with the codec of their results."""
+"""Calls COMPOUND: an operation comes with the codec of its results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEAD_ROOM = 128  # the RPC header of a reply, and what COMPOUND has before its 
 
 
 class ReplyDecoder(Decoder):
-    """A decoder of a reply, some of whose data may have been placed already."""
+    """Decodes a reply, some of whose data may have been placed already."""
 
     placed: int | None = None
 
@@ -57,7 +57,7 @@ def nothing(decoder: ReplyDecoder) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Operation(Generic[T]):
-    """One operation of a COMPOUND.
+    """Describes one operation of a COMPOUND.
 
     data: the last argument, opaque data; `arguments` contain neither it nor its length. into: where
     data of the result goes. room: the most bytes of the result, without such data. failed: decodes
@@ -77,7 +77,7 @@ class Operation(Generic[T]):
 
 
 class Results:
-    """The results of a COMPOUND, by operation."""
+    """Holds the results of a COMPOUND, by operation."""
 
     def __init__(self) -> None:
         self._values: dict[int, Any] = {}
@@ -119,7 +119,7 @@ def reply_room(operations: Sequence[Operation[Any]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of operations, up to the one that failed, if one failed."""
+    """Holds the results of operations, up to the one that failed, if one failed."""
 
     results: Results
     status: Status = Status.OK

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The bytes of a file that a lock owner has locked."""
+"""Keeps the bytes of a file that a lock owner has locked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A session: calls in slots, each executed exactly once however often its connection is lost."""
+"""Makes a session's calls in slots, and each is executed exactly once however often its connection
+is lost."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class _AnsweredBefore(Exception):
 
 
 class Session(Files):
-    """A session, made by `Client.session`. Several may share a connection; one may use several."""
+    """Represents a session, made by `Client.session`. Several may share a connection; one may use
+    several."""
 
     def __init__(
         self, identity: Identity, connection: Connection, wanted: codec.ChannelLimits
@@ -88,7 +90,7 @@ class Session(Files):
 
     @property
     def is_open(self) -> bool:
-        """It is neither closed nor handed over."""
+        """Returns whether it is neither closed nor handed over."""
         return not self._closed
 
     @property

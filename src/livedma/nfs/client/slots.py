@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The slots of a session on the client's side (RFC 8881 section 2.10.6.1)."""
+"""Keeps the slots of a session on the client's side (RFC 8881 section 2.10.6.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEQUENCE_BITS = 0xFFFFFFFF
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A slot: one call at a time.
+    """Carries one call at a time.
 
     sequence: of the call under way, or of the next one. in_doubt: a call was sent with it, and it
     is not known whether the server has seen that; that has to be found out before another call.

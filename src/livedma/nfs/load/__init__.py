@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Load for NFS servers: many sessions on few connections, measured without Python in the way."""
+"""Loads NFS servers: many sessions on few connections, measured without Python in the way."""
 
 from livedma.nfs.load.plan import Plan, PlanError
 from livedma.nfs.load.result import Interval, Result, SessionResult

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The client that makes the sessions and files of a run, and keeps its lease."""
+"""Makes the sessions and files of a run by a client of its own, and keeps its lease."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _S = 1e-9
 
 
 class Control:
-    """The client's own session, which is at the server only while it is in use.
+    """Keeps the client's own session, which is at the server only while it is in use.
 
     Otherwise it would be one more than the user asked for, wherever sessions are counted. The
     sessions of the load belong to the same client id: each of their calls renews the lease.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A run that another program drives: it sets how many sessions run, and where intervals end.
+"""Lets another program drive a run: it sets how many sessions run, and where intervals end.
 
 Orders are lines, and each is answered by one line once it was done:
 
@@ -33,7 +33,8 @@ Answer = Callable[[dict[str, Any]], None]
 
 
 class Driven(Runner):
-    """plan.sessions is the most there can be. answer: is called with the result of an order."""
+    """Obeys orders. plan.sessions is the most there can be. answer: is called with the result of an
+    order."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a run needs: memory of this host, and room for files at the server."""
+"""Computes what a run needs: memory of this host, and room for files at the server."""
 
 from __future__ import annotations
 

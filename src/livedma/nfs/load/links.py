@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections of the load, and the calls that Python makes on them."""
+"""Keeps the connections of the load, and the calls that Python makes on them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WHY = {
 
 
 class Calls:
-    """The replies to Python's calls, taken over from the thread that runs the load."""
+    """Takes the replies to Python's calls from the thread that runs the load."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -86,7 +86,7 @@ def _lost(error: int) -> ConnectionLost | CallRefused:
 
 
 class LinkTransport:
-    """A `Transport` over a connection of the load."""
+    """Implements `Transport` over a connection of the load."""
 
     def __init__(
         self, load: Load, calls: Calls, link: int, kind: Literal["tcp", "rdma"], most: int
@@ -125,7 +125,7 @@ class LinkTransport:
 
 @dataclass(slots=True)
 class _RdmaLink:
-    """The parts of a connection over RDMA."""
+    """Holds the parts of a connection over RDMA."""
 
     number: int = -1
     connection: cm.Connection | None = None
@@ -140,7 +140,7 @@ class _RdmaLink:
 
 
 class RdmaLinks:
-    """Connections over RDMA, with one completion queue for all."""
+    """Keeps connections over RDMA, with one completion queue for all."""
 
     def __init__(self, device: Device, plan: Plan, spin: float) -> None:
         calls = plan.calls
@@ -249,7 +249,7 @@ class RdmaLinks:
 
 
 class TcpLinks:
-    """Connections over TCP."""
+    """Keeps connections over TCP."""
 
     _MOST = 65536  # bytes of one of Python's calls
 

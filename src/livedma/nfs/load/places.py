@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The places of a run's sessions: its connections, and the one that each session uses."""
+"""Keeps the connections of a run, and which of them each session uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["Places"]
 
 
 class Places:
-    """connections: the open ones, by link. sessions: ids, by their numbers in the load."""
+    """Knows where each session is. connections: the open ones, by link. sessions: ids, by their
+    numbers in the load."""
 
     def __init__(self, links: RdmaLinks | TcpLinks, calls: Calls, address: str, port: int) -> None:
         self._links, self._calls = links, calls
@@ -25,7 +26,9 @@ class Places:
         self._being_made: Counter[int] = Counter()
         self._all: list[int] = []
         self._broken: dict[int, int] = {}
-        self._heirs: dict[int, int] = {}  # from each broken connection to the one that replaced it
+        self._replacements: dict[
+            int, int
+        ] = {}  # from each broken connection to the one that replaced it
         self.connections: dict[int, Connection] = {}
         self.sessions: dict[int, bytes] = {}
 
@@ -51,7 +54,7 @@ class Places:
         """Opens a connection in place of a broken one. ConnectionLost: it cannot be opened."""
         new = await self._links.open(self._address, self._port, within_s)
         self.connections[new] = self.connections.pop(link)
-        self._heirs[link] = new
+        self._replacements[link] = new
         self._all.append(new)
         self._for_new = [new if one == link else one for one in self._for_new]
         self._links.close_link(link)
@@ -60,13 +63,13 @@ class Places:
     @property
     def replaced(self) -> int:
         """Returns how many connections were replaced."""
-        return len(self._heirs)
+        return len(self._replacements)
 
     def _connection(self, first: int) -> Connection:
         async def connect() -> Transport:
             link = first
-            while link in self._heirs:
-                link = self._heirs[link]
+            while link in self._replacements:
+                link = self._replacements[link]
             transport = self._links.transport(self._calls, link)
             if not transport.is_open:
                 raise ConnectionLost(f"the connection with {self._address} was lost")
@@ -93,7 +96,7 @@ class Places:
             self._being_made[link] -= 1
 
     def is_empty(self, link: int) -> bool:
-        """The connection has no sessions, and none is being made on it."""
+        """Returns whether the connection has no sessions, and none is being made on it."""
         return not self._being_made[link] and not self.on(link)
 
     def on(self, link: int) -> list[int]:
@@ -118,5 +121,5 @@ class Places:
 
     @property
     def is_lost(self) -> bool:
-        """No connection works."""
+        """Returns whether no connection works."""
         return all(self._load.link_error(link) for link in self.connections)

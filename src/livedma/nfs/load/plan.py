@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The plan of a measurement."""
+"""Describes what a measurement is to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class PlanError(LivedmaError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """rate: operations a second of all sessions together; None: each slot starts one after another.
+    """Says what a run is to do. rate: operations a second of all sessions together; None: each slot
+    starts one after another.
 
     ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
     seed: of the files' data and of where sessions read and write; None: another one each time.

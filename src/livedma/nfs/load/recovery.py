@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Recovery when the server restarts or a connection is cut: the run pauses, and goes on.
+"""Recovers when the server restarts or a connection is cut: the run pauses, and goes on.
 
 Connections are made again, the client gets its state back, and each session goes on as it was or,
 if the server has forgotten it, as another one (`livedma.nfs.load.sessions`).
@@ -47,9 +47,9 @@ class Recovery:
         give_up: Callable[[], None],
         patience_s: float,
     ) -> None:
-        """moving: held while sessions move between connections. watch: is called with each new
-        connection. give_up: is called if the server is away for longer than patience_s.
-        """
+        """Prepares to recover connections. moving: held while sessions move between connections.
+        watch: is called with each new connection. give_up: is called if the server is away for
+        longer than patience_s."""
         self._load, self._places = load, places
         self._sessions, self._control = sessions, control
         self._moving, self._watch = moving, watch
@@ -87,7 +87,8 @@ class Recovery:
             self._since_ns = None
 
     def _is_needed(self) -> bool:
-        """A broken connection whose sessions have all moved to another one needs no recovery."""
+        """Returns whether the connection needs recovery: not if its sessions have all moved to
+        another."""
         broken = {link for link in self._places.connections if self._load.link_error(link)}
         if self._sessions.lost or (broken and self._places.is_lost):
             return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The results of a measurement."""
+"""Holds the results of a measurement."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def percentiles_us(latency: Latency) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A part of a run, which ends `at_s` after the begin. away_s: how long the server had not
-    answered by then, if connections with it were lost.
-    """
+    """Holds the figures of a part of a run, which ends `at_s` after the begin. away_s: how long the
+    server had not answered by then, if connections with it were lost."""
 
     at_s: float
     length_s: float
@@ -84,7 +83,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """One session, for as long as it ran."""
+    """Holds the figures of one session, for as long as it ran."""
 
     number: int
     id: bytes
@@ -116,9 +115,9 @@ class SessionResult:
         return named(self.figures.words)
 
     def as_json(self) -> dict[str, Any]:
-        """filled: WRITEs before it began, which no other figure counts. longest_gap: the longest
-        time without a reply, except around moves: that is the pause.
-        """
+        """Returns the figures as JSON has them. filled: WRITEs before it began, which no other
+        figure counts. longest_gap: the longest time without a reply, except around moves: that is
+        the pause."""
         counters = self.figures.counters
         return {
             "session": self.number,
@@ -160,11 +159,10 @@ def _name(kind: type[Op] | type[Status], number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run. cpu_s: of this process meanwhile; refused: sessions that could not be made;
-    connections: how many were opened, and reconnects: how many of them replaced a lost one. gaps_s:
-    how long the server did not answer, each time that connections were lost. ended: why the run
-    ended early, or without the server.
-    """
+    """Holds the figures of a whole run. cpu_s: of this process meanwhile; refused: sessions that
+    could not be made; connections: how many were opened, and reconnects: how many of them replaced
+    a lost one. gaps_s: how long the server did not answer, each time that connections were lost.
+    ended: why the run ended early, or without the server."""
 
     seconds: float
     counters: Counters

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A run: connections, sessions as the plan wants them, figures, and an orderly end."""
+"""Runs a load: it makes connections, adds sessions as the plan wants them, takes figures, and ends
+in order."""
 
 from __future__ import annotations
 

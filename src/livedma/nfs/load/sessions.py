@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The sessions of a run and their files: making them, getting them back, removing them."""
+"""Makes the sessions of a run and their files, gets them back, and removes them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LoadError(LivedmaError):
 
 
 class _Target(TypedDict):
-    """What the load needs to know about a session and its file."""
+    """Holds what the load needs to know about a session and its file."""
 
     session_id: bytes
     sequences: list[int]
@@ -62,7 +62,7 @@ class _Target(TypedDict):
 
 
 class Sessions:
-    """refused: why sessions could not be made."""
+    """Makes and removes sessions. refused: why sessions could not be made."""
 
     def __init__(self, load: Load, places: Places, plan: Plan, credential: AuthSys) -> None:
         self._load, self._places, self._plan = load, places, plan

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The server: from an RPC to the directory and back; service.py puts it together."""
+"""Serves NFS, from an RPC to the directory and back; service.py puts it together."""

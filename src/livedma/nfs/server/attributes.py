@@ -55,7 +55,7 @@ _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 
 
 class Limits(Protocol):
-    """The settings of a server that attributes show."""
+    """Holds the settings of a server that attributes show."""
 
     @property
     def lease_s(self) -> int: ...
@@ -66,7 +66,7 @@ class Limits(Protocol):
 
 
 class Serving(Protocol):
-    """The server whose files have these attributes."""
+    """Describes the server whose files have these attributes."""
 
     @property
     def store(self) -> Store: ...
@@ -75,7 +75,7 @@ class Serving(Protocol):
 
 
 class _View:
-    """A file at one moment."""
+    """Shows a file at one moment."""
 
     def __init__(self, serving: Serving, node: Node, minor: int) -> None:
         self.serving, self.node, self.minor = serving, node, minor

@@ -29,7 +29,7 @@ _SECOND_NS = 10**9
 
 
 class _TimeHow(IntEnum):
-    """time_how4."""
+    """Has the values of time_how4."""
 
     SERVER = 0
     CLIENT = 1

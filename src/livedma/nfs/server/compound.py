@@ -66,7 +66,7 @@ def serve(
 
 
 class _Compound:
-    """One COMPOUND while it is executed."""
+    """Executes one COMPOUND."""
 
     def __init__(self, ctx: Context, decoder: Decoder, tag: bytes, count: int) -> None:
         self.count = count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the owner of a server decides."""
+"""Holds what the owner of a server decides."""
 
 from __future__ import annotations
 

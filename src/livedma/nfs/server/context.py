@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the operations of one COMPOUND share."""
+"""Holds what the operations of one COMPOUND share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["Context", "Credential"]
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The caller: its ids as they came (AUTH_NONE: None), and the principal that owns its state."""
+    """Names the caller: its ids as they came (AUTH_NONE: None), and the principal that owns its
+    state."""
 
     uid: int | None
     gid: int | None
@@ -31,7 +32,7 @@ class Credential:
 
 @dataclass(slots=True)
 class Context:
-    """The state of a COMPOUND while its operations run, in one thread."""
+    """Holds the state of a COMPOUND while its operations run, in one thread."""
 
     server: Server
     connection: Connection

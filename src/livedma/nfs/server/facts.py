@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The methods of a server's control socket that change nothing.
+"""Offers the methods of a server's control socket that change nothing.
 
 Methods that change something come with a controller (`livedma.control.methods`), which keeps to the
 budget and tells each change as an event.
@@ -27,13 +27,13 @@ _TIMES = ("latency", "buffer_waits", "send_waits", "storage", "storage_queue")
 
 
 class Facts:
-    """Each method answers with what JSON can say."""
+    """Answers each method with what JSON can say."""
 
     def __init__(self, service: NfsService) -> None:
         self._service = service
 
     def methods(self) -> dict[str, Callable[..., object]]:
-        """By their names on the socket."""
+        """Returns the methods by their names on the socket."""
         offered = (
             self.server,
             self.clients,
@@ -46,7 +46,7 @@ class Facts:
         return {method.__name__: method for method in offered}
 
     def server(self) -> dict[str, Any]:
-        """What it serves, where, and since when."""
+        """Says what the server exports, where, and since when."""
         service = self._service
         return {
             "export": str(service.directory),
@@ -71,13 +71,14 @@ class Facts:
         ]
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Their slots, connections and counts."""
+        """Returns the sessions with their slots, connections and counts."""
         with self._service.server.lock:
             facts = [one.facts() for one in self._service.server.sessions.all()]
         return [{**dataclasses.asdict(one), "id": one.id.hex()} for one in facts]
 
     def connections(self) -> list[dict[str, Any]]:
-        """Of RDMA: memory and credits, too. Waits are in a summary; all of them: `waits`."""
+        """Returns the connections; those over RDMA with memory and credits. Waits are in a summary;
+        all of them: `waits`."""
         tcp = [
             {"kind": "tcp", **dataclasses.asdict(one)}
             for server in self._service.tcp
@@ -90,9 +91,8 @@ class Facts:
         return rdma + tcp
 
     def counters(self) -> dict[str, Any]:
-        """What was served without Python, and why the rest was left; storage times by operation;
-        what became of delegations.
-        """
+        """Says what was served without Python, and why the rest was left; storage times by
+        operation; what became of delegations."""
         accelerator = self._service.accelerator
         return {
             "accelerator": accelerator.counters,
@@ -103,16 +103,14 @@ class Facts:
         }
 
     def waits(self, connection: int) -> dict[str, Any]:
-        """How long calls of a connection took, waited for data buffers and for the send queue, and
-        were in the store, and of that until it began with them.
-        """
+        """Says how long calls of a connection took, waited for data buffers and for the send queue,
+        and were in the store, and of that until it began with them."""
         statistics = self._connection(connection).statistics()
         return {name: _histogram(statistics[name]) for name in _TIMES}
 
     def guidance(self, connection: int) -> dict[str, Any]:
-        """Whether a connection's client asks what is wanted of it, and what became of the last
-        wish.
-        """
+        """Says whether a connection's client asks what is wanted of it, and what became of the last
+        wish."""
         guidance = self._service.guidance
         state = guidance.state(connection)
         return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where a server wants the sessions of its clients: on another connection, with other memory.
+"""Says where a server wants the sessions of its clients: on another connection, with other memory.
 
 The server asks only for what a client may do by itself, and the client decides; a client that does
 not ask is never told. The next connection from a client's address gets the memory of a wish only
@@ -37,7 +37,7 @@ _UNDER_WAY: tuple[Phase, ...] = ("told", "opened", "moving")
 
 @dataclass(slots=True)
 class GuidanceState:
-    """What became of a wish for a connection.
+    """Says what became of a wish for a connection.
 
     asked: its client does not know yet. told: it does. opened: its other connection, `successor`,
     exists. moving: `moved` of its `sessions` use that one. done: all use it; "spread" ends with
@@ -65,7 +65,7 @@ class GuidanceState:
 
 
 class _Guided:
-    """A connection that was asked for something, or whose client asks."""
+    """Keeps a connection that was asked for something, or whose client asks."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -76,7 +76,7 @@ class _Guided:
 
 
 class _Guest:
-    """The `Expected` of a transport: a connection that a client was told to open."""
+    """Implements the transport's `Expected`, for a connection that a client was told to open."""
 
     def __init__(self, guidance: Guidance, state: GuidanceState, terms: Terms | None) -> None:
         self._guidance, self._state = guidance, state
@@ -90,7 +90,7 @@ class _Guest:
 
 
 class Guidance:
-    """The wishes of one server. Any thread may use it."""
+    """Keeps the wishes of one server. Any thread may use it."""
 
     def __init__(self, service: NfsService, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service

@@ -19,7 +19,7 @@ _PROGRAM = PROGRAM.to_bytes(4, "big")
 
 
 class GuidedProgram:
-    """A `Program` for transports; calls for programs other than guidance go to `other`."""
+    """Implements `Program` for transports; calls for programs other than guidance go to `other`."""
 
     def __init__(self, other: Program, guidance: Guidance) -> None:
         self._other, self._guidance = other, guidance

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server's parts, and what they share."""
+"""Holds a server's parts, and what they share."""
 
 from __future__ import annotations
 

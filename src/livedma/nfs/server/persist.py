@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""State that survives a restart: secrets, the instance number, the clients that may reclaim.
+"""Keeps the state that survives a restart: secrets, the instance number, the clients that may
+reclaim.
 
 It is a small SQLite database in a directory of its own. Each change is on the disk when its call
 returns. A change that fails (a full disk) has changed nothing and may be tried again. A server that
@@ -90,7 +91,7 @@ def _can_have(path: Path, above: Path) -> bool:
 
 
 class Persist:
-    """The state in `directory`, which is made if need be; one server at a time can have it."""
+    """Keeps the state in `directory`, which it makes if need be; one server at a time has it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Directories of one user in places where every user may write, such as /tmp.
+"""Makes directories of one user in places where every user may write, such as /tmp.
 
 Another user can be first to make a directory, or a symbolic link, of any name there. A server puts
 its files into such a directory only after a check that it is this user's, and closed to all others.

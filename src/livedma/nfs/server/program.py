@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""NFS version 4 as an RPC program: NULL and COMPOUND."""
+"""Serves NFS version 4 as an RPC program: NULL and COMPOUND."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SERVED: Served = {PROGRAM: {VERSION: 2}}
 
 
 class NfsProgram:
-    """A `Program` for transports. Any number of threads may call it at once."""
+    """Implements `Program` for transports. Any number of threads may call it at once."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Encoding a reply that may hold data to be placed directly."""
+"""Encodes a reply that may hold data to be placed directly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ReplyEncoder"]
 
 
 class ReplyEncoder(Encoder):
-    """An encoder whose bytes can contain, once, data that is moved instead of copied."""
+    """Encodes a reply that can contain, once, data that is moved instead of copied."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""SEQUENCE on the wire (RFC 8881 18.46)."""
+"""Codes SEQUENCE (RFC 8881 18.46)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """SEQUENCE4args."""
+    """Holds SEQUENCE4args."""
 
     session_id: bytes
     sequence: int

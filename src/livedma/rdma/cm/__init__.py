@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections by address and port, as librdmacm makes them, blocking and with asyncio.
+"""Connects by address and port, as librdmacm does, blocking and with asyncio.
 
     with cm.connect(device, "10.0.0.2", 7174) as connection:
         connection.qp.post_send(1, "SEND", inline=b"hello")

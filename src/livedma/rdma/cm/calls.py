@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The calls of users: they connect, listen and answer."""
+"""Offers users the calls by which they connect, listen and answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def listen(device: Device, port: int, *, backlog: int = 128) -> Listener:
 
 
 class Request:
-    """A peer's request for a connection. `private_data` is padded with zeros."""
+    """Represents a peer's request for a connection. `private_data` is padded with zeros."""
 
     def __init__(self, manager: Manager, event: events.ConnectRequest) -> None:
         self.private_data = event.private_data
@@ -126,14 +126,14 @@ class Listener:
         try:
             return self._requests.take(timeout)
         except MailboxClosed:
-            raise ConnectError(f"nobody listens on port {self.port} any more") from None
+            raise ConnectError(f"port {self.port} has no listener any more") from None
 
     async def get_async(self) -> Request:
         """Returns the next request, for asyncio."""
         try:
             return await self._requests.take_async()
         except MailboxClosed:
-            raise ConnectError(f"nobody listens on port {self.port} any more") from None
+            raise ConnectError(f"port {self.port} has no listener any more") from None
 
     def __iter__(self) -> Iterator[Request]:
         """Yields requests until the listener is closed."""
@@ -208,7 +208,7 @@ def _when_ready(connection: Connection, timeout: float | None) -> Connection:
 
 async def _when_ready_async(connection: Connection) -> Connection:
     try:
-        await connection.ready()
+        await connection.wait_ready_async()
     except BaseException:
         connection.close()
         raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the connection manager knows about a connection, a listener and a SIDR request."""
+"""Holds what the connection manager knows about a connection, a listener and a SIDR request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class TableFullError(LivedmaError):
 
 
 class State(enum.Enum):
-    """A connection's state: those of IBA 12.9.5 to 12.9.7 in which the user or a peer can act."""
+    """Names a connection's state: those of IBA 12.9.5 to 12.9.7 in which the user or a peer can
+    act."""
 
     REQ_SENT = enum.auto()
     REP_RECEIVED = enum.auto()  # active side: confirm() or disconnect() is due
@@ -32,7 +33,7 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Retry:
-    """A message that is sent again until it is answered or `left` is 0."""
+    """Sends a message again until it is answered or `left` is 0."""
 
     mad: bytes
     seconds: float
@@ -50,7 +51,7 @@ class Listener:
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One side of a connection. Its queue pair needs the fields up to `srq`.
+    """Holds one side of a connection. Its queue pair needs the fields up to `srq`.
 
     PSNs: this side's first packet has `sq_psn`, the peer's first one `rq_psn`.
     """
@@ -98,7 +99,7 @@ class Connection:
 
 @dataclass(eq=False, slots=True)
 class SidrRequest:
-    """A request for the queue pair of a datagram service: the peer's, or one of our own."""
+    """Holds a request for the queue pair of a datagram service: the peer's, or one of our own."""
 
     peer: str
     port: int

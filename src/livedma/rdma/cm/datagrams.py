@@ -20,7 +20,7 @@ UDP_QKEY = 0x01234567  # librdmacm's
 
 @dataclass(frozen=True)
 class Service:
-    """The place of a datagram service: all that `post_send` needs."""
+    """Says where a datagram service is: all that `post_send` needs."""
 
     address: str
     qpn: int
@@ -88,7 +88,7 @@ async def resolve_async(
 
 
 class _Resolution:
-    """A request under way; leaving its block cancels it."""
+    """Keeps a request under way; leaving its block cancels it."""
 
     def __init__(self, manager: Manager, address: str, port: int, private_data: bytes) -> None:
         self._manager = manager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The RDMA connection manager without a wire: MADs and `now` go in, MADs and events come out.
+"""Runs the RDMA connection manager without a wire: MADs and `now` go in, MADs and events come out.
 
 It behaves like librdmacm on the kernel's ib_cm, and its messages have the values that Linux's
 have. It has no socket, thread or clock: `now` is in seconds and only has to go forward.

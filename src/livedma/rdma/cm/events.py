@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The events that the connection manager reports to its user.
+"""Defines the events that the connection manager reports to its user.
 
 A connection made by `connect` or reported by `ConnectRequest` has at most one of `Rejected`,
 `Unreachable` and `Disconnected`, and last of all one `TimewaitExit`.
@@ -82,7 +82,7 @@ class SidrRequested:
 
 @dataclass(frozen=True)
 class SidrResolved:
-    """The answer to `resolve`; `qpn` and `qkey` count if `status` is "valid"."""
+    """Brings the answer to `resolve`; `qpn` and `qkey` count if `status` is "valid"."""
 
     request: SidrRequest
     status: str

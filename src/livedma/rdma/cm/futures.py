@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Results and items that one thread waits for and another provides, blocking and with asyncio."""
+"""Hands results and items from one thread to another that waits, blocking and with asyncio."""
 
 from __future__ import annotations
 

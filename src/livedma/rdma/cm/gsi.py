@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Queue pair 1 of a device, as the connection manager uses it: MADs in and out."""
+"""Sends and receives MADs by queue pair 1 of a device, for the connection manager."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A connection for its user: a queue pair, and the peer that has the other end."""
+"""Offers a connection to its user: a queue pair, and the peer that has the other end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RejectedError(ConnectError):
 
 
 class Setup(TypedDict, total=False):
-    """The options of a connection's queue pair; every one has a default."""
+    """Holds the options of a connection's queue pair; every one has a default."""
 
     pd: ProtectionDomain
     cq: CompletionQueue  # of both directions, unless there is a recv_cq
@@ -71,7 +71,8 @@ _QP_OPTIONS = ("srq", "max_send", "max_recv", "max_send_sge", "max_recv_sge", "m
 
 
 class Connection:
-    """A connection, made by `connect` or `Request.accept`. As a context manager it closes itself.
+    """Represents a connection, made by `connect` or `Request.accept`. As a context manager it
+    closes itself.
 
     `qp` is ready to use. Its completions are in `cq` (and `recv_cq`); `pd` makes the regions that
     it may use. `private_data` is what the peer sent along, padded with zeros.
@@ -149,7 +150,7 @@ class Connection:
 
     async def disconnect_async(self, private_data: bytes = b"") -> None:
         self._begin_end(private_data)
-        await self.disconnected()
+        await self.wait_disconnected_async()
 
     def wait_disconnected(self, timeout: float | None = None) -> bool:
         """Waits until either side has ended the connection; returns False after timeout seconds."""
@@ -159,7 +160,7 @@ class Connection:
             return False
         return True
 
-    async def disconnected(self) -> None:
+    async def wait_disconnected_async(self) -> None:
         """Waits until either side has ended the connection, for asyncio."""
         await outcome(self._ended)
 
@@ -167,7 +168,7 @@ class Connection:
         """Waits until both sides agree. Raises ConnectError if they do not, or TimeoutError."""
         self._ready.result(timeout)
 
-    async def ready(self) -> None:
+    async def wait_ready_async(self) -> None:
         """Waits until both sides agree, for asyncio."""
         await outcome(self._ready)
 
@@ -270,7 +271,7 @@ class Connection:
 
 
 class ActiveConnection(Connection):
-    """The side that asks for the connection."""
+    """Asks for the connection."""
 
     def __init__(
         self,
@@ -371,7 +372,7 @@ class ActiveConnection(Connection):
 
 
 class PassiveConnection(Connection):
-    """The side that was asked for the connection."""
+    """Answers a peer that asked for the connection."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connection manager of a device: queue pair 1, the engine, and a thread that serves both."""
+"""Manages the connections of a device: it has queue pair 1, the engine, and a thread that serves
+both."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Closed:
-    """The event that every handler gets when the device closes."""
+    """Tells every handler that the device closes."""
 
 
 About = Connection | Listener | SidrRequest
@@ -38,7 +39,7 @@ Handler = Callable[[events.Event | Closed], None]
 
 
 class Manager:
-    """The connection manager of one device, from first use until the device closes.
+    """Manages the connections of one device, from first use until the device closes.
 
     Any thread that causes an event calls its handler, with the lock held: handlers may use the
     engine, and must not wait.

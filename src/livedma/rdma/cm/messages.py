@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The MADs that the connection manager sends, with the field values that Linux gives them.
+"""Makes the MADs that the connection manager sends, with the field values that Linux gives them.
 
 `livedma.wire.cm` knows their form on the wire. This module knows their contents, and the seconds
 that the codes in them mean.
@@ -45,7 +45,8 @@ _HOP_LIMIT = 64
 
 @dataclass(frozen=True)
 class Timing:
-    """The times that this side waits, with Linux's values for RoCE. A code n is 4.096 us * 2**n."""
+    """Holds the times that this side waits, with Linux's values for RoCE. A code n is 4.096 us *
+    2**n."""
 
     packet_lifetime: int = 16
     response_timeout: int = 20

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What all parts of the connection manager share: this side's address and what it sends."""
+"""Holds what all parts of the connection manager share: this side's address and what it sends."""
 
 from __future__ import annotations
 

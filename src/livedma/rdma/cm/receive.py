@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a peer's message does to a connection (IBA 12.9, and Linux's choice where IBA is silent)."""
+"""Decides what a peer's message does to a connection (IBA 12.9, and Linux's choice where IBA is
+silent)."""
 
 from __future__ import annotations
 
@@ -287,5 +288,5 @@ class Receiver:
 
 
 def _is_repeated(connection: Connection, message: Message) -> bool:
-    """Whether it is the same REQ again, not a new one with an ID that was used before."""
+    """Returns whether it is the same REQ again, not a new one with an ID that was used before."""
     return (connection.remote_qpn, connection.sq_psn) == (message["qpn"], message["starting_psn"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Service ID resolution: which queue pair serves a UDP port (IBA 12.11)."""
+"""Resolves service IDs: which queue pair serves a UDP port (IBA 12.11)."""
 
 from __future__ import annotations
 

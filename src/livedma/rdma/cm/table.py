@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The table of connections: how they are found, what they wait for, how they end."""
+"""Keeps the table of connections: how they are found, what they wait for, how they end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Deadlines of connections and requests: each has one, which can move or be dropped at any time."""
+"""Keeps deadlines of connections and requests: each has one, which can move or be dropped at any
+time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server's metrics for Prometheus, and for all programs that read its format."""
+"""Offers a server's metrics to Prometheus, and to all programs that read its format."""
 
 from livedma.ui.metrics.collector import Metrics
 

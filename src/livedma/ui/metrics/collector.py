@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server's metrics: read when a client asks, and written in the form that it accepts."""
+"""Reads a server's metrics when a client asks, and writes them in the form that it accepts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _LEFT = "left_"
 
 
 class Metrics(Collector):
-    """The metrics of a server and its controller, from now on until `close`. A context manager.
+    """Collects the metrics of a server and its controller, from now on until `close`. A context
+    manager.
 
     sessions: how many have series of their own; all others share one. wants_bpf: BPF should be
     watching. Any number of threads may ask at a time, and no call waits for any of them. A client

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Counters of a live server's sessions and connections; none of them is lost when these end.
+"""Counts a live server's sessions and connections; no count is lost when these end.
 
 A thread that serves calls never waits for a look: it puts aside what ends, and the next thread that
 finds the books free settles it.
@@ -28,7 +28,7 @@ _TIMES_WIDTH = len(TIMES_BOUNDS_NS) + 2
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places in a tally: counters, then times, then counters again."""
+    """Divides the places in a tally: counters, then times, then counters again."""
 
     counters: tuple[str, ...]
     times: tuple[str, ...]
@@ -60,7 +60,7 @@ SESSION = Layout(
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """All counts up to one moment."""
+    """Holds all counts up to one moment."""
 
     sessions: Seen[bytes]
     connections: Seen[int]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Every metric: its name, kind, labels and meaning."""
+"""Lists every metric: its name, kind, labels and meaning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUFFIX = {"counter": "_total", "gauge": "", "histogram": "", "info": "_info", "
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """name: without the suffix of its kind."""
+    """Defines one metric. name: without the suffix of its kind."""
 
     name: str
     kind: Kind

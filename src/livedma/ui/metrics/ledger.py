@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Counters of things that come and go. A bounded number of them has series of its own, and no value
-that was ever shown grows smaller, whatever comes, goes, or gets a series later.
-"""
+"""Counts things that come and go. A bounded number of them has series of its own, and no value that
+was ever shown grows smaller, whatever comes, goes, or gets a series later."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ REST_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[K]):
-    """own: the things with series of their own, and their counts since they have one. other: the
-    counts of all others, including those that have ended. total: of all, ever.
-    """
+    """Holds what is shown of many things. own: the things with series of their own, and their
+    counts since they have one. other: the counts of all others, including those that have ended.
+    total: of all, ever."""
 
     own: Mapping[K, Tally]
     other: Tally
@@ -31,10 +30,10 @@ class Seen(Generic[K]):
 
 
 class Ledger(Generic[K]):
-    """most: the most things with series of their own at a time. A place that was given away is free
-    again `rest_s` later at the soonest: things that come and go quickly make `most` series in that
-    time, and not one more. Keys are never used again. One thread at a time.
-    """
+    """Chooses the things that have series of their own. most: the most things with series of their
+    own at a time. A place that was given away is free again `rest_s` later at the soonest: things
+    that come and go quickly make `most` series in that time, and not one more. Keys are never used
+    again. One thread at a time."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Ledger(Generic[K]):
         heapq.heappush(self._resting, given_s + self._rest_s)
 
     def see(self, live: Mapping[K, Tally]) -> Seen[K]:
-        """live: all things that have not ended."""
+        """Counts what has happened since the last call. live: all things that have not ended."""
         self._give_places(live)
         others = live.keys() - self._own.keys()
         self._others = others

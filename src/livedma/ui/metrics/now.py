@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Gauges of connections, sessions and the host, from what the controller saw last."""
+"""Fills the gauges of connections, sessions and the host, from what the controller saw last."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def host_now(view: View, now_s: float) -> Iterator[Metric]:
 
 
 def connections_now(view: View, own: Container[int]) -> Iterator[Metric]:
-    """own: the connections with series of their own; the others are summed."""
+    """Yields the present state of connections. own: the connections with series of their own; the
+    others are summed."""
     connections = view.snapshot.connections
     yield family(
         "livedma_connection",

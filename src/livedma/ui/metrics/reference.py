@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The table of all metrics in docs/metrics.md.
+"""Writes the table of all metrics in docs/metrics.md.
 
 python -m livedma.ui.metrics.reference docs/metrics.md    writes it anew
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Families of the official client, filled with counts."""
+"""Fills families of the official client with counts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The program on the terminal: it takes items of a feed, and draws them."""
+"""Runs on the terminal: it takes items of a feed, and draws them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ _CLOCK_S = 1.0
 
 
 class Top(App[None]):
-    """interval_s: no more often is it drawn; None: with each frame and each decision. act: carries
-    levers out; None: there are none here.
-    """
+    """Runs the program. interval_s: no more often is it drawn; None: with each frame and each
+    decision. act: carries levers out; None: there are none here."""
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "livedma top"

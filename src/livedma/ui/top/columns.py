@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The columns of the sessions' table: their contents, their order, and which ones fit."""
+"""Lists the columns of the sessions' table: their contents, their order, and which ones fit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: sorts by it. value: what sorts; None comes last. rank: columns with a higher rank are
-    left out first when there is too little room.
-    """
+    """Describes a column. key: sorts by it. value: what sorts; None comes last. rank: columns with
+    a higher rank are left out first when there is too little room."""
 
     name: str
     key: str
@@ -104,7 +103,7 @@ COLUMNS: tuple[Column, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What the last column draws of the last minute."""
+    """Says what the last column draws of the last minute."""
 
     title: str
     kind: str
@@ -121,7 +120,7 @@ GRAPHS: tuple[Graph, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A column and its place on the screen."""
+    """Places a column on the screen."""
 
     column: Column
     begin: int

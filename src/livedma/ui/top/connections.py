@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Connections: memory as a bar, credits, and the limit of each, as wide as there is room."""
+"""Draws connections: memory as a bar, credits, and the limit of each, as wide as there is room."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How much of a connection is shown: lines for the words of its diagnosis, and cells."""
+    """Says how much of a connection is shown: lines for the words of its diagnosis, and cells."""
 
     is_wide: bool
     reason_lines: int
@@ -54,7 +54,7 @@ def _shape(count: int, width: int, room: int) -> _Shape:
 def connections(
     frame: Frame | None, width: int, height: int, glyphs: Glyphs, first: int = 0
 ) -> list[Line]:
-    """first: the first line shown below the head, if not all of them fit."""
+    """Draws the connections. first: the first line shown below the head, if not all of them fit."""
     if frame is None or not frame.snapshot.connections:
         what = "connections"
         if frame is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Events with their time, the newest at the bottom: what was seen, decided and done."""
+"""Draws events with their time, the newest at the bottom: what was seen, decided and done."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def decisions(
     is_focused: bool = False,
     is_steered: bool = True,
 ) -> list[Line]:
-    """back: how many lines above the newest the view ends. is_steered: somebody decides; else the
-    events tell what is not seen of servers that are watched from outside.
+    """Draws the events. back: how many lines above the newest the view ends. is_steered: the server
+    decides; else the events tell what is not seen of servers that are watched from outside.
     """
     wanted = height - 1 + back
     found: list[Line] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One session: why it is slow or not, its figures, its last minute, and decisions about it."""
+"""Draws one session: why it is slow or not, its figures, its last minute, and its decisions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Drawing with characters: bars, sparklines and charts, for terminals with Unicode or without."""
+"""Draws with characters: bars, sparklines and charts, for terminals with Unicode or without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["ASCII", "UNICODE", "Glyphs", "fit", "fitting", "printable", "width_o
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """levels: from almost nothing to all; full: a whole cell of a chart."""
+    """Holds the characters to draw with. levels: from almost nothing to all; full: a whole cell of
+    a chart."""
 
     leased: str
     mapped: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The first lines: the server, its totals, and whether the picture is live."""
+"""Draws the first lines: the server, its totals, and whether the picture is live."""
 
 from __future__ import annotations
 

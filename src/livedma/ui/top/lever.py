@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a person writes to extend or shrink a connection: its number, and how much."""
+"""Reads what a person writes to extend or shrink a connection: its number, and how much."""
 
 from __future__ import annotations
 

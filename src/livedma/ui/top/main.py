@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The main screen: connections, sessions and decisions, and its keys and mouse."""
+"""Shows the main screen: connections, sessions and decisions, and reacts to its keys and mouse."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FILTER_MOST = 80
 
 
 class MainScreen(Drawn):
-    """The main screen. Its parts are as high as their contents need; sessions have the rest."""
+    """Shows the main screen: its parts are as high as they need, and sessions have the rest."""
 
     AUTO_FOCUS = "#sessions"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -216,7 +216,7 @@ class MainScreen(Drawn):
             self._say(f"{lever}, connection {connection}: {done}", "strong")
 
     def _say(self, text: str, style: Role) -> None:
-        """In place of the keys, for a while."""
+        """Shows a text in place of the keys, for a while."""
         said = self._said = (text, style)
 
         def forget() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the terminal shows of a server: the last frame, the minute before it, and decisions.
+"""Keeps what the terminal shows of a server: the last frame, the minute before it, and decisions.
 
 While it is paused the picture does not change; what comes meanwhile is kept for later.
 """
@@ -27,7 +27,7 @@ _QUIET_S = 3.0  # without a frame for so long, something is wrong
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A session in one frame. None: no call gave a value."""
+    """Holds a session in one frame. None: no call gave a value."""
 
     at_s: float
     operations_per_s: float
@@ -37,7 +37,8 @@ class Moment:
 
 
 class Model:
-    """clock: monotonic, and wall: of this host; both say how long ago something was."""
+    """Keeps what is shown. clock: monotonic, and wall: of this host; both say how long ago
+    something was."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The listed sessions and their order, which stands still long enough to be read."""
+"""Sorts the listed sessions, in an order that stands still long enough to be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def matches(words: Iterable[str], session: Session, clients: dict[int, str]) -> 
 
 
 class Order:
-    """The order of sessions in the snapshots that it is given."""
+    """Sorts the sessions of the snapshots that it is given."""
 
     def __init__(self) -> None:
         self.by: Column = next(one for one in COLUMNS if one.name == "bandwidth")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Lines of text on the terminal; only lines that have changed are drawn again."""
+"""Draws lines of text on the terminal again only if they have changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Lines of text whose parts have a role: the picture of a terminal, before there is a terminal."""
+"""Makes lines of text whose parts have a role: the picture of a terminal, before there is one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def rule(left: str, right: str, width: int, glyphs: Glyphs, *, strong: bool = Fa
 
 
 def figure(value: float | None, kind: str, glyphs: Glyphs) -> str:
-    """kind: "count", "rate" of bytes, or "time" in ns. An unknown value is not shown as 0."""
+    """Writes a figure. kind: "count", "rate" of bytes, or "time" in ns. An unknown value is not
+    shown as 0."""
     if value is None:
         return glyphs.unknown
     if not value:

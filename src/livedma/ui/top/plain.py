@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The picture as plain text, once: for pipes, scripts and simple terminals."""
+"""Prints the picture as plain text, once: for pipes, scripts and simple terminals."""
 
 from __future__ import annotations
 

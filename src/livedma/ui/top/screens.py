@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The screens over the main one: one session, and the keys."""
+"""Shows the screens over the main one: one session, and the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD, _FOOT = 2, 1
 
 
 class Drawn(Screen[None]):
-    """A screen that draws itself again on demand."""
+    """Draws itself again on demand."""
 
     def __init__(self, model: Model, glyphs: Glyphs) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Drawn(Screen[None]):
 
 
 class _Over(Drawn):
-    """A screen between the heading and a line of keys, some of which lead back."""
+    """Shows a screen between the heading and a line of keys, some of which lead back."""
 
     KEYS = "Esc back, space pause, ? help, q back"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -71,7 +71,7 @@ class _Over(Drawn):
 
 
 class SessionScreen(_Over):
-    """One session."""
+    """Shows one session."""
 
     def __init__(self, model: Model, glyphs: Glyphs, session: str) -> None:
         super().__init__(model, glyphs)
@@ -82,7 +82,7 @@ class SessionScreen(_Over):
 
 
 class HelpScreen(_Over):
-    """The keys."""
+    """Shows the keys."""
 
     KEYS = "Esc back, ? back, q back"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "back", show=False)]

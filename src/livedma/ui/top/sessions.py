@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The sessions' table: its head, and the rows in sight."""
+"""Draws the sessions' table: its head, and the rows in sight."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRAPH_MOST = 60  # cells: one a second
 
 
 class Sessions:
-    """The table. A chosen session stays chosen wherever its row goes; else the first row is."""
+    """Draws the table. A chosen session stays chosen wherever its row goes; else the first is."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

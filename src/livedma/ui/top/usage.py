@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The keys and the columns, explained."""
+"""Explains the keys and the columns."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def usage(width: int, glyphs: Glyphs) -> list[Line]:
         lines.append(cut(((f" {sorts}", ""),), width, glyphs))
     lines.append(rule("what is shown", "", width, glyphs))
     lines += [cut(((f" {name:<14}", "strong"), (text, "")), width, glyphs) for name, text in _MEANS]
-    lines.append(((" A dash is what nobody could know.", ""),))
+    lines.append(((" A dash: it cannot be known.", ""),))
     return lines
 
 
 def footer(keys: str, width: int, glyphs: Glyphs) -> Line:
-    """keys: "key what, key what"."""
+    """Writes the line of keys. keys: "key what, key what"."""
     line: Line = ((" ", ""),)
     for one in keys.split(", "):
         key, _, what = one.partition(" ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The wire as a source: BPF at the interfaces of this host (docs/monitor.md)."""
+"""Makes the wire a source of snapshots: BPF at the interfaces of this host (docs/monitor.md)."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The web page of a server: its live state, for browsers and programs."""
+"""Shows a server's live state on a web page, for browsers and programs."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""POST /do/...: the actions of people, one after the other."""
+"""Serves POST /do/...: the actions of people, one after the other."""
 
 from __future__ import annotations
 

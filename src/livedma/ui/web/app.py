@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The paths of the page."""
+"""Serves the paths of the page, within the bounds that hold for each request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Metrics = Callable[[str], tuple[bytes, str]]
 
 
 class Threads:
-    """Threads for slow work; each kind has one, which does one thing after the other."""
+    """Runs slow work in threads; each kind has one, which does one thing after the other."""
 
     def __init__(self) -> None:
         self.acting = ThreadPoolExecutor(1, "livedma-web-do")
@@ -45,7 +45,7 @@ class Threads:
 
 
 class Page:
-    """The page of one server."""
+    """Serves the page of one server."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Page:
         silent_s = time.monotonic() - last_s
         if silent_s > _STALE_S:
             return error(503, f"nothing was seen for {silent_s:.0f} s")
-        return json({"ok": "it looks and is looked after"})
+        return json({"ok": "the controller watches the server"})
 
     async def _measured(self, request: web.Request) -> web.Response:
         assert self._metrics is not None

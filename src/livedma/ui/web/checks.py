@@ -19,7 +19,8 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?", re.ASCII)
 
 
 class Checks:
-    """names: names by which the page may be asked for, besides this host's own and any address."""
+    """Refuses requests of other sites. names: names by which the page may be asked for, besides
+    this host's own and any address."""
 
     def __init__(self, token: str, names: Iterable[str] = ()) -> None:
         self._token = token
@@ -64,7 +65,8 @@ def _is_address(text: str) -> bool:
 
 
 def _is_foreign(request: web.Request, host: str) -> bool:
-    """Browsers report it themselves; older ones, and those without TLS, only by the origin."""
+    """Returns whether another site's page sent the request. Browsers report it themselves; older
+    ones, and those without TLS, only by the origin."""
     is_reading = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     # A typed address or a followed link: a page to look at, which no foreign script can read.

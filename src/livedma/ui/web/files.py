@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The page's own files, read once: no request names a file of this host."""
+"""Holds the page's own files, read once: no request names a file of this host."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _EVENTS_MOST = 500
 
 
 class Reader:
-    """One reader of the stream. news: there may be something to take."""
+    """Keeps the position of one reader of the stream. news: there may be something to take."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

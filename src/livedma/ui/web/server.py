@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The page beside a server: a thread with an event loop of its own, for the server's lifetime.
+"""Runs the page beside a server: in a thread with an event loop of its own, for the server's
+lifetime.
 
 with Web(controlled, socket, token): ...
 """
@@ -36,9 +37,8 @@ _BACKLOG = 128
 
 
 class Web:
-    """sock: it listens, and is closed with this. names: names by which the page may be asked for,
-    besides addresses and this host's own.
-    """
+    """Runs the page. sock: it listens, and is closed with this. names: names by which the page may
+    be asked for, besides addresses and this host's own."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""GET /stream: a server's present state, then frames and decisions as they come."""
+"""Serves GET /stream: a server's present state, then frames and decisions as they come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RETRY = b"retry: 2000\n"
 
 
 class Stream:
-    """most: the most readers at a time."""
+    """Serves the readers. most: the most readers at a time."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The token of users that may change something, in a file that only its owner can read."""
+"""Keeps the token of users that may change something, in a file that only its owner can read."""
 
 from __future__ import annotations
 

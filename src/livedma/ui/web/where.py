@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The place of the page: an address and a port, or a socket that was handed down."""
+"""Says where the page is: at an address and a port, or at a socket that was handed down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """fd: a listening socket of this process; then host and port have no meaning."""
+    """Names the page's place. fd: a listening socket of this process; then host and port have no
+    meaning."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -29,7 +30,7 @@ class Where:
 
     @classmethod
     def parse(cls, text: str, *, port: int = DEFAULT_PORT) -> Where:
-        """ADDR:PORT, ADDR, :PORT, [ADDR]:PORT or fd:N. Raises ValueError."""
+        """Reads ADDR:PORT, ADDR, :PORT, [ADDR]:PORT or fd:N. Raises ValueError."""
         if match := re.fullmatch(r"fd:(\d{1,9})", text):
             return cls(fd=int(match[1]))
         match = re.fullmatch(r"(\[[0-9a-fA-F:.%\w]+\]|[\w.-]*)(?::(\d{1,5}))?", text, re.ASCII)
@@ -76,7 +77,7 @@ def listening(where: Where) -> socket.socket:
         ret.close()
         if error.errno == errno.EADDRINUSE:
             raise PortInUseError(
-                f"somebody listens at {where.authority} already: "
+                f"another program listens at {where.authority}: "
                 "put the page elsewhere by --web ADDR:PORT"
             ) from None
         raise LivedmaError(f"no page at {where.authority}: {error.strerror}") from None

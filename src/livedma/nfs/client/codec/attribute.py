@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""GETATTR, SETATTR, and fattr4 both ways."""
+"""Codes GETATTR, SETATTR, and fattr4 both ways."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""READ, WRITE, COMMIT."""
+"""Codes READ, WRITE and COMMIT."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""CREATE, REMOVE, RENAME, LINK, READLINK, READDIR."""
+"""Codes CREATE, REMOVE, RENAME, LINK, READLINK and READDIR."""
 
 from __future__ import annotations
 

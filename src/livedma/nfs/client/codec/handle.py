@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Filehandles and names: PUTROOTFH, PUTFH, GETFH, LOOKUP, LOOKUPP, SAVEFH, ACCESS."""
+"""Codes filehandles and names: PUTROOTFH, PUTFH, GETFH, LOOKUP, LOOKUPP, SAVEFH, ACCESS."""
 
 from __future__ import annotations
 

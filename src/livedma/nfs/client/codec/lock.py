@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""LOCK, LOCKT, LOCKU."""
+"""Codes LOCK, LOCKT and LOCKU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN, FREE_STATEID."""
+"""Codes OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN and FREE_STATEID."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CONTENTION, _RESOURCE = 1, 2
 
 
 class How(IntEnum):
-    """Values of createmode4, and one for an open that does not create."""
+    """Has the values of createmode4, and one for an open that does not create."""
 
     NOCREATE = -1
     UNCHECKED = 0

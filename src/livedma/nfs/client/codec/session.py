@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""EXCHANGE_ID, CREATE_SESSION, BIND_CONN_TO_SESSION, SEQUENCE, DESTROY_*, RECLAIM_COMPLETE."""
+"""Codes EXCHANGE_ID, CREATE_SESSION, BIND_CONN_TO_SESSION, SEQUENCE, DESTROY_* and
+RECLAIM_COMPLETE."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _FORE = 1
 
 
 class StatusFlag(IntFlag):
-    """Flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
+    """Has the flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
 
     CB_PATH_DOWN = 0x1
     EXPIRED_ALL_STATE_REVOKED = 0x8

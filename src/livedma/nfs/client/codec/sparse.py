@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Operations on files that 4.2 adds: SEEK, ALLOCATE, DEALLOCATE, COPY."""
+"""Codes the operations on files that 4.2 adds: SEEK, ALLOCATE, DEALLOCATE, COPY."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Extended attributes (RFC 8276): GETXATTR, SETXATTR, LISTXATTRS, REMOVEXATTR."""
+"""Codes the operations on extended attributes (RFC 8276): GETXATTR, SETXATTR, LISTXATTRS,
+REMOVEXATTR."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _NAME_MOST = 1024
 
 
 class SetHow(IntEnum):
-    """Values of setxattr_option4."""
+    """Has the values of setxattr_option4."""
 
     EITHER = 0
     CREATE = 1

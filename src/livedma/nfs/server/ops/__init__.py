@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The operations of COMPOUND, a module for each family of them."""
+"""Serves the operations of COMPOUND, with a module for each family of them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ACCESS, GETATTR, SETATTR, VERIFY and NVERIFY."""
+"""Serves ACCESS, GETATTR, SETATTR, VERIFY and NVERIFY."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""change_info4: what an operation did to a directory."""
+"""Codes change_info4: what an operation did to a directory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""DELEGRETURN and DELEGPURGE (RFC 8881, 18.6 and 18.5), and what OPEN says of delegations."""
+"""Serves DELEGRETURN and DELEGPURGE (RFC 8881, 18.6 and 18.5), and encodes what OPEN says of
+delegations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""LOOKUP, LOOKUPP, CREATE, REMOVE and RENAME."""
+"""Serves LOOKUP, LOOKUPP, CREATE, REMOVE and RENAME."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""READ, WRITE and COMMIT."""
+"""Serves READ, WRITE and COMMIT."""
 
 from __future__ import annotations
 

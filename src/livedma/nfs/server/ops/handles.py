@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The current and the saved filehandle, and SECINFO (RFC 8881 18.8, 18.19 to 18.29, 18.45)."""
+"""Serves the operations on the current and the saved filehandle, and SECINFO (RFC 8881 18.8, 18.19
+to 18.29, 18.45)."""
 
 from __future__ import annotations
 

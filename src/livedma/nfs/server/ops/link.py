@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""LINK and READLINK."""
+"""Serves LINK and READLINK."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""LOCK, LOCKT and LOCKU (RFC 8881, 18.10 to 18.12)."""
+"""Serves LOCK, LOCKT and LOCKU (RFC 8881, 18.10 to 18.12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ OWNER_MOST = 1024  # NFS4_OPAQUE_LIMIT
 
 
 class LockType(IntEnum):
-    """nfs_lock_type4. A lock that would wait (W) is refused at once, and the client asks again."""
+    """Has the values of nfs_lock_type4. A lock that would wait (W) is refused at once, and the
+    client asks again."""
 
     READ = 1
     WRITE = 2
@@ -31,7 +32,7 @@ class LockType(IntEnum):
 
     @property
     def is_exclusive(self) -> bool:
-        """The lock keeps all other owners out."""
+        """Returns whether the lock keeps all other owners out."""
         return self in (LockType.WRITE, LockType.WRITE_WAITING)
 
 

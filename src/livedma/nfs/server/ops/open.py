@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881, 18.16, 18.18, 18.2)."""
+"""Serves OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881, 18.16, 18.18, 18.2)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_THE_VERIFIER = bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY)
 
 @dataclass(slots=True)
 class _Found:
-    """The file to open. fd: of a file that was just made. done: the attributes that were set."""
+    """Holds the file to open. fd: of one that was just made. done: the attributes that were set."""
 
     node: Node
     change: ChangeInfo = _NO_CHANGE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The arguments of OPEN (RFC 8881, 18.16.1), decoded and checked before anything is done."""
+"""Decodes and checks the arguments of OPEN (RFC 8881, 18.16.1) before anything is done."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SINCE_RFC_9754 = 0x300000  # times with a delegation, or a delegation instead o
 
 
 class Claim(IntEnum):
-    """open_claim_type4."""
+    """Has the values of open_claim_type4."""
 
     NULL = 0
     PREVIOUS = 1
@@ -40,7 +40,7 @@ class Claim(IntEnum):
 
 
 class Want(IntEnum):
-    """The delegation that a client would like to have."""
+    """Names the delegation that a client would like to have."""
 
     NO_PREFERENCE = 0
     READ = 0x100
@@ -51,7 +51,7 @@ class Want(IntEnum):
 
 
 class OpenType(IntEnum):
-    """opentype4."""
+    """Has the values of opentype4."""
 
     NOCREATE = 0
     CREATE = 1
@@ -80,9 +80,9 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class OpenArguments:
-    """name: of a claim in a directory. delegation: the type that CLAIM_PREVIOUS says there was.
-    delegated: the delegation by which the file is opened, if there is one.
-    """
+    """Holds the arguments of OPEN. name: of a claim in a directory. delegation: the type that
+    CLAIM_PREVIOUS says there was. delegated: the delegation by which the file is opened, if there
+    is one."""
 
     share: Share
     want: Want

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""READDIR."""
+"""Serves READDIR."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The function that serves each operation."""
+"""Lists the function that serves each operation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Handler = Callable[["Context", Decoder, "ReplyEncoder"], None]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """serve: decodes all arguments, does the work and encodes what follows an OK; or `NfsError`.
+    """Says how an operation is served. serve: decodes all arguments, does the work and encodes what
+    follows an OK; or `NfsError`.
 
     minor: the first minor version that has it. needs_handle: NOFILEHANDLE without a current one.
     changes: a read-only export refuses it. error_body: what follows the status of an operation that

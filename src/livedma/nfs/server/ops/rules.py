@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the engine has to know of operations, apart from the functions that serve them."""
+"""Tells the engine what it has to know of operations, apart from the functions that serve them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""SEEK, ALLOCATE, DEALLOCATE and COPY (RFC 7862)."""
+"""Serves SEEK, ALLOCATE, DEALLOCATE and COPY (RFC 7862)."""
 
 from __future__ import annotations
 

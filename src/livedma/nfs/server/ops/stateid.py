@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""TEST_STATEID and FREE_STATEID (RFC 8881, 18.48 and 18.38)."""
+"""Serves TEST_STATEID and FREE_STATEID (RFC 8881, 18.48 and 18.38)."""
 
 from __future__ import annotations
 

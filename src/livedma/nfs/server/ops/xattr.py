@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276)."""
+"""Serves GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livedma.rpc.xdr import Decoder, Encoder
 
 
 class _Option(IntEnum):
-    """setxattr_option4."""
+    """Has the values of setxattr_option4."""
 
     EITHER = 0
     CREATE = 1

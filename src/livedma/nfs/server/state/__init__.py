@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a server remembers of its clients: sessions, open files, locks, delegations."""
+"""Holds what a server remembers of its clients: sessions, open files, locks, delegations."""

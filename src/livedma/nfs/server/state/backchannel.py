@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The back channel of a session: how its client is called, in one slot (2.10.3.1).
+"""Calls a session's client over its back channel, in one slot (2.10.3.1).
 
 The caller holds the server's lock.
 """
@@ -40,7 +40,7 @@ _ID_BYTES = 16
 
 
 class CallbackOp(IntEnum):
-    """nfs_cb_opnum4: the operations that are called here."""
+    """Has those values of nfs_cb_opnum4 that are called here."""
 
     RECALL = 4
     SEQUENCE = 11
@@ -48,7 +48,7 @@ class CallbackOp(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallbackSecurity:
-    """csa_cb_program and csa_sec_parms, or those of BACKCHANNEL_CTL.
+    """Holds csa_cb_program and csa_sec_parms, or those of BACKCHANNEL_CTL.
 
     credential: the first that can be used here; None if there is none, since all take RPCSEC_GSS.
     """
@@ -81,7 +81,7 @@ def _decode_credential(args: Decoder) -> OpaqueAuth | AuthSys | None:
 
 
 class Outcome(IntEnum):
-    """What a reply says about the slot."""
+    """Says what a reply means for the slot."""
 
     USED = 0  # The client has executed the request, now or before; the slot is free again.
     AGAIN = 1  # The client has not executed it; the same request is to be sent later.
@@ -90,9 +90,8 @@ class Outcome(IntEnum):
 
 @dataclass(slots=True)
 class Request:
-    """One operation behind CB_SEQUENCE. done: is called once, with its status, or with None if the
-    client could not be asked.
-    """
+    """Describes one operation behind CB_SEQUENCE. done: is called once, with its status, or with
+    None if the client could not be asked."""
 
     op: CallbackOp
     arguments: bytes
@@ -100,9 +99,8 @@ class Request:
 
 
 class BackChannel:
-    """connections: those that may be used, the latest last. is_granted: it has had a connection.
-    is_faulty: the last call through it got no usable answer.
-    """
+    """Calls a session's client. connections: those that may be used, the latest last. is_granted:
+    it has had a connection. is_faulty: the last call through it got no usable answer."""
 
     def __init__(self, session_id: bytes, minor: int, security: CallbackSecurity) -> None:
         self.session_id = session_id
@@ -118,7 +116,7 @@ class BackChannel:
 
     @property
     def is_up(self) -> bool:
-        """The client can be called, as far as the server knows."""
+        """Returns whether the client can be called, as far as the server knows."""
         return bool(self.connections) and not self.is_faulty
 
     def bind(self, connection: CallingConnection) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Locked ranges of one file, with POSIX's rules: an owner's new lock replaces what it had there.
+"""Keeps the locked ranges of one file by POSIX's rules: an owner's new lock replaces what it had
+there.
 
 Nothing here depends on NFS. Ranges are inclusive: `first` to `last`, 0 to 2^64 - 1.
 """
@@ -28,7 +29,7 @@ H = TypeVar("H", bound=Holder)
 
 @dataclass(frozen=True, slots=True)
 class Locked(Generic[H]):
-    """A locked range."""
+    """Describes a locked range."""
 
     first: int
     last: int
@@ -37,7 +38,7 @@ class Locked(Generic[H]):
 
 
 class ByteRanges(Generic[H]):
-    """The locks of a file: for each owner sorted and without overlap."""
+    """Holds the locks of a file: for each owner sorted and without overlap."""
 
     def __init__(self) -> None:
         self._by_owner: dict[Hashable, list[Locked[H]]] = {}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Calls to clients (RFC 8881 20): whose call is under way, by which connection, and since when.
+"""Calls clients (RFC 8881 20), and knows whose call is under way, by which connection, and since
+when.
 
 No thread waits for an answer. It comes as a message, in whichever thread takes it, and `tick`
 notices answers that do not come. The caller of a method holds the server's lock, except for
@@ -39,7 +40,7 @@ class _Sent:
 
 
 class Callbacks:
-    """The calls to all clients. strangers: how many replies answered no call.
+    """Makes the calls to all clients. strangers: how many replies answered no call.
 
     on_path: is called with sessions whose back channel has come up or gone down.
     """
@@ -53,7 +54,7 @@ class Callbacks:
         self.on_path: list[Callable[[Session], None]] = []
 
     def can_call(self, client: Client) -> bool:
-        """The client can be called, as far as the server knows."""
+        """Returns whether the client can be called, as far as the server knows."""
         return any(session.back_channel.is_up for session in client.sessions.values())
 
     def flags(self, session: Session) -> int:

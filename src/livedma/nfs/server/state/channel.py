@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The attributes of a session's channels, and what a client's request for them becomes (18.36)."""
+"""Negotiates the attributes of a session's channels, from what a client asks for (18.36)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BACK_OPERATIONS_LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class ChannelAttributes:
-    """channel_attrs4."""
+    """Holds channel_attrs4."""
 
     header_pad: int
     request_bytes: int

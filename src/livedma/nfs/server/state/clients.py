@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The clients: EXCHANGE_ID's records, their leases, and what becomes of them.
+"""Keeps EXCHANGE_ID's records of the clients, and their leases.
 
 A record is confirmed by its first CREATE_SESSION. An owner has at most one that is confirmed and
 one that is not; the latter replaces the former once it is confirmed, since a client that comes with
@@ -33,7 +33,8 @@ _SEQUENCES = 1 << 32
 
 
 class Principal(NamedTuple):
-    """The owner of state. AUTH_SYS proves nothing, but keeps apart the callers that do not lie."""
+    """Names the owner of state. AUTH_SYS proves nothing, but keeps apart the callers that do not
+    lie."""
 
     uid: int | None
     gid: int | None
@@ -46,7 +47,7 @@ def principal_of(credential: Credential) -> Principal:
 
 @dataclass(slots=True)
 class CreationSlot:
-    """CREATE_SESSION's own slot of a client (RFC 8881 18.36.4): one request and its result."""
+    """Holds a request and its result: CREATE_SESSION's own slot of a client (RFC 8881 18.36.4)."""
 
     sequence: int = 0
     result: tuple[Status, bytes] = (Status.SEQ_MISORDERED, b"")  # 18.35.4: the contrived one
@@ -63,7 +64,7 @@ class CreationSlot:
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """The facts about a client that are shown to others."""
+    """Holds the facts about a client that are shown to others."""
 
     number: int
     owner: bytes
@@ -77,7 +78,8 @@ class ClientFacts:
 
 @dataclass(eq=False)
 class Client:
-    """One record. `addresses`: the addresses that it has come from by itself, the latest last."""
+    """Holds the record of one client. `addresses`: the addresses that it has come from by itself,
+    the latest last."""
 
     clients: Clients
     number: int
@@ -94,7 +96,7 @@ class Client:
 
     @property
     def is_courtesy(self) -> bool:
-        """The lease has run out: other clients may be given what this one has."""
+        """Returns whether the lease has run out: other clients may be given what this one has."""
         return self.clients.has_expired(self)
 
     def came_from(self, address: str) -> None:
@@ -106,7 +108,7 @@ class Client:
 
 
 class Clients:
-    """All records of a server.
+    """Holds all records of a server.
 
     on_gone: is called with each confirmed client that goes, before it is forgotten.
     has_state: returns whether a client has opens or locks.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Delegations: a client relies on a file not changing, and is called before it does (10.4).
+"""Delegates files: a client relies on a file not changing, and is called before it does (10.4).
 
 The promise rests on a lease of the kernel on the delegation's descriptor. A client or a local
 program that opens the file to write, or at all if the delegation is one to write, waits until this
@@ -43,7 +43,7 @@ _PART_OF_DESCRIPTORS = 4  # the part that delegations may hold at most
 
 
 class WhyNot(IntEnum):
-    """why_no_delegation4."""
+    """Has the values of why_no_delegation4."""
 
     NOT_WANTED = 0
     CONTENTION = 1
@@ -52,7 +52,8 @@ class WhyNot(IntEnum):
 
 
 class Delegations:
-    """The delegations of a server, which are also in the table of its opens' stateids.
+    """Gives and recalls the delegations of a server, which are also in the table of its opens'
+    stateids.
 
     counters: how many were given, recalled (local: for a local program), returned and revoked.
     """
@@ -83,11 +84,12 @@ class Delegations:
         return STATE_REVOKED if client.number in self._revoked else 0
 
     def is_delegated(self, node: Node) -> bool:
-        """A client was told that the file stays as it is."""
+        """Returns whether a client was told that the file stays as it is."""
         return node.key in self._of_file
 
     def is_sole(self, node: Node) -> bool:
-        """One client has a delegation to write; opening the file again would break its lease."""
+        """Returns whether one client has a delegation to write; opening the file again would break
+        its lease."""
         with self._server.lock:
             return any(one.is_write for one in self._of_file.get(node.key, {}).values())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The stateids that the accelerator may serve; it is told of each that is new, changed or gone."""
+"""Tells the accelerator which stateids it may serve: each that is new, changed or gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Accelerating", "Grantee", "Grants"]
 
 
 class Grantee(Protocol):
-    """The accelerator's side of grants. It keeps a descriptor of its own."""
+    """Represents the accelerator's side of grants. It keeps a descriptor of its own."""
 
     def grant(
         self,
@@ -35,23 +35,22 @@ class Grantee(Protocol):
 
 
 class AcceleratedSessions(Protocol):
-    """The sessions that the accelerator may serve."""
+    """Holds the sessions that the accelerator may serve."""
 
     def add(self, table: SlotTable) -> object: ...
     def remove(self, table: SlotTable) -> object: ...
 
 
 class Accelerating(Grantee, Protocol):
-    """All of the accelerator that a server deals with."""
+    """Describes all of the accelerator that a server deals with."""
 
     @property
     def sessions(self) -> AcceleratedSessions: ...
 
 
 class Grants:
-    """The stateids that it was told of. The caller holds the server's lock; without accelerator
-    nothing happens.
-    """
+    """Tells the accelerator of stateids. The caller holds the server's lock; without accelerator
+    nothing happens."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Descriptors of open files that are used by several threads, and how many there may be."""
+"""Shares descriptors of open files between threads, and bounds their number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Descriptors:
 
     @property
     def is_full(self) -> bool:
-        """There is no room for one more."""
+        """Returns whether there is no room for one more."""
         return self._count >= self.most
 
     def hold(self, fd: int, access: int) -> Held:
@@ -68,7 +68,7 @@ class Descriptors:
 
 
 class Held:
-    """A descriptor with `access`, which is closed when its last user drops it."""
+    """Shares a descriptor with `access`, which is closed when its last user drops it."""
 
     def __init__(self, fd: int, access: int, descriptors: Descriptors) -> None:
         self.fd = fd
@@ -96,7 +96,7 @@ class Held:
 
 
 class OpenFds:
-    """The descriptors of one open: one for all access, or one to read and one to write."""
+    """Holds the descriptors of one open: one for all access, or one to read and one to write."""
 
     def __init__(self) -> None:
         self._held: list[Held] = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Leases of the kernel (fcntl(2), F_SETLEASE): a program that opens a file, to write or at all,
-waits until the server lets go of the lease.
+"""Takes leases of the kernel (fcntl(2), F_SETLEASE): a program that opens a file, to write or at
+all, waits until the server lets go of the lease.
 
 SIGIO tells one thread of a broken lease; it takes the signal without a handler. The signal does not
 say which lease, so `told` looks at all of them (`is_broken`), and signals may be merged. The same
@@ -32,7 +32,8 @@ _BREAK_S = 45.0  # the kernel's default
 
 
 class Leases:
-    """told: is called in the thread, with no lock held, when a lease may have been broken."""
+    """Takes leases of the kernel. told: is called in the thread, with no lock held, when a lease
+    may have been broken."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told

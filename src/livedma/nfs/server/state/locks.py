@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and FREE_STATEID.
+"""Serves byte-range locks of clients among themselves (RFC 8881, 9): LOCK, LOCKT, LOCKU and
+FREE_STATEID.
 
 Locks are advisory: READ and WRITE do not look at them. A mirror of each file's locks
 (`livedma.nfs.server.state.mirror`) shows them to local processes, and shows theirs here.
@@ -35,7 +36,8 @@ _TO_THE_END = LAST  # as a length
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes `first` to `last`, to be locked against all other owners or against writers alone."""
+    """Names the bytes `first` to `last`, to be locked against all other owners or against writers
+    alone."""
 
     first: int
     last: int
@@ -53,14 +55,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class FirstLock:
-    """A lock-owner that has no stateid yet, and the open by which it locks."""
+    """Names a lock-owner that has no stateid yet, and the open by which it locks."""
 
     open_stateid: Stateid
     owner: bytes
 
 
 class Locks:
-    """The locks of a server's files, which are kept with its opens."""
+    """Keeps the locks of a server's files with its opens."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -164,7 +166,7 @@ class Locks:
 
     def _oust(self, in_the_way: list[Locked[LockState]]) -> None:
         clients = {lock.holder.open_state.client for lock in in_the_way}
-        self._server.opens.oust(clients, denied(in_the_way[0]))
+        self._server.opens.end_courtesies(clients, denied(in_the_way[0]))
 
     def _prepare_mirror(self, ctx: Context) -> None:
         """Makes a mirror before the first lock of a file, so that local processes see it."""

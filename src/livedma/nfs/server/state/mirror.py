@@ -28,7 +28,7 @@ _OFFSET_MOST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LocalLock:
-    """A range that a process of this machine has locked."""
+    """Describes a range that a process of this machine has locked."""
 
     first: int
     last: int

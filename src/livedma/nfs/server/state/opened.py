@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a server knows of an open file: its openers, their access, and the locked ranges."""
+"""Holds what a server knows of an open file: its openers, their access, and the locked ranges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Delegation", "LockState", "OpenFile", "OpenState", "open_of"]
 
 
 class OpenFile:
-    """A file that clients have open; its inode number is not used again meanwhile."""
+    """Represents a file that clients have open; its inode number is not used again meanwhile."""
 
     def __init__(self, node: Node) -> None:
         self.key = node.key
@@ -36,7 +36,7 @@ class OpenFile:
 
 
 class OpenState(Versioned):
-    """All opens of one file by one open-owner."""
+    """Holds all opens of one file by one open-owner."""
 
     def __init__(
         self, other: bytes, client: Client, owner: bytes, file: OpenFile, uid: int | None
@@ -63,7 +63,7 @@ class OpenState(Versioned):
 
 
 class LockState(Versioned):
-    """All locks of a lock-owner that came by one open."""
+    """Holds all locks of a lock-owner that came by one open."""
 
     def __init__(self, other: bytes, open_state: OpenState, owner: bytes) -> None:
         super().__init__(other)
@@ -87,7 +87,8 @@ class LockState(Versioned):
 
 
 class Delegation(Versioned):
-    """A client's right to rely on a file: no other writes to it, or (is_write) has it open.
+    """Represents a client's right to rely on a file: no other writes to it, or (is_write) has it
+    open.
 
     held: a descriptor that has a lease of the kernel (has_lease) and keeps the file's number from
     being used again; its own, or (is_write) that of the open that it came with. recalled_s: since

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Open files: their openers, what each may do, and what it denies to others (RFC 8881, 9.7).
+"""Keeps open files: their openers, what each may do, and what it denies to others (RFC 8881, 9.7).
 
 All changes happen under the server's lock; files are opened before and closed after it. A
 client whose lease has run out keeps its state as a courtesy until another client wants what it
@@ -37,7 +37,7 @@ __all__ = ["Opened", "Opens", "client_of"]
 
 @dataclass(slots=True)
 class _Holdings:
-    """What a client has; count: its opens, lock states and ranges."""
+    """Holds what a client has; count: its opens, lock states and ranges."""
 
     opens: set[OpenState] = field(default_factory=set)
     count: int = 0
@@ -45,7 +45,7 @@ class _Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What came of an open. Another thread may have changed `state` since."""
+    """Says what came of an open. Another thread may have changed `state` since."""
 
     state: OpenState
     stateid: Stateid
@@ -54,7 +54,7 @@ class Opened:
 
 
 class Opens:
-    """The open files of a server, and the table of all stateids."""
+    """Holds the open files of a server, and the table of all stateids."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -94,7 +94,7 @@ class Opens:
                     if not in_the_way:
                         opened, needless = self._grant(ctx, client, node, owner, share, held)
                         break
-                    self.oust(in_the_way, NfsError(Status.SHARE_DENIED))
+                    self.end_courtesies(in_the_way, NfsError(Status.SHARE_DENIED))
                 self._server.recovery.settle()
         except BaseException:
             held.drop()
@@ -167,7 +167,7 @@ class Opens:
         return state
 
     def find_open(self, ctx: Context, stateid: Stateid) -> OpenState:
-        """Does the same; the state has to be an open."""
+        """Finds a state as `find` does; it has to be an open."""
         state = self.find(ctx, stateid)
         if not isinstance(state, OpenState):
             raise NfsError(Status.BAD_STATEID)
@@ -203,7 +203,7 @@ class Opens:
         with self._server.lock:
             self._server.clients.drop_a_courtesy()
 
-    def oust(self, clients: Collection[Client], otherwise: NfsError) -> None:
+    def end_courtesies(self, clients: Collection[Client], otherwise: NfsError) -> None:
         """Ends clients that are kept as a courtesy; raises `otherwise` if one of them is not.
 
         The caller holds the server's lock, and calls `recovery.settle` before it grants anything.
@@ -408,7 +408,7 @@ class Opens:
             raise NfsError(Status.GRACE)
         with self._server.lock:
             in_the_way = self._in_the_way(ctx.node.key, Share(access), None)
-            self.oust(in_the_way, NfsError(Status.LOCKED))
+            self.end_courtesies(in_the_way, NfsError(Status.LOCKED))
         self._server.recovery.settle()
 
 

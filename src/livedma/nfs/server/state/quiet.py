@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Files that were changed just now: a delegation of one would soon be recalled again."""
+"""Remembers files that were changed just now: a delegation of one would soon be recalled again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 4096
 
 
 class Quiet:
-    """Files by handle; the oldest are forgotten first."""
+    """Remembers files by handle; the oldest are forgotten first."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""After a restart: the time of grace, in which clients reclaim what they had (RFC 8881, 8.4.2).
+"""Rules the time of grace after a restart, in which clients reclaim what they had (RFC 8881,
+8.4.2).
 
 The clients that may reclaim are on the disk, since a server that forgot them could only let all
 reclaim, or none. Two rules keep the list right. A client is remembered before it gets its first
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reclaiming(Protocol):
-    """What recovery needs of a client. has_reclaimed: it has sent RECLAIM_COMPLETE."""
+    """Holds what recovery needs of a client. has_reclaimed: it has sent RECLAIM_COMPLETE."""
 
     @property
     def owner(self) -> bytes: ...
@@ -35,7 +36,7 @@ class Reclaiming(Protocol):
 
 
 class Recovery:
-    """Recovery of one server instance, which `persist` counts. `clock` gives monotonic seconds."""
+    """Recovers one server instance, which `persist` counts. `clock` gives monotonic seconds."""
 
     def __init__(self, persist: Persist, clock: Callable[[], float], grace_s: float) -> None:
         self._persist = persist
@@ -92,7 +93,8 @@ class Recovery:
         self.remember(client.owner)
 
     def may_reclaim(self, owner: bytes) -> bool:
-        """The client had state when the server went down, and has not said that it is done."""
+        """Returns whether the client had state when the server went down, and has not said that it
+        is done."""
         with self._mutex:
             return owner in self._reclaimers
 

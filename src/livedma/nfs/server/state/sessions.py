@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sessions: made, bound to connections, resized and destroyed (RFC 8881 2.10, 18.34 to 18.37).
+"""Makes sessions, binds them to connections, resizes and destroys them (RFC 8881 2.10, 18.34 to
+18.37).
 
 Slots and replies are in C (`SlotTable`), since requests that do not pass Python use them, too.
 Methods take the server's lock themselves.
@@ -34,7 +35,7 @@ CONN_BACK_CHAN = 0x2  # CREATE_SESSION4_FLAG_*
 
 
 class BindFrom(IntEnum):
-    """channel_dir_from_client4: the direction that a client wants a connection for."""
+    """Names the direction that a client wants a connection for (channel_dir_from_client4)."""
 
     FORE = 1
     BACK = 2
@@ -43,7 +44,7 @@ class BindFrom(IntEnum):
 
 
 class Bound(IntEnum):
-    """channel_dir_from_server4: the direction that a connection serves."""
+    """Names the direction that a connection serves (channel_dir_from_server4)."""
 
     FORE = 1
     BACK = 2
@@ -52,7 +53,7 @@ class Bound(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateSession:
-    """The arguments of CREATE_SESSION that matter here."""
+    """Holds the arguments of CREATE_SESSION that matter here."""
 
     client: int
     sequence: int
@@ -65,7 +66,7 @@ class CreateSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """The facts about a session that are shown to others. connections: their numbers."""
+    """Holds the facts about a session that are shown to others. connections: their numbers."""
 
     id: bytes
     client: int
@@ -76,9 +77,8 @@ class SessionFacts:
 
 
 class Session:
-    """One session. `connections`: those that are bound to it, by number. slots_asked: what the
-    client asked for; it may have got fewer.
-    """
+    """Holds the state of one session. `connections`: those that are bound to it, by number.
+    slots_asked: what the client asked for; it may have got fewer."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions of a server.
+    """Holds all sessions of a server.
 
     config: it may be replaced, and counts for new sessions.
     The owner of the memory says where new sessions are refused, since they could not have theirs.
@@ -227,7 +227,7 @@ class Sessions:
         return number in self._refusing
 
     def refuses_client(self, owner: bytes) -> bool:
-        """Returns whether a client would get no session wherever it asks for one: everybody's are
+        """Returns whether a client would get no session wherever it asks for one: all new ones are
         refused, and it has nothing here to come back to.
         """
         return self._refuses_everybody and not self._is_known(owner)

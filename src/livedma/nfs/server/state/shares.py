@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Share reservations: what an open may do, and what it denies to others (RFC 8881, 9.7)."""
+"""Decides by share reservations what an open may do and denies to others (RFC 8881, 9.7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH = READ | WRITE
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Bits READ and WRITE."""
+    """Has the bits READ and WRITE."""
 
     access: int
     deny: int = 0

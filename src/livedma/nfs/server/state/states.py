@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The table of states that stateids name, and what makes a stateid wrong (RFC 8881, 8.2.4)."""
+"""Keeps the table of states that stateids name, and says what makes a stateid wrong (RFC 8881,
+8.2.4)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _HALF = 1 << 31
 
 
 class State(Protocol):
-    """What the table holds."""
+    """Describes what the table holds."""
 
     other: bytes
     seqid: int
@@ -29,7 +30,7 @@ class State(Protocol):
 
 
 class Versioned:
-    """A name, and a version that changes with the state; all kinds of states have both.
+    """Has a name, and a version that changes with the state; all kinds of states have both.
 
     is_revoked: it was taken away, and its client has not yet said that it knows.
     """
@@ -53,7 +54,8 @@ S = TypeVar("S", bound=State)
 
 
 class States(Generic[S]):
-    """States by name. A name is the server's instance and 64 random bits: it cannot be guessed."""
+    """Finds states by name. A name is the server's instance and 64 random bits: it cannot be
+    guessed."""
 
     def __init__(self, boot: int) -> None:
         self._boot = (boot & 0xFFFFFFFF).to_bytes(_BOOT_BYTES, "big")
@@ -89,7 +91,7 @@ class States(Generic[S]):
         return state
 
     def find_any(self, stateid: Stateid, client_number: int) -> S:
-        """Does the same, also for a revoked state.
+        """Finds a state as `find` does, also a revoked one.
 
         Names from earlier instances of the server are BAD_STATEID as well: in 4.1 the session tells
         a client of the restart (15.1.16.5).

@@ -26,7 +26,7 @@ _libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
 
 
 class Watches:
-    """fd: readable when something has changed."""
+    """Watches files for changes. fd: readable when something has changed."""
 
     def __init__(self) -> None:
         self.fd = _checked(_libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The exported directory, as a place for files that clients name by handles.
+"""Holds the exported directory, as a place for files that clients name by handles.
 
 No operation leads outside the directory, whatever its links, renames and races are. All failures
 are `NfsError`. Threads may use one store at the same time, each within `acting_as`.
@@ -36,4 +36,4 @@ __all__ = [
 
 
 class Store(Creation, Content, Listing, Xattrs):
-    """The whole store."""
+    """Puts the parts of the store together."""

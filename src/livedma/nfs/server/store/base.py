@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The export's root and the way from handles to files and back."""
+"""Knows the export's root, and leads from handles to files and back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TRIES = 8  # of a lookup that a rename disturbs
 
 
 class Rules(SquashRules, Protocol):
-    """The settings of the server that the store needs."""
+    """Holds the settings of the server that the store needs."""
 
     @property
     def read_only(self) -> bool: ...
@@ -84,7 +84,7 @@ def _has_xattrs(path: str) -> bool:
 
 
 class Base:
-    """A directory and all below it that is on its filesystem.
+    """Exports a directory and all below it that is on its filesystem.
 
     A privileged server clones the mount of the directory: other filesystems that are mounted below
     are not in the clone, and clients see the directories that they cover. Without privilege such a
@@ -225,7 +225,7 @@ class Base:
 
 
 class _Span:
-    """A directory's change attribute before and after an operation."""
+    """Notes a directory's change attribute before and after an operation."""
 
     __slots__ = ("after", "before")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an operation did to the change attribute of a directory."""
+"""Says what an operation did to the change attribute of a directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ChangeInfo"]
 
 @dataclass(frozen=True, slots=True)
 class ChangeInfo:
-    """change_info4. It is never atomic: local users may change the directory in between."""
+    """Holds change_info4. It is never atomic: local users may change the directory in between."""
 
     before: int
     after: int

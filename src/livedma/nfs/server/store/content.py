@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Data of regular files. Descriptors are those that `open` gave; positions are never used."""
+"""Reads and writes the data of regular files. Descriptors are those that `open` gave; positions are
+never used."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _WRITE_FLAGS = {
 
 
 class Content(Base):
-    """Reading and writing."""
+    """Reads and writes data."""
 
     @translated
     def open(self, node: Node, read: bool, write: bool, owner_may: bool = False) -> int:

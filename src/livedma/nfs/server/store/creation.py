@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""New files: what OPEN and CREATE do to the filesystem."""
+"""Makes new files in the filesystem, for OPEN and CREATE."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FORMATS = {
 
 
 class CreateMode(IntEnum):
-    """createmode4."""
+    """Has the values of createmode4."""
 
     UNCHECKED = 0
     GUARDED = 1
@@ -46,7 +46,7 @@ class CreateMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateHow:
-    """createhow4 without the attributes."""
+    """Holds createhow4 without the attributes."""
 
     mode: CreateMode
     verifier: bytes = b""
@@ -58,9 +58,8 @@ class CreateHow:
 
 @dataclass(slots=True)
 class Created:
-    """The result. `fd`: of a new file, open for reading and writing, whatever its mode says; the
-    caller closes it. `settings`: what was set, if the file is new.
-    """
+    """Holds the result. `fd`: of a new file, open for reading and writing, whatever its mode says;
+    the caller closes it. `settings`: what was set, if the file is new."""
 
     node: Node
     change: ChangeInfo

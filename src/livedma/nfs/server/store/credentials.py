@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Acting as the client: the filesystem ids of a thread while it works for a client.
+"""Lets a thread act as the client: it gets the client's filesystem ids while it works for that
+client.
 
 The kernel then judges every access as that of a local user. Ids belong to a thread, not to the
 process: other threads act for other users at the same time.
@@ -34,7 +35,7 @@ _CAPABILITIES_OF_ROOT = _CAP_FS_SET | _CAP_SYS_RESOURCE
 
 
 class SquashRules(Protocol):
-    """The rule that says which clients become anonymous: none, root, or all."""
+    """Says which clients become anonymous: none, root, or all."""
 
     @property
     def squash(self) -> Literal["none", "root", "all"]: ...
@@ -46,9 +47,8 @@ class SquashRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ids of a thread to filesystems. is_server: it has the server's own rights, which a client
-    with the same ids does not have.
-    """
+    """Holds the ids of a thread to filesystems. is_server: it has the server's own rights, which a
+    client with the same ids does not have."""
 
     uid: int
     gid: int
@@ -57,7 +57,7 @@ class Identity:
 
 
 class _Thread(threading.local):
-    """What is known of the thread that reads it."""
+    """Holds what is known of the thread that reads it."""
 
     identity: Identity | None = None
     own: syscalls.Capabilities | None = None
@@ -144,7 +144,7 @@ class Actor:
 
 
 class _Acting:
-    """A block with another identity; no generator, since every request uses one."""
+    """Gives a block another identity; it is no generator, since every request uses one."""
 
     __slots__ = ("_actor", "_before", "_identity", "_umask")
 
@@ -177,7 +177,7 @@ class _Acting:
 
 
 class _AsRoot:
-    """A block in which the thread is root to filesystems, and so has root's rights."""
+    """Makes the thread root to filesystems within a block, with root's rights."""
 
     __slots__ = ("_uid",)
 
@@ -197,7 +197,7 @@ class _AsRoot:
 
 
 class _AsServer:
-    """The same for a server that is not root: its capabilities are all that it has."""
+    """Does the same for a server that is not root: its capabilities are all that it has."""
 
     __slots__ = ("_thread",)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Errors of the kernel as statuses of NFS."""
+"""Maps errors of the kernel to statuses of NFS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Filehandles that clients keep: what is in them, and how a file is found again.
+"""Makes filehandles that clients keep, and finds a file again by its own.
 
 A handle is a version, a scheme, that scheme's bytes, and a MAC over these, the export's root and a
 secret. Without the secret it cannot be made, nor can one of another export be used.
@@ -90,7 +90,7 @@ class Handles(Protocol):
 
 
 class KernelHandles:
-    """Handles of the filesystem, below the root of a mount of its own.
+    """Makes handles of the filesystem, below the root of a mount of its own.
 
     A directory that was moved out of the export is STALE: the kernel can tell from its parents. It
     knows no parents of other files, which may have several: a handle that a client got while the

@@ -36,7 +36,7 @@ _STAND_IN = 0x7FFFFFFF_FFFFFFF0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`cookie` is where the next entry begins."""
+    """Describes an entry of a directory; `cookie` is where the next entry begins."""
 
     name: bytes
     inode: int

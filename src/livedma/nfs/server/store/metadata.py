@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is known about files besides their data: settable attributes, and permissions."""
+"""Reads and sets what is known about files besides their data: attributes, and permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE_MOST = (1 << 63) - 1
 
 
 class Access(IntFlag):
-    """Bits of ACCESS (RFC 8881 §18.1, RFC 8276 §8.5)."""
+    """Has the bits of ACCESS (RFC 8881 §18.1, RFC 8276 §8.5)."""
 
     READ = 0x01
     LOOKUP = 0x02

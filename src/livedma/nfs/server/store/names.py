@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Names of directory entries, as a client may send them."""
+"""Checks names of directory entries, as a client may send them."""
 
 from __future__ import annotations
 

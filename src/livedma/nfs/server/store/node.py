@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A file, directory or other inode, held so that it stays the same."""
+"""Holds a file, directory or other inode, so that it stays the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Kind", "Node"]
 
 
 class Kind(IntEnum):
-    """nfs_ftype4, the types that filesystems have."""
+    """Has those values of nfs_ftype4 that filesystems have."""
 
     REG = 1
     DIR = 2
@@ -40,7 +40,7 @@ _KINDS = {
 
 
 class Node:
-    """A pinned inode: `fd` (O_PATH) refers to it as long as the node lives, whatever its names do.
+    """Pins an inode: `fd` (O_PATH) refers to it as long as the node lives, whatever its names do.
 
     `key` is (device, inode): equal for nodes of the same file. O_PATH opens nothing, so a FIFO or
     device is as harmless as any other file.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Attributes that a client wants a file to have."""
+"""Describes attributes that a client wants a file to have."""
 
 from __future__ import annotations
 

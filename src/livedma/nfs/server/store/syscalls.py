@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""System calls that Python lacks, or makes for the whole process instead of one thread.
+"""Makes system calls that Python lacks, or makes for the whole process instead of one thread.
 
 Each raises `OSError` on failure. O_PATH descriptors work wherever the kernel takes them: an empty
 name is the descriptor's own file.
@@ -283,7 +283,7 @@ def capabilities() -> tuple[int, int, int]:
 
 
 class Capabilities:
-    """Capabilities for a thread, prepared once and set often."""
+    """Holds capabilities for a thread, prepared once and set often."""
 
     __slots__ = ("_data", "_header")
 

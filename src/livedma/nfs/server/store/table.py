@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Filehandles for servers that cannot open files by the filesystem's own handles.
+"""Makes filehandles for servers that cannot open files by the filesystem's own handles.
 
 A handle is an inode number and the time of the file's birth. A table remembers the names, from the
 root down, under which files were seen. To find one again, the server walks there and checks that it
@@ -39,7 +39,7 @@ Place = tuple[Identity, bytes]  # directory, name
 
 
 class TableHandles:
-    """Handles that name inodes, and a table of the places of these."""
+    """Makes handles that name inodes, and keeps a table of the places of these."""
 
     is_persistent = False
 

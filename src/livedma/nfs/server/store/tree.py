@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Names: looking them up, removing, moving and linking them."""
+"""Looks names up, and removes, moves and links them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["Tree"]
 
 
 class Tree(Base):
-    """Directories and their entries. Each name is checked: it is one entry of its directory."""
+    """Changes directories and their entries. Each name is checked: it is one entry of its
+    directory."""
 
     @translated
     def lookup(self, directory: Node, name: bytes) -> Node:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Extended attributes (RFC 8276): those of the user namespace, without the prefix."""
+"""Reads and writes extended attributes (RFC 8276) of the user namespace, without the prefix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EITHER = 0
 
 
 class Xattrs(Base):
-    """Named values that users attach to files and directories."""
+    """Reads and writes named values that users attach to files and directories."""
 
     @translated
     def get_xattr(self, node: Node, name: bytes) -> bytes:

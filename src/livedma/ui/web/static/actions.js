@@ -172,7 +172,7 @@ export class Actions {
       says: (bytes, now) => [
         `${size(bytes)} more of its window get memory: ${size(now.mapped_bytes)} of ${size(now.window_bytes)} have it now, and there is room for ${size(now.room_bytes)} of data.`,
         `Buffers grow from ${count(now.buffers)} by about ${count(bytes / now.buffer_bytes)}, and credits with them, as far as the client has asked for some. No session is interrupted.`,
-        "The policy may give back what nobody uses.",
+        "The policy may give back what is not used.",
       ],
     });
   }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The load of other programs on the processors during a measurement."""
+"""Measures how much other programs use the processors during a measurement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Company"]
+__all__ = ["OtherLoad"]
 
 # Columns of /proc/stat that belong to no process: idle, waiting for disks, and interrupts, most of
 # which are for our own packets.
@@ -15,8 +15,8 @@ _NOBODYS = (3, 4, 5, 6)
 _GUEST = 8  # the others include it already
 
 
-class Company:
-    """Counts from when it is made."""
+class OtherLoad:
+    """Measures the load of other programs from when it is made."""
 
     def __init__(self) -> None:
         self._busy_s, self._own_s, self._began_s = _busy_s(), _own_s(), time.monotonic()
