@@ -250,6 +250,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
         storage=Times(*seen["storage"]),
         storage_queue=Times(*seen["storage_queue"]),
         kept_back_bytes=memory.kept_back_bytes,
+        first_buffers=memory.first_buffers,
     )
 
 
