@@ -286,7 +286,7 @@ def test_nothing_is_sent_without_a_token(browser: Browser) -> None:
         page.page.locator("[data-act=shrink]").click()
         page.page.get_by_label("in MiB").fill("1")
         page.page.get_by_role("button", name="Give 1 MiB back").click()
-        page.page.get_by_text("Whoever changes something needs the server's token.").wait_for()
+        page.page.get_by_text("A change needs the server's token.").wait_for()
         page.page.get_by_label("in MiB").fill("900")
         expect(page.page.locator("#ask [type=submit]")).to_be_disabled()
         page.page.get_by_label("in MiB").fill("1")

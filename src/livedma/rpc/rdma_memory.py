@@ -22,8 +22,8 @@ from livedma.rdma import ProtectionDomain
 __all__ = [
     "LATE_REPLIES",
     "ConnectionMemory",
-    "least_data_bytes",
     "least_bytes",
+    "least_data_bytes",
     "receives_bytes",
 ]
 
