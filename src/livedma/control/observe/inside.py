@@ -236,6 +236,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
         mapped_bytes=memory.window.linked,
         room_bytes=memory.room,
         first_bytes=memory.first_bytes,
+        first_buffers=memory.first_buffers,
         buffer_bytes=memory.data_pool.buffer_size,
         buffers=memory.buffers,
         buffers_taken=buffers_taken,
@@ -250,7 +251,6 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any]) -> Inside:
         storage=Times(*seen["storage"]),
         storage_queue=Times(*seen["storage_queue"]),
         kept_back_bytes=memory.kept_back_bytes,
-        first_buffers=memory.first_buffers,
     )
 
 
