@@ -100,6 +100,24 @@ def test_who_sees_the_wire_alone_does_nothing() -> None:
         assert policies.by_name(name).relax(blind.connections[0], Demand(0, 0, 64)) is None
 
 
+@pytest.mark.parametrize("more", [64 << 10, MIB])
+def test_what_a_connection_began_with_is_not_taken(more: int) -> None:
+    """Replies that are late, and shards that are still leaving, are mapped as well: they are no
+    reason to take more and more.
+    """
+    (connection,) = (
+        Plant([Pipe(buffers=200, credits=64, window_bytes=64 * MIB)]).observe().connections
+    )
+    inside = connection.inside
+    assert inside is not None
+    there = replace(inside, first_buffers=200, mapped_bytes=inside.mapped_bytes + more)
+    relax = policies.by_name("extend").relax
+    assert relax(replace(connection, inside=there), Demand(10, 10, 64)) is None
+    extended = replace(there, first_buffers=72)
+    found = relax(replace(connection, inside=extended), Demand(10, 10, 64))
+    assert found is not None and found.actions[0].bytes == 128 * BUFFER
+
+
 @given(
     buffers=st.integers(1, 250),
     more_credits=st.integers(1, 700),

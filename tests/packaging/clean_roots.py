@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from livedma.errors import LabError
 from livedma.lab import image, packages
 from needs import needs
 
-__all__ = ["SERVE_AND_LOAD", "SUITES", "Machine", "clean_root", "room"]
+__all__ = ["SERVE_AND_LOAD", "SUITES", "Machine", "clean_root", "room", "totals"]
 
 #: Debian 12 and 13, and the Python that each has.
 SUITES = {"bookworm": "3.11", "trixie": "3.13"}
@@ -45,22 +47,26 @@ mount --bind "$SHARED" "$AT/root/mnt/shared"
 path=/usr/sbin:/usr/bin:/sbin:/bin
 exec env -i PATH=$path HOME="$HOME_INSIDE" LC_ALL=C.UTF-8 chroot "$AT/root" "$@"
 """
-#: With livedma in /opt/livedma: a server, and a second of load that it verifies, as JSON.
+#: With livedma in /opt/livedma: a server as people start it, and a second of load over each
+#: transport, as JSON; what is read is verified.
 SERVE_AND_LOAD = """
 set -e
 directory=$(mktemp -d)
 mkdir "$directory/export"
 chmod 1777 "$directory/export" # root of a client is nobody here
 livedma=/opt/livedma/bin/livedma
-$livedma serve "$directory/export" --listen 127.0.0.1 --tcp 20490 --control "$directory/control" \
-    --state "$directory/state" 2> "$directory/log" > "$directory/log" &
+$livedma serve "$directory/export" 2> "$directory/log" > "$directory/log" &
 server=$!
-for _ in $(seq 300); do [ -S "$directory/control" ] && break; sleep 0.1; done
-$livedma load 127.0.0.1 --sessions 2 --depth 2 --seconds 1 --json ||
-    { cat "$directory/log"; exit 1; }
+for _ in $(seq 300); do grep -q "control socket" "$directory/log" && break; sleep 0.1; done
+for proto in rdma tcp; do
+    $livedma load 127.0.0.1 --proto $proto --sessions 2 --depth 2 --seconds 1 --json ||
+        { cat "$directory/log"; exit 1; }
+done
+$livedma why > /dev/null
 kill -INT $server
 wait $server
 """
+_WORDS_OF_A_TOTAL = {"plan", "operations"}
 
 
 def clean_root(suite: str) -> Path:
@@ -99,6 +105,12 @@ def _sources(suite: str) -> str:
     found = [one for one in texts if f"{here}-updates" in one.split()]
     needs(found, "apt's sources do not say where Debian is")
     return found[0].replace(here, suite)
+
+
+def totals(said: str) -> list[dict[str, Any]]:
+    """Returns the results of loads, without their intervals."""
+    lines = [json.loads(line) for line in said.splitlines()]
+    return [one for one in lines if one.keys() >= _WORDS_OF_A_TOTAL]
 
 
 class Machine:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from clean_roots import SERVE_AND_LOAD, SUITES, Machine, clean_root, room
+from clean_roots import SERVE_AND_LOAD, SUITES, Machine, clean_root, room, totals
 from wheels import downloaded, the_wheel
 
 from captures import BUNDLED
@@ -81,8 +81,9 @@ def test_rping(installed: Machine, is_root: bool) -> None:
 def test_serve_and_load(installed: Machine, is_root: bool) -> None:
     done = installed.run("sh", "-c", SERVE_AND_LOAD, is_root=is_root)
     assert done.returncode == 0, (done.stdout, done.stderr)
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert result["operations"] > 0 and not result["errors"]
+    results = totals(done.stdout)
+    assert [one["plan"]["proto"] for one in results] == ["rdma", "tcp"]
+    assert all(one["operations"] > 0 and not one["errors"] for one in results)
 
 
 @both

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clean_roots import SERVE_AND_LOAD, Machine, clean_root, room
+from clean_roots import SERVE_AND_LOAD, Machine, clean_root, room, totals
 from wheels import ROOT, downloaded, the_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.apart]
@@ -106,8 +106,9 @@ def test_it_has_the_extras_of_a_server(container: Machine) -> None:
 def test_serve_and_load(container: Machine, is_root: bool) -> None:
     done = container.run("sh", "-c", SERVE_AND_LOAD, is_root=is_root)
     assert done.returncode == 0, (done.stdout, done.stderr)
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert result["operations"] > 0 and not result["errors"]
+    results = totals(done.stdout)
+    assert [one["plan"]["proto"] for one in results] == ["rdma", "tcp"]
+    assert all(one["operations"] > 0 and not one["errors"] for one in results)
 
 
 def test_nothing_of_the_making_is_left(layout: Layout) -> None:

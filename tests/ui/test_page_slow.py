@@ -169,8 +169,8 @@ def test_boxes_that_scroll_show_it(browser: Browser) -> None:
         expect(page.page.locator("#connections")).not_to_have_attribute("data-above", "")
 
 
-def test_a_connection_over_tcp_has_dashes_where_it_has_nothing(browser: Browser) -> None:
-    """As frames have it: no window, no credits; and where it comes from."""
+def test_a_connection_over_tcp_shows_no_memory(browser: Browser) -> None:
+    """As frames have it: no window, no credits, so nothing to extend; and where it comes from."""
     feed = FakeFeed(sessions=0)
     feed.push()
     with shown(feed) as server, looking(browser, server.address) as page:
@@ -191,10 +191,11 @@ def test_a_connection_over_tcp_has_dashes_where_it_has_nothing(browser: Browser)
                 document.body.append(root);
                 const all = (selector) =>
                     [...root.querySelectorAll(selector)].map((one) => one.textContent);
-                return [all(".client"), all("dd"), all(".meter .text")];
+                const isSeen = (selector) => root.querySelector(selector).checkVisibility();
+                return [all(".client"), all("dd"), isSeen(".meters"), isSeen(".acts")];
             }"""
         )
-    who, figures, meters = found
+    who, figures, *managed = found
     assert who == ["TCP client [fd00::7]:913 (host-a)"]
     assert figures == ["2 MB/s", UNKNOWN, UNKNOWN, "40/s", UNKNOWN, UNKNOWN]
-    assert meters == [UNKNOWN] * 3
+    assert managed == [False, False]

@@ -70,6 +70,7 @@ class Inside:
     send_waits: Times  #: for room in the send queue
     storage: Times  #: in the store, once for each access, as long as a buffer was held for it
     storage_queue: Times  #: the part of it until a thread, or the store, began with the access
+    first_buffers: int | None = None  #: `buffers` when the connection was made; None: not known
     kept_back_bytes: int = 0  #: mapped, and neither for data nor for credits: the reserve
     follows: bool = True  #: its client asks where its sessions should go; the kernel's does not
 

@@ -22,8 +22,8 @@ from livedma.rdma import ProtectionDomain
 __all__ = [
     "LATE_REPLIES",
     "ConnectionMemory",
-    "least_data_bytes",
     "least_bytes",
+    "least_data_bytes",
     "receives_bytes",
 ]
 
@@ -94,6 +94,7 @@ class ConnectionMemory:
             shard_buffers = _shard_buffers(left // stride, stride)
             whole = max(_buffers_in(left, stride, shard_buffers), 1 + reserve)
             self._buffers = whole - reserve
+            self.first_buffers = self._buffers  #: besides the reserve
             self.data_pool = stack.enter_context(
                 Pool(
                     source,

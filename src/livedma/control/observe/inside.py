@@ -239,6 +239,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any], follows: bool) -> 
         mapped_bytes=memory.window.linked,
         room_bytes=memory.room,
         first_bytes=memory.first_bytes,
+        first_buffers=memory.first_buffers,
         buffer_bytes=memory.data_pool.buffer_size,
         buffers=memory.buffers,
         buffers_taken=buffers_taken,

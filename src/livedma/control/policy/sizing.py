@@ -151,13 +151,22 @@ def relaxed(connection: Connection, demand: Demand) -> Plan | None:
     return Plan((action,), f"{said}: {demand.buffers} of {inside.buffers} buffers were needed")
 
 
+def _first_buffers(inside: Inside, demand: Demand) -> int:
+    """Returns the buffers that the connection began with. What is mapped now cannot tell where the
+    server does not say it: late replies and shards that are still leaving are in it, too.
+    """
+    if inside.first_buffers is not None:
+        return inside.first_buffers
+    data = inside.first_bytes - inside.kept_back_bytes
+    data -= demand.first_credits * bytes_per_credit(inside)
+    return max(data // inside.buffer_bytes, 1)
+
+
 def _spared_buffers(inside: Inside, demand: Demand) -> int:
     """Returns the buffers to take back. 0 if they are less than half a step and not all that was
     added, since that is not worth the trouble.
     """
-    first = inside.first_bytes - inside.kept_back_bytes
-    first -= demand.first_credits * bytes_per_credit(inside)
-    added = inside.buffers - max(first // inside.buffer_bytes, 1)
+    added = inside.buffers - _first_buffers(inside, demand)
     needed = demand.buffers + max(demand.buffers // _SPARE_PART, _MARGIN_LEAST)
     spared = min(inside.buffers - needed, added)
     half_a_step = inside.first_bytes // inside.buffer_bytes // 2

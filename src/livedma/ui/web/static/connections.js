@@ -89,6 +89,7 @@ class Card {
   #credits = new Meter("Credits", "credits");
   #extend;
   #shrink;
+  #managed; // what memory that is managed has, and connections over TCP have not
 
   constructor(number, choose, act) {
     const pick = () => choose(number);
@@ -115,6 +116,10 @@ class Card {
       });
     this.#extend = button("extend", "Extend…");
     this.#shrink = button("shrink", "Shrink…");
+    this.#managed = [
+      make("div", { class: "meters" }, this.#memory.node, this.#buffers.node, this.#credits.node),
+      make("div", { class: "acts" }, this.#extend, this.#shrink),
+    ];
     this.node = make(
       "article",
       {
@@ -126,8 +131,7 @@ class Card {
       this.#sentence,
       this.#room,
       figures,
-      make("div", { class: "meters" }, this.#memory.node, this.#buffers.node, this.#credits.node),
-      make("div", { class: "acts" }, this.#extend, this.#shrink),
+      ...this.#managed,
     );
     this.node.addEventListener("click", (event) => {
       if (!event.target.closest("button")) pick();
@@ -175,6 +179,7 @@ class Card {
   }
 
   #measure(one, inside) {
+    for (const node of this.#managed) node.hidden = one.transport === "tcp";
     if (inside) {
       this.#memory.draw(
         inside.mapped_bytes,
@@ -193,7 +198,7 @@ class Card {
     }
     const asked =
       one.credits_asked > one.credits_granted ? `, ${count(one.credits_asked)} asked for` : "";
-    const hasCredits = one.transport !== "tcp" && Number.isFinite(one.credits_granted);
+    const hasCredits = Number.isFinite(one.credits_granted);
     if (!hasCredits) this.#credits.draw(null, 1, UNKNOWN);
     else
       this.#credits.draw(
