@@ -33,6 +33,7 @@ def memory_of(device: Device, **options: int) -> ConnectionMemory:
         "inline_bytes": 4096,
         "buffer_bytes": 64 * KIB,
         "credits_begin": 64,
+        "reserve": 0,
         **options,
     }
     return ConnectionMemory(device.protection_domain(), **wanted)
@@ -53,6 +54,25 @@ def test_it_grows_to_the_end_of_its_window(device: Device) -> None:
         assert memory.window.linked == 16 * MIB - 64 * KIB
         with pytest.raises(NoRoomError):
             memory.extend(1)
+
+
+def test_what_is_kept_back_is_no_data_buffer(device: Device) -> None:
+    """It is mapped within what was asked for, and no extension or shrink takes it away."""
+    with memory_of(device, reserve=2) as memory:
+        assert memory.first_bytes == 4 * MIB and memory.kept_back_bytes == 128 * KIB
+        assert (memory.buffers, memory.data_pool.stats.buffers) == (54, 56)
+        memory.extend(MIB)
+        assert (memory.buffers, memory.data_pool.stats.buffers) == (70, 72)
+        memory.shrink(16 * MIB)
+        assert memory.buffers == 1 and memory.data_pool.stats.buffers >= 3
+        held = [memory.data_pool.take_free()]
+        assert held[0] is not None and memory.data_pool.take_free() is None
+        assert memory.taken() == (1, 0)
+        kept = [memory.data_pool.take_free(True) for _ in range(2)]
+        assert all(kept) and memory.taken() == (1, 0)
+        for buffer in (*held, *kept):
+            assert buffer is not None
+            buffer.release()
 
 
 def test_replies_that_are_acknowledged_late_have_their_place(device: Device) -> None:
@@ -164,6 +184,7 @@ def test_mapping_ends_when_nobody_wants_it_any_more(device: Device) -> None:
             inline_bytes=4096,
             buffer_bytes=4096,
             credits_begin=8,
+            reserve=0,
             go_on=go_on,
         )
     pd.close()  # nothing of it is left
