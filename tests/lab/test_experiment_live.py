@@ -39,7 +39,7 @@ def test_a_ramp_has_a_row_for_each_level() -> None:
         assert (measures["errors"], measures["reconnects"], measures["refused"]) == (0, 0, 0)
         assert measures["connections"] == 1
         assert measures["mapped_bytes"] == 4 << 20
-        assert measures["buffers"] == measures["buffers_first"] == 56
+        assert measures["buffers"] == measures["buffers_first"] == 55  # and one kept back
         assert float(str(measures["p50_us"])) >= 20_000  # the store's delay
     one, three = (float(str(measures["ops_per_s"])) for _, measures in rows)
     assert 0 < one <= 200 and three <= 600  # 3 requests a session, each of 20 ms

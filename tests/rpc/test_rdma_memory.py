@@ -56,6 +56,25 @@ def test_it_grows_to_the_end_of_its_window(device: Device) -> None:
             memory.extend(1)
 
 
+def test_what_is_kept_back_is_no_data_buffer(device: Device) -> None:
+    """It is mapped within what was asked for, and no extension or shrink takes it away."""
+    with memory_of(device, reserve=2) as memory:
+        assert memory.first_bytes == 4 * MIB and memory.kept_back_bytes == 128 * KIB
+        assert (memory.buffers, memory.data_pool.stats.buffers) == (54, 56)
+        memory.extend(MIB)
+        assert (memory.buffers, memory.data_pool.stats.buffers) == (70, 72)
+        memory.shrink(16 * MIB)
+        assert memory.buffers == 1 and memory.data_pool.stats.buffers >= 3
+        held = [memory.data_pool.take_free()]
+        assert held[0] is not None and memory.data_pool.take_free() is None
+        assert memory.taken() == (1, 0)
+        kept = [memory.data_pool.take_free(True) for _ in range(2)]
+        assert all(kept) and memory.taken() == (1, 0)
+        for buffer in (*held, *kept):
+            assert buffer is not None
+            buffer.release()
+
+
 def test_replies_that_are_acknowledged_late_have_their_place(device: Device) -> None:
     with memory_of(device) as memory:
         memory.extend(memory.room)

@@ -78,7 +78,7 @@ def test_no_more_receives_are_to_spare_than_replies_leave_buffers() -> None:
         assert posted(connection) == 4
         for _ in range(20):
             assert grants(peer) == 2
-        wait_until(lambda: posted(connection) == 4)
+            wait_until(lambda: posted(connection) == 4)  # its reply has given its buffer back
         stats = connection.memory.receive_pool.stats
         assert (stats.buffers, stats.data.gave_up) == (4, 0)
         assert connection.statistics()["receives_late"] == 0

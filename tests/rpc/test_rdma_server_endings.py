@@ -36,10 +36,11 @@ class Stage(Echo):
 
 @contextmanager
 def without_buffers(connection: RdmaConnection) -> Iterator[None]:
-    """Nobody finds a data buffer meanwhile."""
+    """Nobody finds a data buffer meanwhile, nor one of those that are kept back."""
     held: list[Buffer] = []
-    while (buffer := connection.memory.data_pool.try_take()) is not None:
-        held.append(buffer)
+    for control in (False, True):
+        while (buffer := connection.memory.data_pool.try_take(control)) is not None:
+            held.append(buffer)
     yield
     for buffer in held:
         buffer.release()
