@@ -175,8 +175,10 @@ def test_the_picture_as_text_has_all_of_it() -> None:
 def test_the_room_for_more_sessions_stands_behind_the_diagnosis() -> None:
     words = "room for 4 to 7 more sessions like these (40 of 56 buffers at the busiest)"
     roomy = replace(fine(), room=SessionRoom(4, 7, 50, 60, words))
-    lines = connections(frame(diagnoses=(roomy,)), 160, 20, UNICODE)
+    lines = connections(frame(diagnoses=(roomy,)), 80, 20, UNICODE)
     assert words in " ".join(" ".join(map(as_text, lines)).split())
+    short = connections(frame(diagnoses=(roomy,)), 160, 20, UNICODE)
+    assert as_text(short[-1]).endswith("; room for 4 to 7 more sessions like these")
 
 
 def test_a_frame_comes_back_with_its_room() -> None:

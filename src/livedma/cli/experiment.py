@@ -43,7 +43,12 @@ def register(commands: Any) -> None:
     add("name", metavar="NAME", nargs="?", help="as listed without a name")
     add("--out", metavar="DIR", type=Path, help="keep data, plots and a page there")
     add("--full", action="store_true", help="all points, more turns: takes many minutes")
-    add("--repeats", type=units.positive, metavar="N", help="turns (ramp: 5; others: 4, full: 7)")
+    add(
+        "--repeats",
+        type=units.positive,
+        metavar="N",
+        help="turns (ramp, ahead: 5; others: 4, full: 7)",
+    )
     add(
         "--store",
         choices=("delay", "disk"),

@@ -146,6 +146,8 @@ class _Case:
         self._called_s.clear()
 
     def _forecast(self, connection: Connection, at_s: float, buffers: int) -> Forecast | None:
+        if not any(needed for _, needed in self._needed):
+            return None
         for width_s in _WIDTHS_S:
             found = self._rise(width_s)
             if found is None:

@@ -34,11 +34,12 @@ def binned(values: Sequence[tuple[float, float]], width_s: float) -> list[tuple[
         return []
     last_s = values[-1][0]
     sums: dict[int, tuple[float, float, int]] = {}
-    for at_s, value in values:
+    for at_s, value in reversed(values):
         index = int((last_s - at_s) / width_s + 1e-6)
-        if index < BINS:
-            times, total, count = sums.get(index, (0.0, 0.0, 0))
-            sums[index] = times + at_s, total + value, count + 1
+        if index >= BINS:
+            break
+        times, total, count = sums.get(index, (0.0, 0.0, 0))
+        sums[index] = times + at_s, total + value, count + 1
     return [(times / n, total / n) for _, (times, total, n) in sorted(sums.items(), reverse=True)]
 
 

@@ -170,7 +170,10 @@ def _reason(
         verdict = f"{diagnosis.verdict}{refuses}:"
         said = f"{verdict} {printable(diagnosis.sentence, glyphs)}"
         if diagnosis.room is not None:
-            said += f"; {printable(diagnosis.room_words, glyphs)}"
+            room = diagnosis.room_words
+            if shape.reason_lines == 1:
+                room = room.partition(" (")[0]  # without the figures behind it
+            said += f"; {printable(room, glyphs)}"
     wrapped = wrap(said, width - _MARK_WIDTH - 1, shape.reason_lines, glyphs)
     first, *others = wrapped
     colon = min(len(verdict), len(first))
