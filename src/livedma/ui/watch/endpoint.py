@@ -23,6 +23,7 @@ __all__ = ["Endpoint"]
 _START_S = 20.0
 _END_S = 10.0
 _BACKLOG = 32
+_ACCEPTED_S = 0.05  # until connections that were accepted just now have what `abort` needs
 _PATH = "/metrics"
 
 #: From an Accept header to a body and its Content-Type.
@@ -72,11 +73,13 @@ class Endpoint:
             await self._stop.wait()
         finally:
             server.close()
+            await asyncio.sleep(_ACCEPTED_S)
             transports = [one.transport for one in self._server.connections]
             await started.cleanup()
             for transport in transports:
                 if transport is not None:
                     transport.abort()
+            await asyncio.sleep(0)
 
     def _protocol(self) -> asyncio.Protocol:
         if len(self._server.connections) >= self._limits.connections:
