@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import time
@@ -180,6 +181,28 @@ def test_mistakes_get_one_sentence(
     assert text.returncode == status
     assert sentence in text.stderr.splitlines()[0]
     assert "Traceback" not in text.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "said"),
+    [
+        ("/dev/full", 1, "livedma: cannot write standard output: No space left"),
+        ("", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written(bpf: None, place: str, status: int, said: str) -> None:
+    """Or that nobody reads any more, as with `| head`: that is no failure."""
+    words = livedma("watch", "lo", "--interval", "0.1s", "--json")
+    where = f"> {place}" if place else "| head -1 > /dev/null"
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.join(words)} {where}; exit ${{PIPESTATUS[0]}}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == status
+    assert done.stderr.splitlines()[-1].startswith(said) and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("words", [("watch", "lo"), ("top", "--watch", "lo", "--once")])

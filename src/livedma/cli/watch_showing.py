@@ -8,11 +8,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
+from livedma.cli.output import drop_output
 from livedma.cli.watch_screen import Screen, can_draw
+from livedma.errors import LivedmaError
 from livedma.ui.top.glyphs import ASCII, fitting
 from livedma.ui.watch.table import Table
 from livedma.ui.watch.text import Lines
@@ -44,7 +46,7 @@ class Objects(Nothing):
     """Prints an object for each view."""
 
     def view(self, view: View) -> None:
-        print(json.dumps(view.as_json()), flush=True)
+        _print([json.dumps(view.as_json())])
 
 
 class Text(Nothing):
@@ -54,13 +56,26 @@ class Text(Nothing):
         self._lines = Lines()
 
     def opened(self, stop: asyncio.Event) -> AbstractContextManager[None]:
-        print(self._lines.header, flush=True)
+        _print([self._lines.header])
         return nullcontext()
 
     def view(self, view: View) -> None:
-        for line in self._lines.of(view):
+        _print(self._lines.of(view))
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Writes at once: another program may wait for it. Raises LivedmaError where there is no room,
+    and BrokenPipeError where nobody reads any more, which is no failure.
+    """
+    try:
+        for line in lines:
             print(line)
         sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_output()
+        raise LivedmaError(f"cannot write standard output: {error.strerror or error}") from None
 
 
 class Live:

@@ -23,6 +23,7 @@ __all__ = ["Endpoint"]
 _START_S = 20.0
 _END_S = 10.0
 _BACKLOG = 32
+_ACCEPTED_S = 0.05  # asyncio loses a connection that it had only just accepted when it closes
 _PATH = "/metrics"
 
 #: From an Accept header to a body and its Content-Type.
@@ -71,12 +72,14 @@ class Endpoint:
         try:
             await self._stop.wait()
         finally:
+            await asyncio.sleep(_ACCEPTED_S)
             server.close()
             transports = [one.transport for one in self._server.connections]
             await started.cleanup()
             for transport in transports:
                 if transport is not None:
                     transport.abort()
+            await asyncio.sleep(0)
 
     def _protocol(self) -> asyncio.Protocol:
         if len(self._server.connections) >= self._limits.connections:
