@@ -173,7 +173,8 @@ def site(guests: Lab) -> Iterator[Site]:
     a.run("/lab/nfs-server", check=True)
     livedma = put_package(a, ("monitor", "nfsd", "wire"))
     busy = "; ".join(
-        f"dd if=/dev/zero of=/inside/{one}/before bs=16k count=4 oflag=direct" for one in MOUNTS
+        f"dd if=/dev/zero of=/inside/{one}/before-{one} bs=16k count=4 oflag=direct"
+        for one in MOUNTS
     )
     with mounted(b, "rdma"), mounted(b, "tcp"):
         b.run("touch /tmp/busy")
@@ -194,9 +195,9 @@ def test_counts_are_the_clients(site: Site) -> None:
     trips_ms = {one: counted(site.client, f"/inside/{one}")[1] for one in MOUNTS}
     first = len(site.watch.seen)
     work = [
-        f"(dd if=/dev/zero of=/inside/{one}/x bs={size}k count=40 oflag=direct; "
-        f"dd if=/inside/{one}/x of=/dev/null bs={size // 2}k iflag=direct; "
-        f"dd if=/dev/zero of=/inside/{one}/y bs=100 count=30 oflag=direct) 2>/dev/null"
+        f"(dd if=/dev/zero of=/inside/{one}/x-{one} bs={size}k count=40 oflag=direct; "
+        f"dd if=/inside/{one}/x-{one} of=/dev/null bs={size // 2}k iflag=direct; "
+        f"dd if=/dev/zero of=/inside/{one}/y-{one} bs=100 count=30 oflag=direct) 2>/dev/null"
         for one, size in (("rdma", 64), ("tcp", 32))
     ]
     site.client.run(" & ".join(work) + "; wait", LIMIT_S, check=True)
@@ -314,7 +315,7 @@ def test_the_limit_is_named(slow: Site, threads: int, granted: int, limit: str) 
     try:
         with mounted(slow.client, "rdma", "/slow", "/inside/slow") as at:
             first = len(slow.watch.seen)
-            assert most(limits(slow, "rdma", writes(at, 8, 24 if threads > 1 else 10))) == limit
+            assert most(limits(slow, "rdma", writes(at, 8, 16 if threads > 1 else 10))) == limit
             rows = [one for one in slow.watch.connections("rdma", first) if one.kernel]
             storage = [one.kernel.storage for one in rows if one.kernel and one.written_bytes]
             assert all(one.p50_ns > STORAGE_NS * 0.9 for one in storage if one.count)
