@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,13 @@ def test_it_says_what_is_missing(bpf: None) -> None:
 def test_its_room_is_bounded(room: dict[str, int]) -> None:
     with pytest.raises(LivedmaError, match="there is room for 1 to"):
         NfsdSource(**room).attach()  # type: ignore[arg-type]
+
+
+def test_it_looks_at_no_interface() -> None:
+    argv = [sys.executable, "-m", "livedma", "watch", "--inside", "lo"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "--inside looks at no interface" in done.stderr
 
 
 def test_cpus_of_this_machine_are_counted() -> None:
