@@ -39,7 +39,7 @@ class ExtendPolicy:
             return None
         if has_all_useful(connection, connection.inside):
             return None  # the rise ends where the peer's credits do
-        return _more_memory(connection, connection.inside, snapshot, room)
+        return more_of_window(connection, connection.inside, snapshot, room)
 
     def relax(self, connection: Connection, demand: Demand) -> Plan | None:
         return relaxed(connection, demand)

@@ -274,6 +274,7 @@ class TcpLinks:
         try:
             async with asyncio.timeout(within_s):
                 await asyncio.get_running_loop().sock_connect(plug, (address, port))
+            link = self.load.add_tcp(plug.fileno())
         except TimeoutError:
             plug.close()
             raise ConnectionLost(f"{address} did not answer in {within_s:g} s") from None
@@ -281,7 +282,9 @@ class TcpLinks:
             plug.close()
             why = os.strerror(error.errno) if error.errno else str(error)
             raise ConnectionLost(f"{address} port {port}: {why}") from None
-        link = self.load.add_tcp(plug.fileno())
+        except BaseException:  # the run may end meanwhile
+            plug.close()
+            raise
         self._sockets[link] = plug
         return link
 

@@ -95,7 +95,7 @@ class MainScreen(Drawn):
 
     def draw(self) -> None:
         width = self.size.width
-        if not self.is_mounted or not width:
+        if not self.has_panes or not width:
             return
         upper, middle, lower = self._heights()
         for name, height in (("connections", upper), ("decisions", lower)):

@@ -35,6 +35,11 @@ class Drawn(Screen[None]):
     def on_resize(self) -> None:
         self.draw()
 
+    @property
+    def has_panes(self) -> bool:
+        """Returns whether it can draw: not before it is composed, nor while it is removed."""
+        return self.is_mounted and bool(self.query(Pane))
+
     def pane(self, name: str) -> Pane:
         return self.query_one(f"#{name}", Pane)
 
@@ -57,7 +62,7 @@ class _Over(Drawn):
 
     def draw(self) -> None:
         width, height = self.size
-        if not self.is_mounted or not width:
+        if not self.has_panes or not width:
             return
         self.draw_heading()
         self.pane("body").show(self.body(width, height - _HEAD - _FOOT))
