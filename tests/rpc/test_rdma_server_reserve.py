@@ -18,7 +18,7 @@ from tests.rpc.rdma_header import Proc
 
 from livedma._native.accelerator import Accelerator
 from livedma._native.nfs import Changes, WriteVerifier
-from livedma.nfs.server.program import NFS_PROGRAM, NFS_VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION
 from livedma.rpc.message import Call, encode_call
 from livedma.rpc.rdma_server import RdmaConnection
 from livedma.rpc.service import Connection, Part
@@ -102,7 +102,7 @@ class Blocking(Echo):
 
 def rpc(procedure: int) -> bytes:
     """Without the XID, which the peer adds."""
-    return encode_call(Call(0, NFS_PROGRAM, NFS_VERSION, procedure))[4:]
+    return encode_call(Call(0, PROGRAM, VERSION, procedure))[4:]
 
 
 @pytest.mark.parametrize("has_reserve", [True, False])
