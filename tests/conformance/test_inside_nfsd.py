@@ -24,7 +24,7 @@ from livedma.monitor.snapshot import Connection, Snapshot
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 240
+LIMIT_S = 400
 STORAGE_NS = 20_000_000
 #: Of two mounts with one minor version, the client would make one session.
 MOUNTS = {"rdma": "vers=4.1,rdma,port=20049", "tcp": "vers=4.2,proto=tcp"}
