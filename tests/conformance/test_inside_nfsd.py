@@ -171,7 +171,7 @@ def site(guests: Lab) -> Iterator[Site]:
     """The watch begins in the middle: clients are connected, and their calls are under way."""
     a, b = guests.a, guests.b
     a.run("/lab/nfs-server", check=True)
-    livedma = put_package(a, ("monitor", "nfsd", "wire"))
+    livedma = put_package(a, ("monitor", "nfsd", "wire", "xdr"))
     busy = "; ".join(
         f"dd if=/dev/zero of=/inside/{one}/before-{one} bs=16k count=4 oflag=direct"
         for one in MOUNTS
