@@ -11,6 +11,8 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import orjson
+
 import livedma
 from livedma.lab.guest import Guest
 from needs import needs
@@ -20,8 +22,8 @@ _GUESTS_OWN = ("libc.so", "ld-linux", "linux-vdso")
 
 
 def put_package(guest: Guest, extensions: Iterable[str]) -> str:
-    """Puts the package with these of its extensions, and their libraries, into the guest. Returns
-    how the command `livedma` begins there.
+    """Puts the package with these of its extensions, their libraries, and orjson, which it always
+    needs, into the guest. Returns how the command `livedma` begins there.
     """
     theirs = guest.run("python3 -c 'import sys; print(sys.implementation.cache_tag)'", check=True)
     own = sys.implementation.cache_tag
@@ -31,6 +33,7 @@ def put_package(guest: Guest, extensions: Iterable[str]) -> str:
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
         for path in sorted(site.rglob("*.py")):
             archive.add(path, Path("livedma") / path.relative_to(site))
+        archive.add(Path(orjson.__path__[0]), "orjson")
         libraries: set[Path] = set()
         for name in extensions:
             (path,) = (site / "_native").glob(f"{name}.*.so")

@@ -24,7 +24,7 @@ from livedma.monitor.snapshot import Connection, Snapshot
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 240
+LIMIT_S = 400
 STORAGE_NS = 20_000_000
 #: Of two mounts with one minor version, the client would make one session.
 MOUNTS = {"rdma": "vers=4.1,rdma,port=20049", "tcp": "vers=4.2,proto=tcp"}
@@ -171,7 +171,7 @@ def site(guests: Lab) -> Iterator[Site]:
     """The watch begins in the middle: clients are connected, and their calls are under way."""
     a, b = guests.a, guests.b
     a.run("/lab/nfs-server", check=True)
-    livedma = put_package(a, ("monitor", "nfsd", "wire"))
+    livedma = put_package(a, ("monitor", "nfsd", "wire", "xdr"))
     busy = "; ".join(
         f"dd if=/dev/zero of=/inside/{one}/before-{one} bs=16k count=4 oflag=direct"
         for one in MOUNTS
