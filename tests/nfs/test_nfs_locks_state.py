@@ -323,6 +323,24 @@ class TestGrace:
         old.has_reclaimed = True
         world.lock_first(old, state, exclusive(7, 1))
 
+    def test_a_client_that_comes_back_slowly(self, tmp_path: Path) -> None:
+        """Its first session is silent for longer than a lease before it reclaims."""
+        world = World(tmp_path, lease_s=10, grace_s=60)
+        try:
+            for name in (b"old", b"lost"):
+                world.client(name)
+            world.restart()
+            old = world.client(b"old", has_reclaimed=False)
+            world.now += 50
+            world.server.tick()
+            state = world.open(old, Share(BOTH))
+            world.lock_first(old, state, exclusive(0, 1), is_reclaim=True)
+            world.now += 10  # grace is over, and so is its lease
+            world.server.tick()
+            assert old.is_courtesy
+        finally:
+            world.close()
+
     def test_who_may_not(self, world: World, old: Client) -> None:
         stranger = world.client(b"stranger", has_reclaimed=False)
         state = world.open(stranger, Share(BOTH))

@@ -65,7 +65,7 @@ class Server:
         self.callbacks = Callbacks(clock, self.lock)
         self.callbacks.on_path.append(lambda session: self.flags_changed(session.client))
         self.sessions = Sessions(self.config, self.clients, self.callbacks, self.lock)
-        self.sessions.may_reclaim = self.recovery.may_reclaim
+        self.clients.may_reclaim = self.sessions.may_reclaim = self.recovery.may_reclaim
         self._log = ConnectionLog()
         self._came: deque[tuple[int, str, str]] = deque(maxlen=_CAME_MOST)
         self.sessions.on_made.append(self._note)

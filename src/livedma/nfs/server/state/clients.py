@@ -112,6 +112,7 @@ class Clients:
 
     on_gone: is called with each confirmed client that goes, before it is forgotten.
     has_state: returns whether a client has opens or locks.
+    may_reclaim: returns whether the client of this name had state before a restart, and grace lasts.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Clients:
         self._unconfirmed: dict[bytes, Client] = {}
         self.on_gone: list[Callable[[Client], None]] = []
         self.has_state: Callable[[Client], bool] = lambda client: False
+        self.may_reclaim: Callable[[bytes], bool] = lambda owner: False
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -230,12 +232,16 @@ class Clients:
             session.was_used()
 
     def has_expired(self, client: Client) -> bool:
-        """Returns whether nothing was heard of the client for a lease."""
+        """Returns whether nothing was heard of the client for a lease. As long as it may reclaim, its
+        lease does not run out: it would lose what nobody else can have yet (RFC 8881, 8.4.2.1).
+        """
         for session in client.sessions.values():
             # The slots alone show requests that do not pass Python. One that is being executed may
             # take longer than a lease.
             if session.was_used():
                 self.renew(client)
+        if client.is_confirmed and self.may_reclaim(client.owner):
+            return False
         return self._clock() - client.renewed_s > self._config.lease_s
 
     def is_busy(self, client: Client) -> bool:
