@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from livedma.cli import main
 from livedma.nfs.client import Client
 from livedma.nfs.client.errors import StateLost
 from livedma.nfs.client.file import File
@@ -23,6 +25,7 @@ from livedma.nfs.load import Plan, Runner
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import NfsService, Wishes
 from livedma.opening import enterable
+from livedma.rpc.client import ConnectionLost
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -145,6 +148,25 @@ def test_a_file_that_cannot_be_closed_is_removed(
     plan = Plan(proto="tcp", sessions=2, seconds=0.1)
     asyncio.run(Runner(plan, SERVER, PORT).run())
     assert not list(export.iterdir())
+
+
+def test_files_that_cannot_be_removed_are_named(
+    export: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def remove(client: Client, path: str) -> None:
+        raise ConnectionLost("the server did not answer")
+
+    monkeypatch.setattr(Client, "remove", remove)
+    where = ["load", SERVER, "--proto", "tcp", "--port", str(PORT), "--sessions", "2"]
+    assert main([*where, "--size", "4KiB", "--seconds", "0.2"]) == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    found = re.fullmatch(
+        r"livedma: 2 files could not be removed and may still be at the server: "
+        r"remove /(livedma-load-\S+-\*) by hand",
+        said,
+    )
+    assert found, said
+    assert len(list(export.glob(found[1]))) == 2
 
 
 def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -190,6 +190,7 @@ def run(args: argparse.Namespace) -> int:
         line = json.dumps(interval.as_json()) if args.json else page.row(interval, shades)
         print(line, flush=True)
 
+    left: list[str] = []
     with ExitStack() as stack:
         device = None
         if plan.proto == "rdma":
@@ -207,13 +208,19 @@ def run(args: argparse.Namespace) -> int:
                 runner = Runner(
                     plan, server, port, device=device, spin=_SPIN_S, show=show, tell=progress.tell
                 )
-            return await _interruptible(runner, interrupts)
+            try:
+                return await _interruptible(runner, interrupts)
+            finally:
+                left.extend(runner.left)
 
         try:
             with progress.waiting(f"connecting to {server} port {port}"):
                 result = asyncio.run(measure())
         except ConnectionLost as error:
             raise _advised(error, plan.proto, server, port) from None
+        finally:
+            if left:
+                print(f"livedma: {page.left(left)}", file=sys.stderr)
     if result is None:
         print(f"livedma: {interrupts.words} before anything was measured", file=sys.stderr)
         return interrupts.status

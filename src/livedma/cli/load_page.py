@@ -13,7 +13,7 @@ from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.result import Interval, Result, percentiles_us
 from livedma.sizes import exact
 
-__all__ = ["header", "heading", "row", "totals"]
+__all__ = ["header", "heading", "left", "row", "totals"]
 
 _COLUMNS = ("time", "sessions", "ops/s", "MB/s", "p50", "p99", "max", "errors", "waited")
 _WIDTHS = (8, 9, 10, 9, 9, 9, 9, 7, 8)
@@ -142,3 +142,13 @@ def duration(us: float) -> str:
 def size(count: int) -> str:
     """Formats bytes: 64 KiB for 65536."""
     return amount(count, "byte") if count % 1024 else exact(count)
+
+
+def left(files: list[str]) -> str:
+    """Returns a sentence on files that the run could not remove."""
+    first = files[0].rsplit("/", 1)
+    name = first[1] if len(files) == 1 else f"{first[1].rsplit('-', 1)[0]}-*"
+    return (
+        f"{amount(len(files), 'file')} could not be removed and may still be at the server: remove "
+        f"{first[0]}/{name} by hand"
+    )

@@ -42,7 +42,9 @@ _LAST_S = 5.0  # for the last replies at the end
 _CONTROL_SLOTS = 8
 _MESSAGE_EXTRA = 4096
 _PATIENCE_S = 15.0
-_REMOVAL_S = 0.02  # for removing a session and its file
+_CALL_S = 60.0  # for the answer to a call that changes files: a server's disk may be busy
+_CLEAN_UP_S = 90.0  # for removing sessions and files
+_REMOVAL_S = 0.02  # for each of them besides
 Tell = Callable[[str], None]
 Show = Callable[[Interval], None]
 
@@ -71,6 +73,7 @@ class Runner:
         self._is_stopped = asyncio.Event()
         self._is_measuring = False
         self._credential = own_credential()
+        self.left: list[str] = []  #: files that could not be removed, once the run has ended
 
     @property
     def is_measuring(self) -> bool:
@@ -177,7 +180,7 @@ class Runner:
             slots=_CONTROL_SLOTS,
             message_bytes=self.plan.size + _MESSAGE_EXTRA,
             credential=self._credential,
-            call_s=_PATIENCE_S,
+            call_s=_CALL_S,
             patience_s=_PATIENCE_S,
         )
 
@@ -357,12 +360,13 @@ class Runner:
     async def _clean_up(self, client: Client) -> None:
         """Removes all that the run made, as far as the server can still be reached."""
         self._load.stop()
-        if self._places.is_lost:
-            return
-        with contextlib.suppress(TimeoutError, LivedmaError, NfsError, OSError):
-            async with asyncio.timeout(_PATIENCE_S + len(self._places.sessions) * _REMOVAL_S):
-                await self._drain()
-                await self._sessions.remove(await self._control.take())
+        if not self._places.is_lost:
+            self._tell("removing the files of the run")
+            with contextlib.suppress(TimeoutError, LivedmaError, NfsError, OSError):
+                async with asyncio.timeout(_CLEAN_UP_S + len(self._places.sessions) * _REMOVAL_S):
+                    await self._drain()
+                    await self._sessions.remove(await self._control.take())
+        self.left = sorted(self._sessions.left)
 
 
 def _silence(away_s: float) -> str:

@@ -62,7 +62,8 @@ class _Target(TypedDict):
 
 
 class Sessions:
-    """Makes and removes sessions. refused: why sessions could not be made."""
+    """Makes and removes sessions. refused: why sessions could not be made. left: the files that are
+    at the server, as far as it is known here."""
 
     def __init__(self, load: Load, places: Places, plan: Plan, credential: AuthSys) -> None:
         self._load, self._places, self._plan = load, places, plan
@@ -71,6 +72,7 @@ class Sessions:
         self._files: dict[int, File] = {}  # by the session's number in the load
         self._made: list[asyncio.Task[File]] = []  # files, until a session of the load has them
         self.refused: list[str] = []
+        self.left: set[str] = set()
 
     # Making them.
 
@@ -102,7 +104,12 @@ class Sessions:
         # The server may make the file although this is cancelled before its answer comes.
         making = asyncio.create_task(client.open(path, "rw", create=True))
         self._made.append(making)
-        file = await asyncio.shield(making)
+        self.left.add(path)
+        try:
+            file = await asyncio.shield(making)
+        except OperationFailed:
+            self.left.discard(path)
+            raise
         added = self._load.add_session(
             link,
             **self._target(handed, file),
@@ -184,6 +191,7 @@ class Sessions:
                     await file.close()
                 finally:  # It may be lost; its name is there all the same.
                     await client.remove(file.path)
+                    self.left.discard(file.path)
 
         made = await asyncio.gather(*self._made, return_exceptions=True)
         files = [*self._files.values(), *(one for one in made if isinstance(one, File))]

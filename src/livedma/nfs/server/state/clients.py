@@ -112,7 +112,8 @@ class Clients:
 
     on_gone: is called with each confirmed client that goes, before it is forgotten.
     has_state: returns whether a client has opens or locks.
-    may_reclaim: returns whether the client of this name had state before a restart, and grace lasts.
+    may_reclaim: returns whether the client of this name had state before a restart, while grace
+    lasts.
     """
 
     def __init__(
@@ -232,8 +233,10 @@ class Clients:
             session.was_used()
 
     def has_expired(self, client: Client) -> bool:
-        """Returns whether nothing was heard of the client for a lease. As long as it may reclaim, its
-        lease does not run out: it would lose what nobody else can have yet (RFC 8881, 8.4.2.1).
+        """Returns whether nothing was heard of the client for a lease.
+
+        The lease does not run out as long as the client may reclaim: it would lose what no other
+        client can have yet (RFC 8881, 8.4.2.1).
         """
         for session in client.sessions.values():
             # The slots alone show requests that do not pass Python. One that is being executed may
