@@ -9,16 +9,19 @@ from pathlib import Path
 
 from needs import needs
 
-__all__ = ["as_nobody"]
+__all__ = ["NOBODY", "as_nobody"]
 
-_NOBODY = 65534
+NOBODY = 65534
 _OTHERS_MAY_PASS = 0o001
 
 
-def as_nobody(*capabilities: str) -> list[str]:
-    """What to put in front of a command line. capabilities: that it keeps all the same."""
+def as_nobody(*capabilities: str, uid: int = NOBODY) -> list[str]:
+    """What to put in front of a command line. capabilities: that it keeps all the same.
+
+    uid: another user than nobody, for limits that are counted by user.
+    """
     needs(os.geteuid() == 0, "only root can become somebody else")
-    command = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+    command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
     above = Path(sys.executable).resolve().parents
     if not all(directory.stat().st_mode & _OTHERS_MAY_PASS for directory in above):
         # The interpreter is in somebody's home: they may read it, and that is all they may.

@@ -21,6 +21,7 @@ from livedma.errors import CaptureError
 from livedma.lab.hosts import Host, connect
 from livedma.wire.encode import encode, ethernet
 from traffic import packet_socket, udp_flow, udp_socket
+from unprivileged import as_nobody
 from xdp import TinyXdp, attached_id, attached_tcx
 
 pytestmark = pytest.mark.slow
@@ -187,8 +188,7 @@ def test_tc_is_chosen_where_xdp_would_cost_offloads(hosts: tuple[Host, Host]) ->
 def test_without_root_one_sentence_and_the_command(bpf: None) -> None:
     livedma = shutil.which("livedma")
     command = [livedma, "capture", "lo", "--count", "1"]
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    done = subprocess.run([*nobody, *command], capture_output=True, text=True, check=False)
+    done = subprocess.run([*as_nobody(), *command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"livedma: loading BPF programs needs root: sudo {' '.join(command)}\n"
 

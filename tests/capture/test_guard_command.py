@@ -17,6 +17,7 @@ from guard_lab import PINS, Lab, eventually, frame, guards, inside, ip, require_
 from livedma import cli
 from livedma.capture.guard import Guard, Rule
 from livedma.cli import main
+from unprivileged import as_nobody
 
 pytestmark = pytest.mark.slow
 
@@ -263,11 +264,10 @@ def test_help_has_an_example(words: list[str], capsys: pytest.CaptureFixture[str
 def test_without_privilege(words: list[str]) -> None:
     require_bpf()  # root can give it up
     done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m",
-         cli.__name__, "guard", "lo", *words],
+        [*as_nobody(), sys.executable, "-m", cli.__name__, "guard", "lo", *words],
         capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     again = shlex.join([sys.executable, "-m", "livedma", "guard", "lo", *words])
     assert done.stderr == f"livedma: guarding an interface needs root: sudo {again}\n"

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ import pytest
 
 from livedma.cli import main
 from needs import needs
+from unprivileged import as_nobody
 
 WAIT_S = 30
 MIB = 1 << 20
 SIZE = 4 * MIB
-AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 UNABLE = ("setpriv", "--bounding-set", "-ipc_lock")
 
 #: registers a buffer with io_uring, which pins it; no library is needed for that
@@ -81,7 +81,7 @@ def running(program: str, *before: str) -> Iterator[int]:
         process.communicate(timeout=WAIT_S)
 
 
-def mem(*options: object, before: tuple[str, ...] = ()) -> dict[str, Any]:
+def mem(*options: object, before: Sequence[str] = ()) -> dict[str, Any]:
     done = subprocess.run(
         [*before, "livedma", "mem", *map(str, options), "--json"],
         capture_output=True,
@@ -93,7 +93,7 @@ def mem(*options: object, before: tuple[str, ...] = ()) -> dict[str, Any]:
     return found
 
 
-def text_of(*options: object, before: tuple[str, ...] = ()) -> str:
+def text_of(*options: object, before: Sequence[str] = ()) -> str:
     argv = [*before, "livedma", "mem", *map(str, options)]
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=WAIT_S).stdout
 
@@ -284,14 +284,14 @@ def test_every_point_has_a_row() -> None:
 
 @pytest.mark.slow
 def test_without_root_it_says_what_it_cannot_see() -> None:
-    needs(os.geteuid() == 0, "only a process that has privileges can drop them")
-    with running(PIN) as pinned, running(MAP) as mapped, running(MAP, *AS_NOBODY) as own:
-        found = mem(before=AS_NOBODY)
+    nobody = as_nobody()
+    with running(PIN) as pinned, running(MAP) as mapped, running(MAP, *nobody) as own:
+        found = mem(before=nobody)
         assert only(found, pinned)["pinned"] == SIZE
         assert mapped not in [process["pid"] for process in found["processes"]]
         assert found["hidden_ledgers"] >= 2
         assert only(found, own)["mapped"] == MAPPED
-        said = text_of(before=AS_NOBODY)
+        said = text_of(before=nobody)
         assert "may have mapped for devices cannot be seen: run it as root" in said
 
 
@@ -300,7 +300,7 @@ def test_without_root_it_says_what_it_cannot_see() -> None:
 def test_a_proc_that_hides(mode: str) -> None:
     needs(os.geteuid() == 0, "mounting /proc needs root")
     cover = f'mount -t proc -o hidepid={mode} none /proc && exec "$0" "$@"'
-    before = ("unshare", "-m", "sh", "-c", cover, *AS_NOBODY)
+    before = ["unshare", "-m", "sh", "-c", cover, *as_nobody()]
     with running(PIN) as pid:
         found, said = mem(before=before), text_of(before=before)
     assert pid not in [process["pid"] for process in found["processes"]]
@@ -354,8 +354,7 @@ def test_watching_sees_compaction(bpf: None, tracefs: None) -> None:
 
 @pytest.mark.slow
 def test_watching_without_root_says_what_is_missing() -> None:
-    needs(os.geteuid() == 0, "only a process that has privileges can drop them")
-    argv = [*AS_NOBODY, "livedma", "mem", "--watch", "0.05"]
+    argv = [*as_nobody(), "livedma", "mem", "--watch", "0.05"]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watching:

@@ -36,6 +36,7 @@ from livedma.errors import BudgetError, LimitError
 from livedma.memory import accounting, tenant
 from livedma.rdma import Device
 from needs import needs
+from unprivileged import as_nobody
 
 
 @pytest.fixture(autouse=True)
@@ -198,16 +199,11 @@ def test_the_memory_is_let_go(end: str) -> None:
 
 def user(memlock: int) -> list[str]:
     """Runs a command without privilege, as a user that no other test is."""
-    number = 200_000 + os.getpid()
-    return [
-        "prlimit", f"--memlock={memlock}:{memlock}",
-        "setpriv", f"--reuid={number}", f"--regid={number}", "--clear-groups",
-    ]  # fmt: skip
+    return ["prlimit", f"--memlock={memlock}:{memlock}", *as_nobody(uid=200_000 + os.getpid())]
 
 
 @pytest.mark.slow
 def test_commands_work_under_the_usual_limit() -> None:
-    needs(os.geteuid() == 0, "becoming another user needs root")
     address, as_user = loopback_address(), user(8 * MIB)
     with serving(*as_user, "livedma", "perf", "send-bw", "--listen", address) as server:
         done = run(*as_user, "livedma", "perf", "send-bw", address, "-n", "100")

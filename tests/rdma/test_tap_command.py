@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,9 +18,9 @@ from tapping import ADDRESSES
 import captures
 from livedma.capture.files import read
 from needs import needs
+from unprivileged import NOBODY, as_nobody
 
 TRAFFIC = Path(__file__).with_name("traffic_process.py")
-NOBODY = 65534
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +29,7 @@ def as_user(uid: int | None) -> list[str]:
     """What to put before a command so that another user runs it; None: this one."""
     if uid is None:
         return []
-    needs(os.geteuid() == 0, "changing the user needs root")
-    prefix = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+    prefix = [*as_nobody(uid=uid), "--no-new-privs"]
     probe = [*prefix, sys.executable, "-c", "import livedma.rdma"]
     found = subprocess.run(probe, cwd="/", check=False, capture_output=True)
     needs(found.returncode == 0, f"user {uid} cannot reach this Python: {found.stderr.decode()}")
@@ -220,7 +218,6 @@ def test_packets_are_for_the_devices_own_user(owner: int | None, reader: int) ->
 
 
 def test_root_may_see_everybodys() -> None:
-    needs(os.geteuid() == 0, "changing the user needs root")
     with traffic(NOBODY) as running, capturing(ADDRESSES[0], "--format", "json") as process:
         heard(process.stderr, "tapped; Ctrl-C")
         counters = running.exchange()
