@@ -25,28 +25,36 @@ from needs import needs
 
 __all__ = ["UNIT", "USER", "Service", "capabilities", "lines", "open_directory", "service"]
 
-UNIT = Path(__file__).parents[2] / "packaging" / "livedma.service"
+_PROJECT = Path(__file__).parents[2]
+UNIT = _PROJECT / "packaging" / "livedma.service"
 SERVER, CLIENT = "127.0.0.1", "127.0.0.2"
 USER = 64123  # nobody has it
 _PATIENCE_S = 60
 _OTHERS_MAY_PASS = 0o001
 
-# $1: a directory above the interpreter that only its owner may enter, or nothing; $2: what of it is
-# shown to others; $3: the export. What is mounted below it is another filesystem.
+# $1: the export. $2: a directory above the interpreter or these tests that only its owner may
+# enter, or nothing; then what of it is shown to others, up to --. What is mounted below the export
+# is another filesystem.
 _STAGE = """
 set -e
 ip link set lo up
-if [ -n "$1" ]; then
-  hidden=$(mktemp -d)
-  mount --bind "$2" "$hidden"
-  mount -t tmpfs -o mode=755 tmpfs "$1"
-  mkdir -p "$2"
-  mount --move "$hidden" "$2"
-  rmdir "$hidden"
+mount --bind "$1" "$1"
+[ ! -d "$1/below" ] || mount -t tmpfs tmpfs "$1/below"
+hidden=$2
+shift 2
+if [ -n "$hidden" ]; then
+  whole=$(mktemp -d)
+  mount --bind "$hidden" "$whole"
+  mount -t tmpfs -o mode=755 tmpfs "$hidden"
+  while [ "$1" != -- ]; do
+    mkdir -p "$hidden/$1"
+    mount --bind "$whole/$1" "$hidden/$1"
+    shift
+  done
+  umount "$whole"
+  rmdir "$whole"
 fi
-mount --bind "$3" "$3"
-[ ! -d "$3/below" ] || mount -t tmpfs tmpfs "$3/below"
-shift 3
+shift
 exec "$@"
 """
 
@@ -111,13 +119,15 @@ class Service:
         assert self.process.wait(_PATIENCE_S) == 0, self.said
 
 
-def _hidden() -> tuple[str, str]:
-    """Where the interpreter is, if that is in somebody's home."""
-    path = Path(sys.base_prefix).resolve()
-    for directory in reversed(path.parents):
-        if not directory.stat().st_mode & _OTHERS_MAY_PASS:
-            return str(directory), str(path)
-    return "", ""
+def _hidden() -> tuple[str, list[str]]:
+    """Returns a home that the interpreter or these tests are in, and where they are in it."""
+    used = {Path(one).resolve() for one in (sys.base_prefix, sys.prefix, _PROJECT)}
+    for path in used:
+        for directory in reversed(path.parents):
+            if not directory.stat().st_mode & _OTHERS_MAY_PASS:
+                within = [one for one in used if directory in one.parents]
+                return str(directory), [str(one.relative_to(directory)) for one in within]
+    return "", []
 
 
 @contextmanager
@@ -141,7 +151,8 @@ def service(
     control = directory / "run" / "serve"
     with (directory / "log").open("wb") as log:
         stage = ["unshare", "--mount", "--net", "--propagation", "private", "bash", "-c", _STAGE]
-        stage += ["_", *_hidden(), str(directory / "export")]
+        home, shown = _hidden()
+        stage += ["_", str(directory / "export"), home, *shown, "--"]
         if beside is not None:
             stage = ["nsenter", f"--target={beside}", "--net", "--mount"]
         argv = ["setpriv", *who, *caps, *command, *where, "--control", str(control), *options]
