@@ -57,13 +57,24 @@ def test_no_failure_of_an_action_ends_it_and_later_ones_are_tried(
     assert plant.done
 
 
-def test_memory_that_cannot_be_had_is_a_lack_of_memory() -> None:
+@pytest.mark.parametrize(
+    ("error", "is_of_host"),
+    [
+        (NoRoomError("the window is full"), False),
+        (BudgetError("the budget is used up"), True),
+        (LimitError("this user may lock no more"), True),
+        (MemoryError("this host has no memory left"), True),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_memory_that_cannot_be_had_is_a_lack_of_memory(error: Exception, is_of_host: bool) -> None:
     plant = Plant([Pipe(wanted=1000)])
-    plant.failing = failing(Extend, NoRoomError("this host has no memory left"))
+    plant.failing = failing(Extend, error)
     controller = control(plant)
     run(controller, 3)
     (refused,) = only(controller.events, "refuse")
-    assert plant.refuses and refused.text.endswith("and this host has no memory left")
+    assert (plant.refuses, plant.refused_on) == ((True, set()) if is_of_host else (False, {1}))
+    assert refused.text.endswith(f"and {error}")
 
 
 def test_what_cannot_be_taken_back_is_said() -> None:

@@ -64,7 +64,9 @@ def test_a_frame_has_all_that_is_shown(tmp_path: Path) -> None:
     assert frame.server == str(tmp_path / "export") and frame.started_s <= time.time()
     assert (window.bytes, window.mapped_bytes) == (16 * MIB, connection.inside.mapped_bytes)
     assert sum(part.bytes for part in window.parts) <= window.mapped_bytes
-    assert sum(p.buffers for p in window.parts if p.use == "data") == connection.inside.buffers
+    kept_back = connection.inside.kept_back_bytes // connection.inside.buffer_bytes
+    data = sum(part.buffers for part in window.parts if part.use == "data")
+    assert data == connection.inside.buffers + kept_back
     assert any(part.taken for part in window.parts if part.use == "data")
     ends = [part.offset + part.bytes for part in window.parts]
     assert all(end <= after.offset for end, after in zip(ends, window.parts[1:], strict=False))

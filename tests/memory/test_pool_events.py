@@ -111,7 +111,7 @@ def test_events_begin_and_end_with_their_reader() -> None:
         pool.take().release()
         with PoolEvents() as events:
             assert events.read() == []
-            with pytest.raises(ValueError, match="somebody reads"):
+            with pytest.raises(ValueError, match="have a reader already"):
                 PoolEvents()
         pool.take().release()
         assert events.read() == []
