@@ -17,7 +17,7 @@ SEC("fentry/svc_process")
 int call_begins(__u64 *ctx)
 {
 	struct svc_rqst *rqstp = (void *)ctx[0];
-	struct call *call = own_call(true);
+	struct served_call *call = own_call(true);
 
 	if (!call) {
 		__sync_fetch_and_add(&losses.calls, 1);
@@ -41,7 +41,7 @@ SEC("fentry/nfsd_dispatch")
 int nfsd_begins(__u64 *ctx)
 {
 	struct svc_rqst *rqstp = (void *)ctx[0];
-	struct call *call = own_call(false);
+	struct served_call *call = own_call(false);
 	struct ldma_nfsd_connection *connection;
 	__u32 index;
 
@@ -72,7 +72,7 @@ int sequence_ends(__u64 *ctx)
 	struct ldma_nfsd_connection *connection;
 	const struct nfsd4_session *found;
 	struct ldma_nfsd_session *session;
-	struct call *call = nfsd_call(&connection);
+	struct served_call *call = nfsd_call(&connection);
 	__u64 id[2] = {0};
 
 	if (!call || status || call->session != LDMA_MONITOR_NONE)
@@ -90,17 +90,17 @@ int sequence_ends(__u64 *ctx)
 static __always_inline int storage_begins(void)
 {
 	struct ldma_nfsd_connection *connection;
-	struct call *call = nfsd_call(&connection);
+	struct served_call *call = nfsd_call(&connection);
 
 	if (call)
 		call->storage_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
-static __always_inline struct call *storage_ends(void)
+static __always_inline struct served_call *storage_ends(void)
 {
 	struct ldma_nfsd_connection *connection;
-	struct call *call = nfsd_call(&connection);
+	struct served_call *call = nfsd_call(&connection);
 
 	if (!call)
 		return NULL;
@@ -135,7 +135,7 @@ SEC("tp_btf/nfsd_read_io_done")
 int read_ends(__u64 *ctx)
 {
 	__u32 bytes = (__u32)ctx[3];
-	struct call *call = storage_ends();
+	struct served_call *call = storage_ends();
 
 	if (call)
 		call->read_bytes += bytes;
@@ -146,7 +146,7 @@ SEC("tp_btf/nfsd_write_io_done")
 int write_ends(__u64 *ctx)
 {
 	__u32 bytes = (__u32)ctx[3];
-	struct call *call = storage_ends();
+	struct served_call *call = storage_ends();
 
 	if (call)
 		call->written_bytes += bytes;
@@ -172,7 +172,7 @@ int commit_ends(__u64 *ctx)
 SEC("tp_btf/svcrdma_sq_full")
 int send_queue_full(__u64 *ctx)
 {
-	struct call *call = own_call(true);
+	struct served_call *call = own_call(true);
 
 	(void)ctx;
 	if (call && !call->blocked_ns)
@@ -184,7 +184,7 @@ SEC("tp_btf/svcrdma_sq_retry")
 int send_queue_has_room(__u64 *ctx)
 {
 	void *rdma = (void *)ctx[0];
-	struct call *call = own_call(false);
+	struct served_call *call = own_call(false);
 	struct ldma_nfsd_connection *connection;
 	__u32 index;
 
@@ -226,14 +226,14 @@ int reply_sent(__u64 *ctx)
 {
 	int status = (int)ctx[1];
 	struct ldma_nfsd_connection *connection;
-	struct call *call = nfsd_call(&connection);
+	struct served_call *call = nfsd_call(&connection);
 
 	if (call && status >= 0)
 		call->sent_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
-static __always_inline void add_call(struct ldma_nfsd_times *to, const struct call *call)
+static __always_inline void add_call(struct ldma_nfsd_times *to, const struct served_call *call)
 {
 	to->counts.last_ns = call->sent_ns;
 	if (call->read_bytes)
@@ -243,7 +243,7 @@ static __always_inline void add_call(struct ldma_nfsd_times *to, const struct ca
 	add_time(to, call->sent_ns - (call->arrived_ns ? call->arrived_ns : call->began_ns));
 }
 
-static __always_inline void end_call(const struct call *call,
+static __always_inline void end_call(const struct served_call *call,
 				     struct ldma_nfsd_connection *connection)
 {
 	struct ldma_nfsd_session *session = bpf_map_lookup_elem(&sessions, &call->session);
@@ -269,7 +269,7 @@ SEC("fexit/svc_process")
 int call_ends(__u64 *ctx)
 {
 	struct ldma_nfsd_connection *connection;
-	struct call *call = nfsd_call(&connection);
+	struct served_call *call = nfsd_call(&connection);
 
 	(void)ctx;
 	if (call)

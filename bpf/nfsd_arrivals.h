@@ -73,7 +73,7 @@ int thread_has_read(__u64 *ctx)
 {
 	struct svc_xprt *transport = (void *)ctx[0];
 	struct ldma_nfsd_connection *connection;
-	struct call *call;
+	struct served_call *call;
 	__u32 index;
 
 	connection = connection_of((__u64)transport, &index);
@@ -211,7 +211,7 @@ int call_received(__u64 *ctx)
 	struct svc_rqst *rqstp = (void *)ctx[0];
 	int bytes = (int)ctx[1];
 	struct received *got;
-	struct call *call;
+	struct served_call *call;
 	__u64 context, now_ns = bpf_ktime_get_ns();
 
 	if (bytes <= 0)

@@ -7,7 +7,7 @@
 #include "bpf/nfsd_connections.h"
 
 /* What is known of the call that a thread serves. */
-struct call {
+struct served_call {
 	__u64 transport;  /* by which `arrived_ns` came */
 	__u64 arrived_ns; /* 0: not known */
 	__u64 waited_ns;  /* for a thread; a call whose data was fetched has waited twice */
@@ -26,13 +26,13 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, LDMA_NFSD_THREADS);
 	__type(key, __u32);
-	__type(value, struct call);
+	__type(value, struct served_call);
 } calls SEC(".maps");
 
-static __always_inline struct call *own_call(bool is_needed)
+static __always_inline struct served_call *own_call(bool is_needed)
 {
 	__u32 thread = (__u32)bpf_get_current_pid_tgid();
-	struct call *call = bpf_map_lookup_elem(&calls, &thread), none = {0};
+	struct served_call *call = bpf_map_lookup_elem(&calls, &thread), none = {0};
 
 	if (call || !is_needed)
 		return call;
@@ -41,9 +41,9 @@ static __always_inline struct call *own_call(bool is_needed)
 }
 
 /* Returns the call that this thread serves for nfsd, with its connection, or NULL. */
-static __always_inline struct call *nfsd_call(struct ldma_nfsd_connection **ret)
+static __always_inline struct served_call *nfsd_call(struct ldma_nfsd_connection **ret)
 {
-	struct call *call = own_call(false);
+	struct served_call *call = own_call(false);
 
 	if (!call || !call->began_ns || call->connection == LDMA_MONITOR_NONE)
 		return NULL;
