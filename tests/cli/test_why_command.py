@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from control_places import own_places
 from livedma.cli import main
 from livedma.nfs.control import ControlServer
 from needs import needs
@@ -24,12 +25,7 @@ def why(session: str | None = None) -> dict[str, object]:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("livedma.cli.serve.places.RUN", tmp_path / "run")
-    monkeypatch.setattr("livedma.cli.serve.places.SERVICES", tmp_path / "run" / "livedma")
-    monkeypatch.setattr("livedma.cli.serve.places.SHARED", tmp_path / "tmp")
-    (tmp_path / "livedma").mkdir()
-    return tmp_path / "livedma"
+    return own_places(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -204,7 +204,8 @@ def test_what_is_so_now_is_what_the_controller_sees(tmp_path: Path) -> None:
     assert scrape.value("livedma_connection_memory_wait_seconds_count", connection=number) > 0
     assert scrape.value("livedma_connection_leased_bytes", connection=number) > 0
     assert scrape.value("livedma_sessions") == sessions == 32
-    assert scrape.by("livedma_monitor_source", "source") == {"bpf": 0, "server": 1, "bpf+server": 0}
+    sources = scrape.by("livedma_monitor_source", "source")
+    assert sources == {"bpf": 0, "server": 1, "bpf+server": 0, "nfsd": 0}
     assert scrape.value("livedma_policy_info", policy="static", dry_run="false") == 1
     kinds = scrape.by("livedma_decisions_total", "kind")
     assert kinds["degraded"] >= 1 and kinds["done"] == kinds["refuse"] == 0

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from tests.ui.made_frames import EVENTS, frame
 
+from control_places import own_places
+from livedma.cli import main
 from livedma.control.show.frame import Frame
 from livedma.nfs.control import ControlServer
 
@@ -81,7 +83,6 @@ def test_once_as_an_object_is_the_frame(server: Path) -> None:
         (("--once", "127.0.0.1:1"), "127.0.0.1:1: Connection refused\n"),
         (("--once", "localhost:1"), "localhost:1: Connection refused\n"),
         (("--once", "no address"), "'no address' is no address"),
-        (("--once",), "no server has its control socket in "),
         ((), "this is no terminal: `livedma top --once` prints the picture as text"),
     ],
 )
@@ -91,6 +92,16 @@ def test_what_cannot_be_is_said_in_a_sentence(
     status, out, err = top(*options, XDG_RUNTIME_DIR=str(tmp_path))
     assert (status, out) == (1, "") and err.count("\n") == 1
     assert err.startswith(f"livedma: {sentence}")
+
+
+def test_there_is_no_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_places(monkeypatch, tmp_path)
+    assert main(["top", "--once"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("livedma: no server has its control socket in ")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_what_is_no_address(text: str) -> None:
 def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(PortInUseError, match=rf"at 127\.0\.0\.1:{port} already.*--web"):
+        with pytest.raises(PortInUseError, match=rf"listens at 127\.0\.0\.1:{port}: .*--web"):
             listening(Where("127.0.0.1", port))
 
 
