@@ -182,6 +182,10 @@ def test_extend_alone_acts_ahead() -> None:
 
 def test_nothing_is_mapped_ahead_that_the_peer_cannot_use() -> None:
     assert foretold("extend", asked=56) is None
+    assert foretold("extend", asked=57) is None  # nor what would make no difference
+    assert foretold("extend", asked=63) is None
+    plan = foretold("extend", asked=64)
+    assert isinstance(plan, Plan) and plan.actions == (Extend(1, 8 * BUFFER, 64, {}),)
     plan = foretold("extend", asked=80)
     assert isinstance(plan, Plan) and plan.actions == (Extend(1, 24 * BUFFER, 80, {}),)
 

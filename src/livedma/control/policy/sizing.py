@@ -54,10 +54,13 @@ def useful_buffers(connection: Connection, inside: Inside) -> int | None:
 
 def has_all_useful(connection: Connection, inside: Inside) -> bool:
     """Returns whether there are as many buffers as the peer can use with the credits that it has
-    asked for, as far as its operations show that. Then more of them cannot be needed.
+    asked for, as far as its operations show that, or so nearly that the rest would make no
+    noticeable difference.
     """
-    is_known = bool(connection.credits_asked and connection.operations)
-    return is_known and useful_buffers(connection, inside) is None
+    if not connection.credits_asked or not connection.operations:
+        return False
+    useful = useful_buffers(connection, inside)
+    return useful is None or useful - inside.buffers < _noticeable(_step_buffers(inside))
 
 
 def bytes_per_credit(inside: Inside) -> int:
@@ -86,7 +89,7 @@ def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
     0: what is left would make no noticeable difference.
     """
     per_buffer = inside.buffer_bytes
-    step = max(inside.first_bytes // per_buffer, 1)
+    step = _step_buffers(inside)
     useful = useful_buffers(connection, inside)
     wanted = step if useful is None else min(step, useful - inside.buffers)
     left = left_bytes(inside, room)
@@ -97,8 +100,16 @@ def step_bytes(connection: Connection, inside: Inside, room: Room) -> int:
         if buffers * per_buffer + more_credits * each <= left:
             break
         buffers -= 1
-    is_noticeable = buffers >= min(max(step // _NOTICEABLE_PART, 1), wanted)
+    is_noticeable = buffers >= min(_noticeable(step), wanted)
     return buffers * per_buffer if is_noticeable else 0
+
+
+def _step_buffers(inside: Inside) -> int:
+    return max(inside.first_bytes // inside.buffer_bytes, 1)
+
+
+def _noticeable(step_buffers: int) -> int:
+    return max(step_buffers // _NOTICEABLE_PART, 1)
 
 
 def short_of_slots(snapshot: Snapshot, connection: int) -> dict[str, int]:
