@@ -26,6 +26,7 @@ from tests.nfs.accelerating import FileClient, rdma_peer
 from tests.nfs.besieged_server import RDMA_PORT, READY
 from tests.nfs.calling import GETFH, op
 from tests.nfs.open_calls import by_name, open_args
+from tests.rpc.records import encode_record
 
 from livedma.nfs.client import Client
 from livedma.nfs.control import Control
@@ -34,7 +35,6 @@ from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
 from livedma.rpc.message import AuthSys, Call, encode_call
-from livedma.rpc.record import encode_record
 from livedma.rpc.service import Part
 
 PATIENCE_S = 60.0

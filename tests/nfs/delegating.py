@@ -27,6 +27,7 @@ from calling import (
 )
 from open_calls import Part, by_name, no_create, open_args
 from opening import Told
+from tests.rpc.records import encode_record
 
 from livedma.nfs import numbers
 from livedma.nfs.numbers import VERSION, Op, Status
@@ -46,7 +47,7 @@ from livedma.rpc.message import (
     encode_reply,
     is_reply,
 )
-from livedma.rpc.record import RecordSplitter, encode_record
+from livedma.rpc.record import RecordSplitter
 from livedma.rpc.tcp_server import TcpServer
 from livedma.rpc.xdr import Decoder, Encoder
 

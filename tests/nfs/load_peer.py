@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.rpc.records import encode_record
+
 from livedma.nfs.numbers import Op, Status
 from livedma.rpc.message import Accepted, Call, decode_call, encode_call, encode_reply
-from livedma.rpc.record import RecordSplitter, encode_record
+from livedma.rpc.record import RecordSplitter
 from livedma.rpc.xdr import Decoder, Encoder
 
 SESSION = b"session of tests"

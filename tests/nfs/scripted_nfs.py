@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tests.rpc.records import encode_record
+
 from livedma.nfs.client import Client
 from livedma.nfs.numbers import Attribute, FileType, NfsError, Op, Status
 from livedma.rpc.message import Accepted, decode_call, encode_reply
-from livedma.rpc.record import encode_record
 from livedma.rpc.xdr import Decoder, Encoder
 
 ROOT = b"/"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import CreateMode, NfsError, Status
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.context import Credential
-from livedma.nfs.server.store import CreateHow, CreateMode, Node, Settings, Store
+from livedma.nfs.server.store import CreateHow, Node, Settings, Store
 
 SECRET = b"thirty-two bytes that nobody knows"
 ROOT = Credential(0, 0)

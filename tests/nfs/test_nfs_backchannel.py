@@ -24,10 +24,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from open_calls import by_name
 
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import CallbackOp, Op, Status
 from livedma.nfs.server.state.backchannel import (
     BackChannel,
-    CallbackOp,
     CallbackSecurity,
     Outcome,
     Request,

@@ -28,7 +28,7 @@ from livedma.nfs.client.codec import (
 )
 from livedma.nfs.client.codec import open as open_codec
 from livedma.nfs.client.operation import Operation, ReplyDecoder, decode_results
-from livedma.nfs.numbers import Attribute, FileType, Op, Stable, Status
+from livedma.nfs.numbers import Attribute, CreateMode, FileType, Op, Stable, Status, XattrOption
 from livedma.nfs.stateid import ANONYMOUS
 from livedma.rpc.client import CallRefused
 from livedma.rpc.xdr import XdrError
@@ -67,7 +67,7 @@ def every_operation(buffer: memoryview) -> list[Operation[Any]]:
         directory.link("name"),
         directory.readlink(),
         directory.readdir(0, bytes(8), 4096, [Attribute.TYPE]),
-        open_codec.open_name(share, "name", open_codec.How.EXCLUSIVE4_1, {}, bytes(8)),
+        open_codec.open_name(share, "name", CreateMode.EXCLUSIVE_1, {}, bytes(8)),
         open_codec.open_again(share),
         open_codec.open_reclaim(share),
         open_codec.open_downgrade(ANONYMOUS, 1, 0),
@@ -86,7 +86,7 @@ def every_operation(buffer: memoryview) -> list[Operation[Any]]:
         sparse.deallocate(ANONYMOUS, 0, 1),
         sparse.copy(ANONYMOUS, ANONYMOUS, 0, 0, 1),
         xattr.getxattr("name"),
-        xattr.setxattr("name", b"value", xattr.SetHow.EITHER),
+        xattr.setxattr("name", b"value", XattrOption.EITHER),
         xattr.listxattrs(0, 4096),
         xattr.removexattr("name"),
     ]

@@ -24,11 +24,11 @@ from calling import (
     op,
     sequence,
 )
+from tests.rpc.records import encode_record
 
 from livedma.nfs.numbers import PROGRAM, VERSION, Op, Status
 from livedma.nfs.server.config import Config
 from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
-from livedma.rpc.record import encode_record
 from livedma.rpc.tcp_server import TcpServer
 from livedma.rpc.xdr import Decoder
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from calling import ROOT, compound, create_session, exchange_id, sequence
+from tests.rpc.records import encode_record
 
 from livedma.nfs.numbers import PROGRAM, VERSION, Status
 from livedma.rpc.message import Accepted, Call, decode_reply, encode_call
-from livedma.rpc.record import encode_record
 from livedma.rpc.xdr import Decoder
 
 pytestmark = pytest.mark.slow

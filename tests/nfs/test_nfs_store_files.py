@@ -24,8 +24,8 @@ from tests.nfs.stores import (
     status_of,
 )
 
-from livedma.nfs.numbers import NfsError, Stable, Status
-from livedma.nfs.server.store import NOW, CreateHow, CreateMode, Kind, Settings, Store
+from livedma.nfs.numbers import CreateMode, NfsError, Stable, Status
+from livedma.nfs.server.store import NOW, CreateHow, Kind, Settings, Store
 from livedma.nfs.server.store.failure import status_of as status_for
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from rdma_peer import HERE, PORT, THERE, Echo, Peer, only_connection, serving, wait_until
+from tests.rpc.records import encode_record
 
 from livedma.rdma import Device, cm
 from livedma.rpc import connection_log, rdma_client, tcp_client
@@ -19,7 +20,6 @@ from livedma.rpc.connection_log import ConnectionLog, Told
 from livedma.rpc.connection_log import Peer as From
 from livedma.rpc.message import AuthStatus, Call, Denied, decode_reply, encode_call
 from livedma.rpc.rdma_server import Options, RdmaServer
-from livedma.rpc.record import encode_record
 from livedma.rpc.refusal import (
     decode_refusal,
     encode_refusal,

@@ -9,8 +9,9 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rpc.records import encode_record
 
-from livedma.rpc.record import RecordError, RecordSplitter, encode_record
+from livedma.rpc.record import RecordError, RecordSplitter
 
 
 def fragment(data: bytes, is_last: bool = True) -> bytes:

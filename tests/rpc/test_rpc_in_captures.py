@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.rpc.rdma_chunks import Segment, filled_bytes
 from tests.rpc.rdma_header import Header, HeaderError, decode_header, encode_header
+from tests.rpc.records import encode_record
 
 from captures import capture, names, packets
 from livedma.rpc.message import (
@@ -24,7 +25,7 @@ from livedma.rpc.message import (
     encode_reply,
 )
 from livedma.rpc.rdma_private import PrivateData
-from livedma.rpc.record import RecordSplitter, encode_record
+from livedma.rpc.record import RecordSplitter
 from livedma.rpc.xdr import Decoder
 from livedma.wire import rpc
 from livedma.wire.inside import Inside

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rpc.records import encode_record
 
 from livedma.rpc import tcp_client
 from livedma.rpc.client import Answer, ConnectionLost
-from livedma.rpc.record import encode_record
 from livedma.rpc.tcp_client import TcpTransport
 
 LIMIT_S = 30.0

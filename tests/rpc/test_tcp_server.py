@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from tests.rpc.records import encode_record
 
 from livedma.errors import PortInUseError
-from livedma.rpc.record import encode_record
 from livedma.rpc.service import Connection, Data, Part
 from livedma.rpc.tcp_connection import TcpConnection
 from livedma.rpc.tcp_server import TcpLimits, TcpServer

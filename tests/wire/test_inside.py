@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rpcrdma_bytes import encode
 from shapemaker import opaque, word
 
 from captures import Packet, capture, packets
-from livedma.wire import cm, inside, nvme, private, rpcrdma
+from livedma.wire import cm, inside, nvme, private
 from livedma.wire.inside import Inside, brief
 
 CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
@@ -30,7 +31,7 @@ def packet(payload: bytes, to_server: bool = True, opcode: int = ONLY, qp: int =
 def msg(body: bytes, proc: str = "RDMA_MSG", **lists: Any) -> bytes:
     xid = struct.unpack_from(">I", body)[0]
     base = {"xid": xid, "version": 1, "credits": 32, "proc": proc}
-    return rpcrdma.encode({**base, **lists}) + body
+    return encode({**base, **lists}) + body
 
 
 def call(xid: int, body: bytes, program: int = 100003, version: int = 4, proc: int = 1) -> bytes:
@@ -92,7 +93,7 @@ def test_reply_in_a_reply_chunk_is_named_by_its_call() -> None:
     look.look(packet(msg(call(7, COMPOUND))))
     chunk = [{"handle": 1, "length": 900, "offset": 0}]
     nomsg = {"xid": 7, "version": 1, "credits": 1, "proc": "RDMA_NOMSG", "reply_chunk": chunk}
-    found = look.look(packet(rpcrdma.encode(nomsg), to_server=False))
+    found = look.look(packet(encode(nomsg), to_server=False))
     assert brief(found) == "NFS4.2 reply COMPOUND in reply chunk xid 0x7"
 
 

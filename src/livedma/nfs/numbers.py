@@ -1,20 +1,33 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Numbers of NFSv4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276): statuses, operations, attributes."""
+"""Lists the numbers of NFSv4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276) of client and server."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from livedma.wire.nfs_numbers import Op, Status
+from livedma.wire.nfs_numbers import CallbackOp, Op, Status
 from livedma.wire.rpc import NFS as PROGRAM
 
-__all__ = ["PROGRAM", "VERSION", "Attribute", "FileType", "NfsError", "Op", "Stable", "Status"]
+__all__ = [
+    "PROGRAM",
+    "VERSION",
+    "Attribute",
+    "CallbackOp",
+    "CreateMode",
+    "DelegationType",
+    "FileType",
+    "NfsError",
+    "Op",
+    "Stable",
+    "Status",
+    "XattrOption",
+]
 
 VERSION = 4
 
 
 class Attribute(IntEnum):
-    """Numbers of file attributes, named without their prefix; each is a bit in a bitmap4."""
+    """Numbers the file attributes, named without their prefix; each is a bit in a bitmap4."""
 
     SUPPORTED_ATTRS = 0
     TYPE = 1
@@ -79,7 +92,7 @@ class Attribute(IntEnum):
 
 
 class FileType(IntEnum):
-    """Values of nfs_ftype4, named without their prefix."""
+    """Has the values of nfs_ftype4, named without their prefix."""
 
     REG = 1
     DIR = 2
@@ -93,15 +106,41 @@ class FileType(IntEnum):
 
 
 class Stable(IntEnum):
-    """Values of stable_how4: what a WRITE may leave in memory."""
+    """Has the values of stable_how4: what a WRITE may leave in memory."""
 
     UNSTABLE = 0
     DATA_SYNC = 1
     FILE_SYNC = 2
 
 
+class CreateMode(IntEnum):
+    """Has the values of createmode4: what an OPEN that creates does where the file exists."""
+
+    UNCHECKED = 0
+    GUARDED = 1
+    EXCLUSIVE = 2
+    EXCLUSIVE_1 = 3
+
+
+class DelegationType(IntEnum):
+    """Has the values of open_delegation_type4: what an OPEN gives besides the open itself."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    NONE_EXT = 3
+
+
+class XattrOption(IntEnum):
+    """Has the values of setxattr_option4: whether the attribute must be new, or must exist."""
+
+    EITHER = 0
+    CREATE = 1
+    REPLACE = 2
+
+
 class NfsError(Exception):
-    """An operation failed: `status` is its result, `body` the XDR behind it, if any."""
+    """Reports a failed operation: `status` is its result, `body` the XDR behind it, if any."""
 
     def __init__(self, status: Status, body: bytes = b"") -> None:
         super().__init__(status.name)

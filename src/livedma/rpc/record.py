@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Marks records (RFC 5531 section 11): it takes RPC messages out of a byte stream, or puts them
-into one.
+"""Takes RPC messages out of a byte stream (RFC 5531 section 11).
 
 A record is one or more fragments. Each has four bytes in front of it: its length, and in the
 highest bit whether it is the record's last.
@@ -8,7 +7,7 @@ highest bit whether it is the record's last.
 
 from __future__ import annotations
 
-__all__ = ["RecordError", "RecordSplitter", "encode_record"]
+__all__ = ["RecordError", "RecordSplitter"]
 
 _LAST = 0x80000000
 _HEADER_BYTES = 4
@@ -92,16 +91,3 @@ class RecordSplitter:
             self._record.clear()
             raise RecordError(self._wrong, records)
         self._missing, self._is_last = length, word >= _LAST
-
-
-def encode_record(data: bytes, fragment_bytes: int = FRAGMENT_MOST) -> bytes:
-    """Encodes one record in fragments of at most `fragment_bytes`."""
-    if not 0 < fragment_bytes <= FRAGMENT_MOST:
-        raise ValueError(f"a fragment has 1 to {FRAGMENT_MOST} bytes, not {fragment_bytes}")
-    out = bytearray()
-    for start in range(0, max(len(data), 1), fragment_bytes):
-        part = data[start : start + fragment_bytes]
-        is_last = start + len(part) == len(data)
-        out += (len(part) | (_LAST if is_last else 0)).to_bytes(_HEADER_BYTES, "big")
-        out += part
-    return bytes(out)

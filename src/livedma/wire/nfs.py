@@ -36,7 +36,7 @@ def _compiled(table: Mapping[int, tuple[str, str, str]]) -> Operations:
 
 
 OPERATIONS = _compiled({op: (op.name, *shapes) for op, shapes in nfs4.OPERATIONS.items()})
-CALLBACKS = _compiled(nfs4.CALLBACKS)
+CALLBACKS = _compiled({op: (f"CB_{op.name}", *shapes) for op, shapes in nfs4.CALLBACKS.items()})
 
 
 class Chunks:

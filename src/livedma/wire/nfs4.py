@@ -16,7 +16,7 @@ body alone; results that begin with { are the whole union.
 
 from __future__ import annotations
 
-from livedma.wire.nfs_numbers import Op
+from livedma.wire.nfs_numbers import CallbackOp, Op
 
 TYPES = {
     "bitmap": "[u]",
@@ -141,20 +141,19 @@ OPERATIONS: dict[Op, tuple[str, str]] = {
     Op.ILLEGAL: ("", ""),
 }
 
-# number: (name, arguments, results)
-CALLBACKS: dict[int, tuple[str, str, str]] = {
-    3: ("CB_GETATTR", "s bitmap", "fattr"),
-    4: ("CB_RECALL", "stateid u s", ""),
-    5: ("CB_LAYOUTRECALL", "u u u {1: s h h stateid | 2: h h | 3:}", ""),
-    6: ("CB_NOTIFY", "stateid s notifications", ""),
-    7: ("CB_PUSH_DELEG", "s delegation", ""),
-    8: ("CB_RECALL_ANY", "u bitmap", ""),
-    9: ("CB_RECALLABLE_OBJ_AVAIL", "u bitmap", ""),
-    10: ("CB_RECALL_SLOT", "u", ""),
-    11: ("CB_SEQUENCE", "session u u u u [session [u u]]", "session u u u u"),
-    12: ("CB_WANTS_CANCELLED", "u u", ""),
-    13: ("CB_NOTIFY_LOCK", "s owner", ""),
-    14: ("CB_NOTIFY_DEVICEID", "notifications", ""),
-    15: ("CB_OFFLOAD", "s stateid {0: written | *: h}", ""),
-    10044: ("CB_ILLEGAL", "", ""),
+CALLBACKS: dict[CallbackOp, tuple[str, str]] = {
+    CallbackOp.GETATTR: ("s bitmap", "fattr"),
+    CallbackOp.RECALL: ("stateid u s", ""),
+    CallbackOp.LAYOUTRECALL: ("u u u {1: s h h stateid | 2: h h | 3:}", ""),
+    CallbackOp.NOTIFY: ("stateid s notifications", ""),
+    CallbackOp.PUSH_DELEG: ("s delegation", ""),
+    CallbackOp.RECALL_ANY: ("u bitmap", ""),
+    CallbackOp.RECALLABLE_OBJ_AVAIL: ("u bitmap", ""),
+    CallbackOp.RECALL_SLOT: ("u", ""),
+    CallbackOp.SEQUENCE: ("session u u u u [session [u u]]", "session u u u u"),
+    CallbackOp.WANTS_CANCELLED: ("u u", ""),
+    CallbackOp.NOTIFY_LOCK: ("s owner", ""),
+    CallbackOp.NOTIFY_DEVICEID: ("notifications", ""),
+    CallbackOp.OFFLOAD: ("s stateid {0: written | *: h}", ""),
+    CallbackOp.ILLEGAL: ("", ""),
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Lists statuses and operations of NFSv4.0, 4.1 and 4.2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276).
+"""Lists statuses, operations and callbacks of NFSv4.0, 4.1 and 4.2 (RFC 7530, RFC 8881, RFC 7862,
+RFC 8276).
 
 C has those that it uses in `native/wire/nfs.h`.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Op", "Status"]
+__all__ = ["CallbackOp", "Op", "Status"]
 
 
 class Status(IntEnum):
@@ -205,4 +206,23 @@ class Op(IntEnum):
     SETXATTR = 73
     LISTXATTRS = 74
     REMOVEXATTR = 75
+    ILLEGAL = 10044
+
+
+class CallbackOp(IntEnum):
+    """Has the values of nfs_cb_opnum4, less their prefix OP_CB_."""
+
+    GETATTR = 3
+    RECALL = 4
+    LAYOUTRECALL = 5
+    NOTIFY = 6
+    PUSH_DELEG = 7
+    RECALL_ANY = 8
+    RECALLABLE_OBJ_AVAIL = 9
+    RECALL_SLOT = 10
+    SEQUENCE = 11
+    WANTS_CANCELLED = 12
+    NOTIFY_LOCK = 13
+    NOTIFY_DEVICEID = 14
+    OFFLOAD = 15
     ILLEGAL = 10044

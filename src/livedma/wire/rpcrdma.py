@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Reads and writes RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message.
+"""Reads RPC-over-RDMA version 1 (RFC 8166): the header in front of each RPC message.
 
 `decode` gives `xid`, `version`, `credits`, `proc` and, by procedure:
 
@@ -8,13 +8,12 @@
   is one, `reply_chunk` (a list of segments); RDMA_MSGP adds `align` and `thresh`.
 * RDMA_ERROR: `rdma_error` ("ERR_VERS" with `low` and `high`, or "ERR_CHUNK").
 
-A procedure or error without a name is shown as its number in decimal. `encode` is the inverse.
+A procedure or error without a name is shown as its number in decimal.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 from livedma.wire.xdr import Malformed, Reader
@@ -85,39 +84,3 @@ def _chunk(reader: Reader) -> list[Segment]:
 def _segment(reader: Reader) -> Segment:
     handle, length, offset = _SEGMENT.unpack(reader.fixed(_SEGMENT.size))
     return {"handle": handle, "length": length, "offset": offset}
-
-
-def encode(header: dict[str, Any]) -> bytes:
-    """Returns the bytes of a header given as `decode` makes it; absent lists count as empty."""
-    name = header["proc"]
-    proc = PROCS.index(name) if name in PROCS else int(name)
-    out = [_words(header["xid"], header["version"], header["credits"], proc)]
-    if proc == ERROR:
-        name = header["rdma_error"]
-        out.append(_words({"ERR_VERS": 1, "ERR_CHUNK": 2}[name]))
-        if name == "ERR_VERS":
-            out.append(_words(header["low"], header["high"]))
-    elif proc != DONE:
-        if proc == MSGP:
-            out.append(_words(header["align"], header["thresh"]))
-        for read in header.get("read_list", ()):
-            out.append(_words(1, read["position"]) + _pack(read))
-        out.append(_words(0))
-        for chunk in header.get("write_list", ()):
-            out.append(_words(1) + _pack_chunk(chunk))
-        out.append(_words(0))
-        reply = header.get("reply_chunk")
-        out.append(_words(0) if reply is None else _words(1) + _pack_chunk(reply))
-    return b"".join(out)
-
-
-def _words(*values: int) -> bytes:
-    return struct.pack(f">{len(values)}I", *values)
-
-
-def _pack(segment: Segment) -> bytes:
-    return _SEGMENT.pack(segment["handle"], segment["length"], segment["offset"])
-
-
-def _pack_chunk(chunk: Sequence[Segment]) -> bytes:
-    return _words(len(chunk)) + b"".join(map(_pack, chunk))

@@ -22,7 +22,7 @@ from livedma.nfs.client.file import File
 from livedma.nfs.client.opens import OpenState
 from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.client.paths import names_of, parent_of, walk
-from livedma.nfs.numbers import Attribute, FileType
+from livedma.nfs.numbers import Attribute, CreateMode, FileType, XattrOption
 from livedma.nfs.stateid import ANONYMOUS
 from livedma.opening import enterable
 
@@ -65,15 +65,15 @@ class Files(ABC):
         """
         session = self.through
         names, name = parent_of(path)
-        how = open_codec.How.NOCREATE
+        creation: CreateMode | None = None
         if exclusive:
-            how = open_codec.How.EXCLUSIVE4_1
+            creation = CreateMode.EXCLUSIVE_1
         elif create:
-            how = open_codec.How.UNCHECKED
+            creation = CreateMode.UNCHECKED
         values = settable(mode=mode, size=0 if truncate and not exclusive else None)
         owner, verifier = secrets.token_bytes(16), secrets.token_bytes(8)
         share = open_codec.Share(_SHARES[access], _SHARES[deny], session.identity.client_id, owner)
-        opening = open_codec.open_name(share, name, how, values, verifier)
+        opening = open_codec.open_name(share, name, creation, values, verifier)
         handle = getfh()
         done = await self._at(names, opening, handle, path=path)
         opened = done[opening]
@@ -83,7 +83,7 @@ class Files(ABC):
         if opened.delegation is not None:
             back = open_codec.delegreturn(opened.delegation)
             await session.compound(putfh(file.handle), back, path=path)
-        if truncate and how == open_codec.How.NOCREATE:
+        if truncate and creation is None:
             await file.truncate(0)
         return file
 
@@ -201,7 +201,7 @@ class Files(ABC):
         self, path: str, name: str, value: bytes, *, create: bool = False, replace: bool = False
     ) -> None:
         """Sets one. create: it must not exist yet; replace: it must."""
-        how = xattr.SetHow(create * xattr.SetHow.CREATE | replace * xattr.SetHow.REPLACE)
+        how = XattrOption(create * XattrOption.CREATE | replace * XattrOption.REPLACE)
         await self._at(names_of(path), xattr.setxattr(name, value, how), path=path)
 
     async def removexattr(self, path: str, name: str) -> None:

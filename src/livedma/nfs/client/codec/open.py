@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from livedma.nfs.bitmap import decode_bitmap
 from livedma.nfs.client.codec.attribute import Values, encode_attributes
 from livedma.nfs.client.codec.handle import encode_name
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
-from livedma.nfs.numbers import Op
+from livedma.nfs.numbers import CreateMode, DelegationType, Op
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder, XdrError
 
 __all__ = [
-    "How",
     "Opened",
     "Share",
     "close",
@@ -32,18 +30,7 @@ READ, WRITE, BOTH = 1, 2, 3
 _WANT_NO_DELEGATION = 0x0400
 _OWNER_MOST = 1024
 _CLAIM_NULL, _CLAIM_PREVIOUS, _CLAIM_FH = 0, 1, 4
-_DELEGATE_NONE, _DELEGATE_READ, _DELEGATE_WRITE, _DELEGATE_NONE_EXT = range(4)
 _CONTENTION, _RESOURCE = 1, 2
-
-
-class How(IntEnum):
-    """Has the values of createmode4, and one for an open that does not create."""
-
-    NOCREATE = -1
-    UNCHECKED = 0
-    GUARDED = 1
-    EXCLUSIVE4 = 2
-    EXCLUSIVE4_1 = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +57,24 @@ class Opened:
 
 
 def open_name(
-    share: Share, name: str, how: How, values: Values, verifier: bytes
+    share: Share, name: str, mode: CreateMode | None, values: Values, verifier: bytes
 ) -> Operation[Opened]:
-    """Opens a name in the current directory; `how` decides if `values` and `verifier` count."""
+    """Opens a name in the current directory. mode: None does not create it; it decides whether
+    `values` and `verifier` count.
+    """
     out = Encoder()
     share.encode(out)
-    out.boolean(how != How.NOCREATE)
-    if how != How.NOCREATE:
-        out.enum(how)
-        if how in (How.EXCLUSIVE4, How.EXCLUSIVE4_1):
+    out.boolean(mode is not None)
+    if mode is not None:
+        out.enum(mode)
+        if mode in (CreateMode.EXCLUSIVE, CreateMode.EXCLUSIVE_1):
             out.fixed(verifier, 8)
-        if how != How.EXCLUSIVE4:
+        if mode != CreateMode.EXCLUSIVE:
             encode_attributes(out, values)
     out.u32(_CLAIM_NULL)
     out.raw(encode_name(name))
     # A client can prove by the verifier that it made the file, but not with GUARDED.
-    return _open(out, is_repeatable=how != How.GUARDED)
+    return _open(out, is_repeatable=mode != CreateMode.GUARDED)
 
 
 def open_again(share: Share) -> Operation[Opened]:
@@ -102,7 +91,7 @@ def open_reclaim(share: Share) -> Operation[Opened]:
     out = Encoder()
     share.encode(out)
     out.boolean(False)
-    out.u32(_CLAIM_PREVIOUS, _DELEGATE_NONE)
+    out.u32(_CLAIM_PREVIOUS, DelegationType.NONE)
     return _open(out)
 
 
@@ -125,17 +114,17 @@ def _opened(decoder: ReplyDecoder) -> Opened:
 def _delegation(decoder: ReplyDecoder) -> Stateid | None:
     at = decoder.pos
     kind = decoder.u32()
-    if kind == _DELEGATE_NONE:
+    if kind == DelegationType.NONE:
         return None
-    if kind == _DELEGATE_NONE_EXT:
+    if kind == DelegationType.NONE_EXT:
         if decoder.u32() in (_CONTENTION, _RESOURCE):
             decoder.boolean()
         return None
-    if kind not in (_DELEGATE_READ, _DELEGATE_WRITE):
+    if kind not in (DelegationType.READ, DelegationType.WRITE):
         raise XdrError(f"delegation of type {kind}", at)
     stateid = Stateid.decode(decoder)
     decoder.boolean()
-    if kind == _DELEGATE_WRITE:
+    if kind == DelegationType.WRITE:
         decoder.fixed(12)  # a limit of space: its kind, then a size, or blocks and their size
     decoder.fixed(12)  # type, flags and mask of an ACE
     decoder.opaque(_OWNER_MOST)

@@ -5,25 +5,16 @@ REMOVEXATTR."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from livedma.nfs.client.codec.handle import encode_name
 from livedma.nfs.client.operation import Operation, ReplyDecoder
-from livedma.nfs.numbers import Op
+from livedma.nfs.numbers import Op, XattrOption
 from livedma.rpc.xdr import Decoder, Encoder
 
-__all__ = ["Names", "SetHow", "getxattr", "listxattrs", "removexattr", "setxattr"]
+__all__ = ["Names", "getxattr", "listxattrs", "removexattr", "setxattr"]
 
 VALUE_MOST = 65536
 _NAME_MOST = 1024
-
-
-class SetHow(IntEnum):
-    """Has the values of setxattr_option4."""
-
-    EITHER = 0
-    CREATE = 1
-    REPLACE = 2
 
 
 def getxattr(name: str) -> Operation[bytes]:
@@ -35,7 +26,7 @@ def getxattr(name: str) -> Operation[bytes]:
     )
 
 
-def setxattr(name: str, value: bytes, how: SetHow) -> Operation[None]:
+def setxattr(name: str, value: bytes, how: XattrOption) -> Operation[None]:
     out = Encoder()
     out.enum(how)
     out.raw(encode_name(name))
@@ -44,7 +35,7 @@ def setxattr(name: str, value: bytes, how: SetHow) -> Operation[None]:
         Op.SETXATTR,
         bytes(out),
         _changed,
-        is_repeatable=how != SetHow.CREATE,
+        is_repeatable=how != XattrOption.CREATE,
         keeps_reply=True,
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import DelegationType, NfsError, Op, Status
 from livedma.nfs.server.ops.open_arguments import Want
 from livedma.nfs.server.ops.registry import operation
 from livedma.nfs.server.state.delegations import WhyNot
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from livedma.nfs.server.reply import ReplyEncoder
     from livedma.nfs.server.state.opened import Delegation
 
-__all__ = ["DELEGATE_NONE", "DELEGATE_READ", "DELEGATE_WRITE", "encode_delegation"]
+__all__ = ["encode_delegation"]
 
-# open_delegation_type4
-DELEGATE_NONE, DELEGATE_READ, DELEGATE_WRITE, DELEGATE_NONE_EXT = range(4)
 _ACE_ALLOWED = 0
 _LIMIT_SIZE = 1
 
@@ -43,7 +41,7 @@ def delegpurge(_: Context, args: Decoder, __: ReplyEncoder) -> None:
 def encode_delegation(out: ReplyEncoder, want: Want, given: Delegation | WhyNot) -> None:
     """Encodes open_delegation4. A client that named a wish is told why it gets none (10.4)."""
     if not isinstance(given, WhyNot):
-        out.enum(DELEGATE_WRITE if given.is_write else DELEGATE_READ)
+        out.enum(DelegationType.WRITE if given.is_write else DelegationType.READ)
         given.stateid.encode(out)
         out.boolean(False)  # It is not being recalled.
         if given.is_write:
@@ -53,9 +51,9 @@ def encode_delegation(out: ReplyEncoder, want: Want, given: Delegation | WhyNot)
         out.u32(_ACE_ALLOWED, 0, 0)
         out.opaque(b"")
     elif want == Want.NO_PREFERENCE:
-        out.enum(DELEGATE_NONE)
+        out.enum(DelegationType.NONE)
     else:
-        out.enum(DELEGATE_NONE_EXT)
+        out.enum(DelegationType.NONE_EXT)
         out.enum(given)
         if given in (WhyNot.CONTENTION, WhyNot.RESOURCE):
             out.boolean(False)  # the server will not tell when that changes

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.numbers import Attribute, NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, DelegationType, NfsError, Op, Status
 from livedma.nfs.server.attributes_set import bits_of
 from livedma.nfs.server.ops.change_info import encode_change
-from livedma.nfs.server.ops.delegation import (
-    DELEGATE_NONE,
-    DELEGATE_READ,
-    DELEGATE_WRITE,
-    encode_delegation,
-)
+from livedma.nfs.server.ops.delegation import encode_delegation
 from livedma.nfs.server.ops.open_arguments import Claim, OpenArguments, Want, decode_share
 from livedma.nfs.server.ops.registry import operation
 from livedma.nfs.server.state.delegations import WhyNot
@@ -35,6 +30,7 @@ __all__: list[str] = []
 
 RESULT_LOCKTYPE_POSIX = 4  # locks may be split and joined
 _NO_CHANGE = ChangeInfo(0, 0)
+_RECLAIMED = (DelegationType.NONE, DelegationType.READ, DelegationType.WRITE)
 # Where the store keeps an exclusive create's verifier: the client sets them afterwards (18.16.3).
 _OF_THE_VERIFIER = bits(Attribute.TIME_ACCESS, Attribute.TIME_MODIFY)
 
@@ -111,7 +107,7 @@ def _check(ctx: Context, asked: OpenArguments) -> None:
     if asked.claim in (Claim.DELEGATE_PREV, Claim.DELEG_PREV_FH):
         raise NfsError(Status.NOTSUPP)
     is_reclaim = asked.claim == Claim.PREVIOUS
-    if is_reclaim and asked.delegation not in (DELEGATE_NONE, DELEGATE_READ, DELEGATE_WRITE):
+    if is_reclaim and asked.delegation not in _RECLAIMED:
         raise NfsError(Status.INVAL)
     if server.config.read_only and (asked.share.access & WRITE or asked.creation is not None):
         raise NfsError(Status.ROFS)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import CreateMode, NfsError, Status
 from livedma.nfs.server.attributes import EXCLUSIVE_SETTABLE, SETTABLE
 from livedma.nfs.server.attributes_set import decode_settings
 from livedma.nfs.server.ops.lock import decode_owner
 from livedma.nfs.server.state.shares import BOTH, Share
-from livedma.nfs.server.store import CreateHow, CreateMode, Settings
+from livedma.nfs.server.store import CreateHow, Settings
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder
 

@@ -4,28 +4,18 @@
 from __future__ import annotations
 
 import os
-from enum import IntEnum
 
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import NfsError, Op, Status, XattrOption
 from livedma.nfs.server.context import Context
 from livedma.nfs.server.ops.change_info import encode_change
 from livedma.nfs.server.ops.registry import operation
 from livedma.nfs.server.reply import ReplyEncoder
 from livedma.rpc.xdr import Decoder, Encoder
 
-
-class _Option(IntEnum):
-    """Has the values of setxattr_option4."""
-
-    EITHER = 0
-    CREATE = 1
-    REPLACE = 2
-
-
 _FLAGS = {
-    _Option.EITHER: 0,
-    _Option.CREATE: os.XATTR_CREATE,
-    _Option.REPLACE: os.XATTR_REPLACE,
+    XattrOption.EITHER: 0,
+    XattrOption.CREATE: os.XATTR_CREATE,
+    XattrOption.REPLACE: os.XATTR_REPLACE,
 }
 _ENDS_BYTES = 16  # of a listing: the cookie, how many names, whether it is the end
 
@@ -39,7 +29,7 @@ def getxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
 @operation(Op.SETXATTR, minor=2, needs_handle=True, changes=True)
 def setxattr(ctx: Context, decoder: Decoder, out: ReplyEncoder) -> None:
     """Sets the value of an attribute."""
-    option, name, value = decoder.enum(_Option), decoder.opaque(), decoder.opaque()
+    option, name, value = decoder.enum(XattrOption), decoder.opaque(), decoder.opaque()
     ctx.server.delegations.make_way(ctx, ctx.node)
     encode_change(out, ctx.server.store.set_xattr(ctx.node, name, value, _FLAGS[option]))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from livedma.nfs.numbers import Status
+from livedma.nfs.numbers import CallbackOp, Status
 from livedma.rpc.message import (
     AUTH_MOST,
     AUTH_NONE,
@@ -29,7 +29,7 @@ from livedma.rpc.message import (
 from livedma.rpc.service import CallingConnection
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 
-__all__ = ["BackChannel", "CallbackOp", "CallbackSecurity", "Outcome", "Request"]
+__all__ = ["BackChannel", "CallbackSecurity", "Outcome", "Request"]
 
 CALLBACK_VERSION = 1
 CB_COMPOUND = 1
@@ -37,13 +37,6 @@ SLOT = 0  # the only one in use
 _RPCSEC_GSS = 6
 _SEQUENCES = 1 << 32
 _ID_BYTES = 16
-
-
-class CallbackOp(IntEnum):
-    """Has those values of nfs_cb_opnum4 that are called here."""
-
-    RECALL = 4
-    SEQUENCE = 11
 
 
 @dataclass(frozen=True, slots=True)

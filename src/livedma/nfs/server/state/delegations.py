@@ -18,8 +18,8 @@ import threading
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import NfsError, Status
-from livedma.nfs.server.state.backchannel import CallbackOp, Request
+from livedma.nfs.numbers import CallbackOp, NfsError, Status
+from livedma.nfs.server.state.backchannel import Request
 from livedma.nfs.server.state.held import Held
 from livedma.nfs.server.state.leases import Leases
 from livedma.nfs.server.state.opened import Delegation, OpenState

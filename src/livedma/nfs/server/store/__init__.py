@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from livedma.nfs.server.store.changes import ChangeInfo
 from livedma.nfs.server.store.content import Content
-from livedma.nfs.server.store.creation import Created, CreateHow, CreateMode, Creation
+from livedma.nfs.server.store.creation import Created, CreateHow, Creation
 from livedma.nfs.server.store.credentials import Identity
 from livedma.nfs.server.store.listing import Entry, Listing
 from livedma.nfs.server.store.metadata import Access
@@ -23,7 +23,6 @@ __all__ = [
     "Access",
     "ChangeInfo",
     "CreateHow",
-    "CreateMode",
     "Created",
     "Entry",
     "Identity",

@@ -7,9 +7,8 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import CreateMode, NfsError, Status
 from livedma.nfs.server.store import syscalls
 from livedma.nfs.server.store.base import BENEATH
 from livedma.nfs.server.store.changes import ChangeInfo
@@ -20,7 +19,7 @@ from livedma.nfs.server.store.node import Kind, Node
 from livedma.nfs.server.store.settings import NOTHING, Settings
 from livedma.nfs.server.store.tree import Tree
 
-__all__ = ["CreateHow", "CreateMode", "Created", "Creation"]
+__all__ = ["CreateHow", "Created", "Creation"]
 
 _MODE = 0o600  # if the client gives none
 _TRIES = 8  # to make or to find a file that another process makes and removes
@@ -33,15 +32,6 @@ _FORMATS = {
     Kind.SOCK: stat.S_IFSOCK,
     Kind.FIFO: stat.S_IFIFO,
 }
-
-
-class CreateMode(IntEnum):
-    """Has the values of createmode4."""
-
-    UNCHECKED = 0
-    GUARDED = 1
-    EXCLUSIVE = 2
-    EXCLUSIVE_1 = 3
 
 
 @dataclass(frozen=True, slots=True)
