@@ -27,7 +27,7 @@ from livedma.nfs.client.codec.data import commit
 from livedma.nfs.client.codec.handle import putfh
 from livedma.nfs.control import Control
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -50,7 +50,7 @@ Times = dict[str, list[float]]
 
 def _serve(directory: Path, reserve: int) -> None:
     """A server in this process, until stdin ends."""
-    wishes = Wishes(
+    options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=None,
         rdma_port=PORT,
@@ -59,7 +59,7 @@ def _serve(directory: Path, reserve: int) -> None:
         config=Config(squash="none", store_delay_s=STORE_DELAY_S, store_width=STORE_WIDTH),
         rdma=Options(window_bytes=4 * MIB, mapped_bytes=4 * MIB, reserve=reserve),
     )
-    with NfsService(directory / "export", wishes):
+    with NfsService(directory / "export", options):
         sys.stdin.read()
 
 

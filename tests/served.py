@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from needs import needs
 
 
 @contextmanager
-def served(directory: Path, address: str, port: int, **wishes: Any) -> Iterator[NfsService]:
-    """Runs a server over RDMA alone, unless `wishes` have a TCP port. Clients keep their ids."""
+def served(directory: Path, address: str, port: int, **options: Any) -> Iterator[NfsService]:
+    """Runs a server over RDMA alone, unless `options` have a TCP port. Clients keep their ids."""
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     export = directory / "export"
     export.mkdir()
-    wanted = {"tcp_port": None, "config": Config(squash="none"), **wishes}
+    wanted = {"tcp_port": None, "config": Config(squash="none"), **options}
     with NfsService(
         export,
-        Wishes(addresses=[address], rdma_port=port, state=directory / "state", **wanted),
+        ServiceOptions(addresses=[address], rdma_port=port, state=directory / "state", **wanted),
     ) as service:
         yield service

@@ -260,13 +260,13 @@ int ldma_perf_release(struct ldma_perf *perf)
 
 /* Waits until the last byte of the other side's WRITE is there. This side has no request under way that would complete
  * when the connection ends. */
-static int await_landing(struct ldma_perf *perf, uint8_t byte)
+static int await_last_byte(struct ldma_perf *perf, uint8_t byte)
 {
 	const volatile uint8_t *state = &perf->peers[0].qp->state;
 	uint64_t started_ns = ldma_port_now();
 	struct ldma_wc wcs[BATCH];
 
-	while (*perf->landing != byte) {
+	while (*perf->last_byte_received != byte) {
 		ldma_port_serve(perf->port);
 		if (perf->is_cancelled)
 			return -ECANCELED;
@@ -289,7 +289,7 @@ static int await_turn(struct ldma_perf *perf, uint64_t turn)
 	int result;
 
 	if (perf->opcode == LDMA_WR_RDMA_WRITE)
-		return await_landing(perf, (uint8_t)turn);
+		return await_last_byte(perf, (uint8_t)turn);
 	do
 		result = await_and_take(perf, wcs);
 	while (!result);
@@ -305,7 +305,7 @@ static int take_turn(struct ldma_perf *perf, uint64_t turn, bool owes_receive)
 	int error = 0;
 
 	if (perf->opcode == LDMA_WR_RDMA_WRITE)
-		*perf->departing = (uint8_t)turn;
+		*perf->last_byte_sent = (uint8_t)turn;
 	if (perf->opcode != LDMA_WR_RDMA_READ)
 		wr.flags = 0; /* the other side's answer takes the place of a completion */
 	ldma_port_lock(perf->port);

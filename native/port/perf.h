@@ -29,8 +29,8 @@ struct ldma_perf {
 	struct ldma_sge received; /* where messages of the other side go, of any size */
 	struct ldma_pool **pools; /* unless NULL: of each connection, for those messages */
 	uint64_t *handles;        /* the pool's buffer of each Receive; 0: none */
-	uint8_t *departing;       /* last byte of this side's WRITE */
-	const volatile uint8_t *landing; /* last byte of the other side's WRITE */
+	uint8_t *last_byte_sent;  /* of this side's WRITE */
+	const volatile uint8_t *last_byte_received; /* of the other side's WRITE */
 	uint64_t spin_ns;
 	volatile int is_cancelled; /* set by another thread: the loop ends */
 

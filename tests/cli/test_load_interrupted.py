@@ -23,7 +23,7 @@ from livedma.nfs.client.file import File
 from livedma.nfs.client.files import Rights
 from livedma.nfs.load import Plan, Runner
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.opening import enterable
 from livedma.rpc.client import ConnectionLost
 from needs import needs
@@ -40,14 +40,14 @@ def export(tmp_path: Path) -> Iterator[Path]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     directory = tmp_path / "export"
     directory.mkdir()
-    wishes = Wishes(
+    service_options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=PORT,
         rdma_port=None,
         state=tmp_path / "state",
         config=Config(squash="none"),
     )
-    with NfsService(directory, wishes):
+    with NfsService(directory, service_options):
         yield directory
 
 

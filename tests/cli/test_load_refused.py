@@ -17,7 +17,7 @@ from livedma.cli import load_page, main
 from livedma.memory.headroom import Headroom
 from livedma.nfs.load import Plan, footprint, links
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -32,14 +32,14 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     directory = tmp_path_factory.mktemp("export")
     (directory / "file").write_text("x")
-    wishes = Wishes(
+    service_options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=PORTS["tcp"],
         rdma_port=PORTS["rdma"],
         state=tmp_path_factory.mktemp("state"),
         config=Config(squash="none"),
     )
-    with NfsService(directory, wishes):
+    with NfsService(directory, service_options):
         yield directory
 
 

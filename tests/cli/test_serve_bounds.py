@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from livedma.cli import main
 from livedma.cli.serve.bounds import WrongUse, written
-from livedma.cli.serve.building import wishes
+from livedma.cli.serve.building import service_options
 from livedma.cli.serve.settings import Settings
 from livedma.rdma import Device
 from livedma.rpc.rdma_memory import ConnectionMemory
@@ -24,7 +24,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def told(*words: str) -> Any:
-    return wishes(Settings.of(["/srv", *words]).values)
+    return service_options(Settings.of(["/srv", *words]).values)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from livedma.nfs.load import Plan, Result, Runner
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options
 from needs import needs
@@ -38,7 +38,7 @@ def serving(
 ) -> Iterator[NfsService]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     (directory / "export").mkdir()
-    wishes = Wishes(
+    options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=TCP_PORT if tcp else None,
         rdma_port=PORT,
@@ -46,7 +46,7 @@ def serving(
         config=Config(squash="none", **config),  # type: ignore[arg-type]
         rdma=rdma or Options(),
     )
-    with NfsService(directory / "export", wishes) as service:
+    with NfsService(directory / "export", options) as service:
         yield service
 
 

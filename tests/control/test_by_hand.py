@@ -27,7 +27,7 @@ from livedma.monitor.snapshot import Connection
 from livedma.nfs import Client
 from livedma.nfs.control import Control, ControlError
 from livedma.nfs.server.facts import Facts
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -231,7 +231,7 @@ def test_a_window_counts_what_its_server_maps(site: Site) -> None:
 
 def test_without_a_controller_there_is_no_lever(tmp_path: Path) -> None:
     (tmp_path / "export").mkdir()
-    wishes = Wishes(
+    service_options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=None,
         rdma_port=PORT,
@@ -239,7 +239,7 @@ def test_without_a_controller_there_is_no_lever(tmp_path: Path) -> None:
         control=tmp_path / "control",
     )
     with (
-        NfsService(tmp_path / "export", wishes) as service,
+        NfsService(tmp_path / "export", service_options) as service,
         Control(tmp_path / "control") as control,
     ):
         assert set(Facts(service).methods()).isdisjoint({"extend", "shrink", "cut", "migrate"})

@@ -25,7 +25,7 @@ from livedma.errors import BudgetError, LivedmaError
 from livedma.nfs import Client, File
 from livedma.nfs.server.comebacks import Comeback
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -90,7 +90,7 @@ def rig(tmp_path: Path, budget: int | None = None, **config: Any) -> Iterator[Ri
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     export = tmp_path / "export"
     export.mkdir()
-    wishes = Wishes(
+    service_options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=None,
         rdma_port=PORT,
@@ -99,7 +99,7 @@ def rig(tmp_path: Path, budget: int | None = None, **config: Any) -> Iterator[Ri
         rdma=Options(window_bytes=4 * MIB, mapped_bytes=2 * MIB),
     )
     with ExitStack() as stack:
-        service = stack.enter_context(NfsService(export, wishes))
+        service = stack.enter_context(NfsService(export, service_options))
         ret = Rig(service, stack.enter_context(HostBudget(service, budget)))
         stack.callback(ret.hands.close)
         yield ret

@@ -12,7 +12,7 @@ from livedma.lab.hosts import two_hosts
 from livedma.monitor import Monitor
 from livedma.nfs.load import Plan, Result
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from livedma.rpc.rdma_server import Options
 from scale import at_scale
@@ -45,7 +45,7 @@ def test_the_client_agrees(bpf: None, tmp_path: Path, sessions: int, depth: int)
 
     (tmp_path / "export").mkdir()
     with two_hosts(mtu=9000) as (near, far):
-        wishes = Wishes(
+        options = ServiceOptions(
             addresses=[near.ipv4],
             tcp_port=None,
             state=tmp_path / "state",
@@ -54,7 +54,7 @@ def test_the_client_agrees(bpf: None, tmp_path: Path, sessions: int, depth: int)
         )
         with near.inside():
             monitor = Monitor([near.iface])
-            service = NfsService(tmp_path / "export", wishes)
+            service = NfsService(tmp_path / "export", options)
         account = Account(monitor)
         with monitor, service, far.inside(), first_in_line(), Device(far.ipv4) as device:
             result, watched = asyncio.run(run(device, account))

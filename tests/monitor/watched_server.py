@@ -18,7 +18,7 @@ from livedma.lab.hosts import Host
 from livedma.monitor import Monitor
 from livedma.monitor.snapshot import Losses
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 
 LIMIT_S = 300
 
@@ -37,10 +37,10 @@ def serving(host: Host, directory: Path, address: str) -> Iterator[dict[str, Don
     """Serves; the figures of sessions that have ended, by their ids. They pass no Python."""
     ended: dict[str, Done] = {}
     (directory / "export").mkdir()
-    wishes = Wishes(
+    service_options = ServiceOptions(
         addresses=[address], tcp_port=None, state=directory / "state", config=Config(squash="none")
     )
-    with host.inside(), NfsService(directory / "export", wishes) as service:
+    with host.inside(), NfsService(directory / "export", service_options) as service:
 
         def on_gone(session: Any) -> None:
             counters = session.facts().counters

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rpc.rdma_server import Options
 
 LEASE_S = 4
@@ -26,7 +26,7 @@ FILE_BYTES_MOST = 64 << 20  # whatever somebody asks for, the disk is not filled
 def main() -> None:
     export, state, control, address = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MOST, FILE_BYTES_MOST))
-    wishes = Wishes(
+    options = ServiceOptions(
         addresses=[address],
         tcp_port=0,
         rdma_port=RDMA_PORT,
@@ -51,7 +51,7 @@ def main() -> None:
             stall_s=1.0,
         ),
     )
-    with NfsService(Path(export), wishes):
+    with NfsService(Path(export), options):
         sys.stdout.buffer.write(READY)
         sys.stdout.flush()
         sys.stdin.read()

@@ -17,11 +17,11 @@ from livedma.nfs.guidance_protocol import (
     PROGRAM,
     VERSION,
     Advice,
+    Instruction,
     Procedure,
     Progress,
     Report,
     Verdict,
-    Wish,
 )
 from livedma.nfs.load import Plan, Result, Runner
 from livedma.nfs.server import guidance as guidance_module
@@ -56,7 +56,7 @@ PEER = "192.0.2.7"
 
 
 def test_advice_and_reports_come_through_as_they_are() -> None:
-    advice = Advice(7, Wish.MIGRATE, 50)
+    advice = Advice(7, Instruction.MIGRATE, 50)
     assert Advice.decode(Decoder(advice.encode())) == advice
     assert advice.encode().hex() == "000000070000000200000032"
     report = Report(7, Progress.MOVING, 3, 12, "so far")
@@ -142,7 +142,7 @@ def test_a_client_that_does_not_ask_is_not_expected(rig: Rig) -> None:
     rig.migrate()
     assert rig.phase == "asked"
     assert rig.guidance.expect(PEER) is None
-    assert rig.advise().wish == Wish.MIGRATE
+    assert rig.advise().instruction == Instruction.MIGRATE
     assert rig.guidance.follows(1)
     assert rig.guidance.expect("192.0.2.8") is None
     guest = rig.guidance.expect(PEER)
@@ -173,7 +173,7 @@ def test_who_was_told_first_is_expected_first(rig: Rig) -> None:
 
 def test_the_way_of_a_migration(rig: Rig) -> None:
     rig.migrate()
-    assert rig.advise() == Advice(1, Wish.MIGRATE, guidance_module.ASK_AGAIN_MS)
+    assert rig.advise() == Advice(1, Instruction.MIGRATE, guidance_module.ASK_AGAIN_MS)
     assert rig.report(Progress.OPENED) == Verdict.WRONG  # nobody came
     guest = rig.guidance.expect(PEER)
     assert guest is not None
@@ -191,7 +191,7 @@ def test_the_way_of_a_migration(rig: Rig) -> None:
     assert rig.phase == "moving"
     assert rig.report(Progress.DONE, 12, 12) == Verdict.TAKEN
     assert rig.report(Progress.REFUSED) == Verdict.STALE
-    assert rig.advise() == Advice(1, Wish.STAY, guidance_module.ASK_AGAIN_MS)
+    assert rig.advise() == Advice(1, Instruction.STAY, guidance_module.ASK_AGAIN_MS)
     rig.guidance.closed(rig.connection())
     state = rig.guidance.state(1)
     assert state is not None
@@ -200,7 +200,7 @@ def test_the_way_of_a_migration(rig: Rig) -> None:
 
 def test_a_spread_moves_nobody(rig: Rig) -> None:
     rig.guidance.spread(1)
-    assert rig.advise().wish == Wish.SPREAD
+    assert rig.advise().instruction == Instruction.SPREAD
     guest = rig.guidance.expect(PEER)
     assert guest is not None
     guest.came(rig.connection(2))
@@ -208,7 +208,7 @@ def test_a_spread_moves_nobody(rig: Rig) -> None:
     assert state is not None
     assert state.is_over
     rig.guidance.spread(1)
-    assert rig.advise() == Advice(2, Wish.SPREAD, guidance_module.ASK_AGAIN_MS)
+    assert rig.advise() == Advice(2, Instruction.SPREAD, guidance_module.ASK_AGAIN_MS)
     assert rig.report(Progress.DONE, 1, 1, serial=2) == Verdict.WRONG
 
 
@@ -239,7 +239,7 @@ def test_what_is_taken_back(rig: Rig) -> None:
     rig.advise()
     rig.guidance.clear(1)
     assert rig.guidance.expect(PEER) is None
-    assert rig.advise().wish == Wish.STAY
+    assert rig.advise().instruction == Instruction.STAY
     assert rig.phase is None
     rig.guidance.clear(9)  # nobody's
 
@@ -247,7 +247,7 @@ def test_what_is_taken_back(rig: Rig) -> None:
 def test_a_wish_may_be_replaced_before_it_was_told(rig: Rig) -> None:
     rig.guidance.spread(1)
     rig.migrate()
-    assert rig.advise() == Advice(2, Wish.MIGRATE, guidance_module.ASK_AGAIN_MS)
+    assert rig.advise() == Advice(2, Instruction.MIGRATE, guidance_module.ASK_AGAIN_MS)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def call(procedure: int, version: int = VERSION, **more: Any) -> Call:
 def test_a_connection_asks_and_is_told(service: NfsService) -> None:
     reply, decoder = answered(call(Procedure.ADVISE), times=3)
     assert reply.status == AcceptStatus.SUCCESS
-    assert Advice.decode(decoder) == Advice(0, Wish.STAY, guidance_module.ASK_AGAIN_MS)
+    assert Advice.decode(decoder) == Advice(0, Instruction.STAY, guidance_module.ASK_AGAIN_MS)
     reply, decoder = answered(call(Procedure.NULL))
     assert reply.status == AcceptStatus.SUCCESS
     decoder.finish()
@@ -407,7 +407,9 @@ def calls_served(facts: Facts) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lie", [b"", bytes(8), bytes(16), Advice(1, Wish.STAY, 1).encode() * 9])
+@pytest.mark.parametrize(
+    "lie", [b"", bytes(8), bytes(16), Advice(1, Instruction.STAY, 1).encode() * 9]
+)
 def test_advice_that_makes_no_sense_ends_the_asking(service: NfsService, lie: bytes) -> None:
     asked: list[int] = []
 
@@ -425,8 +427,8 @@ def test_advice_that_makes_no_sense_ends_the_asking(service: NfsService, lie: by
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wish", [Wish.SPREAD, Wish.MIGRATE])
-def test_wishes_without_end_are_bounded(service: NfsService, wish: Wish) -> None:
+@pytest.mark.parametrize("instruction", [Instruction.SPREAD, Instruction.MIGRATE])
+def test_endless_instructions_are_bounded(service: NfsService, instruction: Instruction) -> None:
     """Always something new, to be asked for at once."""
     serial = 0
 
@@ -434,7 +436,7 @@ def test_wishes_without_end_are_bounded(service: NfsService, wish: Wish) -> None
         nonlocal serial
         serial += 1
         out = Encoder()
-        out.u32(serial, wish, 0)
+        out.u32(serial, instruction, 0)
         return bytes(out)
 
     async def act(facts: Facts) -> None:

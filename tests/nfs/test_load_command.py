@@ -15,7 +15,7 @@ import pytest
 from livedma.cli import main
 from livedma.nfs.load import Plan, PlanError
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -31,14 +31,14 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What a server exports."""
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     directory = tmp_path_factory.mktemp("export")
-    wishes = Wishes(
+    service_options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=PORTS["tcp"],
         rdma_port=PORTS["rdma"],
         state=tmp_path_factory.mktemp("state"),
         config=Config(squash="none"),
     )
-    with NfsService(directory, wishes):
+    with NfsService(directory, service_options):
         yield directory
 
 

@@ -13,7 +13,7 @@ import pytest
 from livedma.errors import LabError
 from livedma.lab.driver import Driver
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -27,8 +27,8 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     directory = tmp_path_factory.mktemp("export")
     state = tmp_path_factory.mktemp("state")
-    wishes = Wishes([SERVER], tcp_port=None, state=state, config=Config(squash="none"))
-    with NfsService(directory, wishes):
+    options = ServiceOptions([SERVER], tcp_port=None, state=state, config=Config(squash="none"))
+    with NfsService(directory, options):
         yield directory
 
 

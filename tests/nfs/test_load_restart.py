@@ -19,7 +19,7 @@ import pytest
 from livedma.nfs.load import Interval, Plan, Result, Runner
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.facts import Facts
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from needs import needs
 
@@ -33,8 +33,8 @@ LIMIT_S = 60.0
 Act = Callable[[Runner], Awaitable[None]]
 
 
-def wishes(directory: Path) -> Wishes:
-    return Wishes(
+def settings(directory: Path) -> ServiceOptions:
+    return ServiceOptions(
         addresses=[SERVER],
         tcp_port=PORTS["tcp"],
         rdma_port=PORTS["rdma"],
@@ -176,13 +176,13 @@ def test_a_server_that_is_killed_and_comes_back(proto: str, export: Path) -> Non
 
 def test_two_restarts_in_order(export: Path) -> None:
     """Connections are ended politely; each connection of several comes back."""
-    services = [NfsService(export, wishes(export.parent))]
+    services = [NfsService(export, settings(export.parent))]
 
     async def act(runner: Runner) -> None:
         await until(lambda: has_worked(runner))
         for gaps in (1, 2):
             await asyncio.to_thread(services[-1].close)
-            services.append(await asyncio.to_thread(NfsService, export, wishes(export.parent)))
+            services.append(await asyncio.to_thread(NfsService, export, settings(export.parent)))
             await goes_on(runner, gaps)
         runner.stop()
 
@@ -197,7 +197,7 @@ def test_two_restarts_in_order(export: Path) -> None:
 @pytest.mark.parametrize("rw", ["mix", "read"])
 def test_a_connection_that_is_cut(proto: str, rw: str, export: Path) -> None:
     """The server keeps the sessions: what was under way is done once, also what it had done."""
-    with NfsService(export, wishes(export.parent)) as service:
+    with NfsService(export, settings(export.parent)) as service:
         facts = Facts(service)
 
         async def act(runner: Runner) -> None:
@@ -226,7 +226,7 @@ def cut(service: NfsService, proto: str) -> None:
 @pytest.mark.parametrize("proto", PORTS)
 def test_a_server_that_ends_and_stays_away(proto: str, export: Path) -> None:
     """When its time is up, the load says since when there was no answer."""
-    service = NfsService(export, wishes(export.parent))
+    service = NfsService(export, settings(export.parent))
     seen: list[Interval] = []
 
     async def act(runner: Runner) -> None:
@@ -248,7 +248,7 @@ def test_a_server_that_ends_and_stays_away(proto: str, export: Path) -> None:
 
 
 def test_a_server_that_stays_away_for_too_long(export: Path) -> None:
-    service = NfsService(export, wishes(export.parent))
+    service = NfsService(export, settings(export.parent))
 
     async def act(runner: Runner) -> None:
         await until(lambda: has_worked(runner))
@@ -270,7 +270,7 @@ def test_as_many_sessions_as_were_asked_for(ramp: float | None, export: Path) ->
     though no session has anything to do.
     """
     config = Config(squash="none", lease_s=1, grace_s=1)
-    with NfsService(export, replace(wishes(export.parent), config=config)) as service:
+    with NfsService(export, replace(settings(export.parent), config=config)) as service:
         facts = Facts(service)
 
         async def act(runner: Runner) -> None:
@@ -295,7 +295,7 @@ def test_a_run_that_has_ended_is_not_waited_for(export: Path) -> None:
         await until(lambda: has_worked(runner))
         runner.stop()
 
-    with NfsService(export, wishes(export.parent)):
+    with NfsService(export, settings(export.parent)):
         check(run("tcp", stop, sessions=1), gaps=0)
-    with NfsService(export, wishes(export.parent)) as service:
+    with NfsService(export, settings(export.parent)) as service:
         assert not service.server.recovery.in_grace(service.server.clock())

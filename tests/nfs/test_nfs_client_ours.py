@@ -16,7 +16,7 @@ import pytest
 
 from livedma.nfs import File
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.rdma import Device
 from livedma.rpc import rdma_client
 from livedma.rpc.client import Transport
@@ -35,7 +35,7 @@ START_S = 60.0
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NfsService]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
-    wishes = Wishes(
+    options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=TCP_PORT,
         rdma_port=RDMA_PORT,
@@ -44,7 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NfsService]:
     )
     export: Path = tmp_path_factory.mktemp("export")
     export.chmod(0o755)
-    with NfsService(export, wishes) as service:
+    with NfsService(export, options) as service:
         yield service
 
 

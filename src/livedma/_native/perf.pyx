@@ -35,8 +35,8 @@ cdef extern from "port/perf.h" nogil:
         ldma_sge received
         ldma_pool **pools
         uint64_t *handles
-        uint8_t *departing
-        const uint8_t *landing
+        uint8_t *last_byte_sent
+        const uint8_t *last_byte_received
         uint64_t spin_ns
         int is_cancelled
         uint64_t done
@@ -102,8 +102,8 @@ cdef class Measurement:
         self.c.local.lkey, self.c.local.va, self.c.local.length = memory[0], memory[1], size
         self.c.received.va = self.c.local.va + middle
         self.c.received.length, self.c.received.lkey = min(middle, 0x80000000), memory[0]
-        self.c.departing = &view[size - 1]
-        self.c.landing = &view[middle + size - 1]
+        self.c.last_byte_sent = &view[size - 1]
+        self.c.last_byte_received = &view[middle + size - 1]
         self.c.spin_ns = <uint64_t>(min(max(spin, 0.0), 1e6) * 1e9)
         self.c.peers = <ldma_perf_peer *>PyMem_Calloc(len(peers), sizeof(ldma_perf_peer))
         if keeps_times:

@@ -13,7 +13,16 @@ from enum import IntEnum
 
 from livedma.rpc.xdr import Decoder, Encoder
 
-__all__ = ["PROGRAM", "VERSION", "Advice", "Procedure", "Progress", "Report", "Verdict", "Wish"]
+__all__ = [
+    "PROGRAM",
+    "VERSION",
+    "Advice",
+    "Instruction",
+    "Procedure",
+    "Progress",
+    "Report",
+    "Verdict",
+]
 
 PROGRAM = 0x2C7D0001
 VERSION = 1
@@ -26,7 +35,7 @@ class Procedure(IntEnum):
     REPORT = 2
 
 
-class Wish(IntEnum):
+class Instruction(IntEnum):
     """Names what a connection's client is asked to do."""
 
     STAY = 0  # do nothing
@@ -35,7 +44,7 @@ class Wish(IntEnum):
 
 
 class Progress(IntEnum):
-    """Says what a client has done about a wish."""
+    """Says what a client has done about an instruction."""
 
     OPENED = 1  # the other connection exists
     MOVING = 2  # `moved` sessions use it
@@ -47,37 +56,37 @@ class Verdict(IntEnum):
     """Says how the server takes a report."""
 
     TAKEN = 0
-    STALE = 1  # its wish does not exist, or not any more
+    STALE = 1  # its instruction does not exist, or not any more
     WRONG = 2  # the report cannot be true
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Tells a client what is wanted. serial: a new one for each wish, 0 if there was none.
+    """Tells a client what is wanted. serial: a new one for each instruction, 0 if there was none.
     ask_again_ms: the earliest."""
 
     serial: int
-    wish: Wish
+    instruction: Instruction
     ask_again_ms: int
 
     def encode(self) -> bytes:
         out = Encoder()
         out.u32(self.serial)
-        out.enum(self.wish)
+        out.enum(self.instruction)
         out.u32(self.ask_again_ms)
         return bytes(out)
 
     @classmethod
     def decode(cls, decoder: Decoder) -> Advice:
         """Decodes it; raises XdrError."""
-        ret = cls(decoder.u32(), decoder.enum(Wish), decoder.u32())
+        ret = cls(decoder.u32(), decoder.enum(Instruction), decoder.u32())
         decoder.finish()
         return ret
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Reports about the wish with that serial. words: for people."""
+    """Reports about the instruction with that serial. words: for people."""
 
     serial: int
     progress: Progress

@@ -10,11 +10,11 @@ from livedma.cli.serve.places import default_control
 from livedma.control.diagnose.limits import Objectives
 from livedma.control.running import Options as Steering
 from livedma.nfs.server.config import Config
-from livedma.nfs.server.service import Wishes
+from livedma.nfs.server.service import ServiceOptions
 from livedma.rpc.rdma_memory import LATE_REPLIES
 from livedma.rpc.rdma_server import Options
 
-__all__ = ["steering", "wishes"]
+__all__ = ["service_options", "steering"]
 
 
 def _config(args: argparse.Namespace) -> Config:
@@ -39,7 +39,7 @@ def _config(args: argparse.Namespace) -> Config:
     )
 
 
-def wishes(args: argparse.Namespace) -> Wishes:
+def service_options(args: argparse.Namespace) -> ServiceOptions:
     """Returns what the options ask of a server. Raises WrongUse if no server can do it."""
     if args.directory is None:
         raise WrongUse("DIR is missing: what is to be exported?")
@@ -47,7 +47,7 @@ def wishes(args: argparse.Namespace) -> Wishes:
         raise WrongUse("--tcp off and --rdma off leave nothing to serve: drop one of them")
     if args.rdma is not None:
         check_memory(args, Options().reserve, LATE_REPLIES)
-    return Wishes(
+    return ServiceOptions(
         addresses=list(dict.fromkeys(args.listen)),
         tcp_port=args.tcp,
         rdma_port=args.rdma,

@@ -9,7 +9,7 @@ from typing import Any
 
 from livedma.cli import logs
 from livedma.cli.serve.bounds import Duration, Size, WrongUse
-from livedma.cli.serve.building import steering, wishes
+from livedma.cli.serve.building import service_options, steering
 from livedma.cli.serve.config_file import ConfigError
 from livedma.cli.serve.settings import Settings, keys
 from livedma.control import words
@@ -87,9 +87,9 @@ class Reloader:
                 effective[option.dest] = new
             else:
                 waiting[key] = difference
-        wishes(wanted.values)  # raises now what a restart would raise
+        service_options(wanted.values)  # raises now what a restart would raise
         values = argparse.Namespace(**effective)
-        served, steered, before = wishes(values), steering(values), steering(now)
+        served, steered, before = service_options(values), steering(values), steering(now)
         self._service.change(served)
         self._running.change(steered, before)
         logs.set_level(values.log_level)

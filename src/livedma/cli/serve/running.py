@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from livedma.cli import logs
 from livedma.cli.serve import metrics, web
-from livedma.cli.serve.building import steering, wishes
+from livedma.cli.serve.building import service_options, steering
 from livedma.cli.serve.notify import Notifier
 from livedma.cli.serve.places import make_control_directory
 from livedma.cli.serve.reload import Reloader
 from livedma.cli.serve.signals import Signals
 from livedma.control.running import controlled
 from livedma.errors import LivedmaError
-from livedma.nfs.server.service import NfsService, Wishes
+from livedma.nfs.server.service import NfsService, ServiceOptions
 from livedma.nfs.server.state.held import allow_all_descriptors
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def serve(settings: Settings) -> int:
     """Serves until a signal ends it. Returns the exit status."""
     args = settings.values
     allow_all_descriptors()
-    wanted, steered = wishes(args), steering(args)
+    wanted, steered = service_options(args), steering(args)
     assert wanted.control is not None
     if args.control is None:
         make_control_directory()
@@ -80,8 +80,8 @@ class Running:
 
     def until_ended(self, signals: Signals) -> None:
         self._notifier.ready(self._status)
-        while (wish := signals.next(self._notifier.watchdog_s)) != "end":
-            if wish == "reload":
+        while (meaning := signals.next(self._notifier.watchdog_s)) != "end":
+            if meaning == "reload":
                 with contextlib.suppress(LivedmaError):  # it was told as an event
                     self.reload()
             if self._notifier.watchdog_s is not None and self._is_alive(self._notifier.watchdog_s):
@@ -100,7 +100,7 @@ class Running:
         return f"serving {self._service.directory}"
 
 
-def _remove(wanted: Wishes) -> Callable[[], None]:
+def _remove(wanted: ServiceOptions) -> Callable[[], None]:
     """Returns a function that removes the files which a server that ends at once would leave."""
 
     def remove() -> None:
@@ -112,7 +112,7 @@ def _remove(wanted: Wishes) -> Callable[[], None]:
 
 
 def _announce(service: NfsService) -> None:
-    where = " ".join(service.wishes.addresses) or "all addresses"
+    where = " ".join(service.options.addresses) or "all addresses"
     logs.say(f"livedma: serving {service.directory}")
     for tcp in service.tcp:
         logs.say(f"  TCP port {tcp.port}, {where}")

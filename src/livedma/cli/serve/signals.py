@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 __all__ = ["Signals"]
 
-Wish = Literal["end", "reload"]
+Meaning = Literal["end", "reload"]
 _SAME_S = 0.5
 
 
@@ -30,20 +30,20 @@ class Signals:
     hangup: to a server without a file, SIGHUP says that its terminal is gone.
     """
 
-    def __init__(self, *, hangup: Wish, last: Callable[[], None] = lambda: None) -> None:
-        self._meaning: dict[int, Wish] = {
+    def __init__(self, *, hangup: Meaning, last: Callable[[], None] = lambda: None) -> None:
+        self._meaning_of: dict[int, Meaning] = {
             signal.SIGTERM: "end",
             signal.SIGINT: "end",
             signal.SIGHUP: hangup,
         }
         self._last = last
-        self._wishes: queue.SimpleQueue[Wish] = queue.SimpleQueue()
+        self._meanings: queue.SimpleQueue[Meaning] = queue.SimpleQueue()
         self._ends_s: float | None = None  # when the first signal came that wants the end
 
-    def next(self, timeout_s: float | None = None) -> Wish | None:
-        """Waits for the next wish. None: none came in `timeout_s`."""
+    def next(self, timeout_s: float | None = None) -> Meaning | None:
+        """Waits for the next signal, and returns what it means. None: none came in `timeout_s`."""
         try:
-            return self._wishes.get(timeout=timeout_s)
+            return self._meanings.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
@@ -59,7 +59,7 @@ class Signals:
         self._mouth.setblocking(False)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
         self._wakeup_fd = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, _ignore) for number in self._meaning}
+        self._before = {number: signal.signal(number, _ignore) for number in self._meaning_of}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,10 +75,10 @@ class Signals:
                     self._heard(number)
 
     def _heard(self, number: int) -> None:
-        wish = self._meaning.get(number)
-        if wish is None:
+        meaning = self._meaning_of.get(number)
+        if meaning is None:
             return
-        if wish == "end":
+        if meaning == "end":
             now_s = time.monotonic()
             if self._ends_s is None:
                 self._ends_s = now_s
@@ -87,7 +87,7 @@ class Signals:
             else:
                 name = signal.Signals(number).name
                 self._end(128 + number, f"livedma: {name} again: it ends now")
-        self._wishes.put(wish)
+        self._meanings.put(meaning)
 
     def _end(self, status: int, text: str) -> None:
         try:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from livedma.control.act.ahead import Ahead, judge_use
 from livedma.control.act.attempt import Attempt, NotDone, as_json, carry_out, take_back
+from livedma.control.act.context import CaseContext
 from livedma.control.act.demand import DemandWatch
 from livedma.control.act.effect import Measured, Seen, Verdict, judge
 from livedma.control.act.hands import Progress
-from livedma.control.act.means import Means
 from livedma.control.diagnose.forecast import Forecast
 from livedma.control.diagnose.limits import NOT_MANAGED, Diagnosis, Limit
 from livedma.control.events import Kind
@@ -46,10 +46,10 @@ class Case:
     order. `lack` says why the connection cannot have the memory that it needs, as of the last plan.
     """
 
-    def __init__(self, number: int, means: Means) -> None:
+    def __init__(self, number: int, context: CaseContext) -> None:
         self.lack: NoRoom | None = None
         self._number = number
-        self._means = means
+        self._context = context
         self._history: deque[Seen] = deque(maxlen=64)
         self._watch = DemandWatch()
         self._ahead = Ahead()
@@ -76,9 +76,9 @@ class Case:
     ) -> None:
         self._history.append(seen)
         self._watch.see(seen.at_s, seen.connection)
-        is_near = self._ahead.see(forecast, seen.at_s, self._means.ahead_s)
+        is_near = self._ahead.see(forecast, seen.at_s, self._context.ahead_s)
         if self._attempt is None:
-            self._attempt = self._means.moves.pop(self._number, None)
+            self._attempt = self._context.moves.pop(self._number, None)
         if self._move is not None:
             self._follow_move(self._move, seen.at_s)
         elif self._attempt is not None:
@@ -132,7 +132,7 @@ class Case:
         if self._successor is not None and snapshot.connection(self._successor) is not None:
             return  # the client has another connection, which has a case of its own
         plan, is_broken = self._ask(
-            at_s, lambda policy: policy.plan(diagnosis, snapshot, self._means.room())
+            at_s, lambda policy: policy.plan(diagnosis, snapshot, self._context.room())
         )
         if is_broken:
             return
@@ -150,7 +150,7 @@ class Case:
         if at_s < max(self._not_before_s, barred_until_s):
             return
         plan, _ = self._ask(
-            at_s, lambda policy: policy.ahead(forecast, snapshot, self._means.room())
+            at_s, lambda policy: policy.ahead(forecast, snapshot, self._context.room())
         )
         if isinstance(plan, Plan):
             self._act(plan, at_s, Limit.MEMORY, forecast)
@@ -173,15 +173,15 @@ class Case:
         """Returns the policy's answer, and whether the policy failed. A failure is reported, and
         the policy is asked again after COOL_S.
         """
-        policy = self._means.policy
+        policy = self._context.policy
         what = f"the policy {policy.name}, connection {self._number}"
         try:
             ret = question(policy)
         except Exception as error:
-            self._means.faults.failed(what, described(error), at_s)
+            self._context.faults.failed(what, described(error), at_s)
             self._not_before_s = at_s + COOL_S
             return None, True
-        self._means.faults.worked(what)
+        self._context.faults.worked(what)
         return ret, False
 
     def _explain(self, diagnosis: Diagnosis, plan: Plan | NoRoom | None) -> None:
@@ -196,7 +196,7 @@ class Case:
             case None if self._history[-1].connection.is_tcp:
                 rest = f"; {NOT_MANAGED}"
             case None:
-                rest = f"; {self._means.policy.name} leaves it as it is"
+                rest = f"; {self._context.policy.name} leaves it as it is"
         known = (diagnosis.limit, type(plan))
         if known not in self._explained:
             self._explained.add(known)
@@ -204,13 +204,13 @@ class Case:
             self._tell("why", diagnosis.sentence + rest, data=data)
 
     def _act(self, plan: Plan, at_s: float, limit: Limit, forecast: Forecast | None = None) -> None:
-        means = self._means
-        said = f"{means.policy.name}{' ahead' if forecast else ''}: {plan.reason}"
-        is_new = not means.is_dry or said != self._dry_said
+        context = self._context
+        said = f"{context.policy.name}{' ahead' if forecast else ''}: {plan.reason}"
+        is_new = not context.is_dry or said != self._dry_said
         if forecast is not None and is_new:
             data = asdict(forecast)
-            self._tell("forecast", forecast.sentence, data=data, dry=means.is_dry)
-        if means.is_dry:
+            self._tell("forecast", forecast.sentence, data=data, dry=context.is_dry)
+        if context.is_dry:
             self._not_before_s = at_s + DRY_S
             if is_new:
                 self._dry_said = said
@@ -219,7 +219,7 @@ class Case:
         self._tell("plan", said, data={"actions": as_json(plan)})
         before = Measured.of(one for one in self._history if one.at_s > at_s - BEFORE_S)
         try:
-            text, undo, took_ms = carry_out(means.hands, plan)
+            text, undo, took_ms = carry_out(context.hands, plan)
         except NotDone as error:
             self._failed(error, at_s)
             return
@@ -227,7 +227,7 @@ class Case:
         self._watch.wanted_more(at_s)
         self._no_room_said = ""
         attempt = Attempt(at_s, limit, plan, before, undo, forecast)
-        if means.hands.progress(plan.actions[0]) is None:
+        if context.hands.progress(plan.actions[0]) is None:
             self._attempt = attempt
         else:
             self._move = attempt
@@ -245,7 +245,7 @@ class Case:
         """Waits for a client that was asked to move. A client that does not move within MOVE_S
         stays as it is, and loses nothing.
         """
-        hands, action = self._means.hands, move.plan.actions[0]
+        hands, action = self._context.hands, move.plan.actions[0]
         progress = hands.progress(action) or Progress("", is_over=True)
         failed = progress.failed
         if not progress.is_over:
@@ -263,7 +263,7 @@ class Case:
         if not progress.is_told:
             self._tell("check", progress.text, data={"successor": progress.successor})
         if progress.successor is not None and isinstance(action, Migrate):
-            self._means.moves[progress.successor] = replace(move, at_s=at_s)
+            self._context.moves[progress.successor] = replace(move, at_s=at_s)
 
     def _verify(self, attempt: Attempt, at_s: float, limit: Limit) -> None:
         """Judges an attempt. One that seems not to help is judged a second time, since a busy host
@@ -325,7 +325,7 @@ class Case:
             self._take_back(attempt, f"not tried again for {bar_s:.0f} s")
 
     def _take_back(self, attempt: Attempt, next_time: str) -> None:
-        kept = take_back(self._means.hands, attempt.undo)
+        kept = take_back(self._context.hands, attempt.undo)
         how = f"not all of it: {kept}" if kept else "taken back"
         self._tell("undo", f"{how}; {next_time}")
 
@@ -342,21 +342,21 @@ class Case:
             self._tell("recovered", self._state())
 
     def _relax(self, seen: Seen) -> None:
-        means, at_s = self._means, seen.at_s
+        context, at_s = self._context, seen.at_s
         demand = self._watch.lasting(at_s)
         if demand is None or at_s < self._not_before_s:
             return
         plan, _ = self._ask(at_s, lambda policy: policy.relax(seen.connection, demand))
         if plan is None:
             return
-        if means.is_dry:
+        if context.is_dry:
             self._not_before_s = at_s + DRY_S
             if plan.reason != self._dry_said:
                 self._dry_said = plan.reason
                 self._tell("shrink", plan.reason, data={"actions": as_json(plan)}, dry=True)
             return
         try:
-            text, _, took_ms = carry_out(means.hands, plan)
+            text, _, took_ms = carry_out(context.hands, plan)
         except NotDone as error:
             self._failed(error, at_s)
             return
@@ -384,7 +384,7 @@ class Case:
         data: Mapping[str, Any] | None = None,
         dry: bool = False,
     ) -> None:
-        self._means.events.tell(kind, text, connection=self._number, data=data, dry=dry)
+        self._context.events.tell(kind, text, connection=self._number, data=data, dry=dry)
 
 
 def _is_short(limit: Limit) -> bool:

@@ -14,9 +14,9 @@ from typing import Protocol, Self, TypeVar
 
 from livedma.control.act.attempt import action_as_json
 from livedma.control.act.case import Case
+from livedma.control.act.context import CaseContext
 from livedma.control.act.effect import Seen
 from livedma.control.act.hands import Hands
-from livedma.control.act.means import Means
 from livedma.control.act.refusals import Refusals
 from livedma.control.diagnose.forecast import Forecaster, Outlook
 from livedma.control.diagnose.limits import Diagnosis
@@ -72,14 +72,16 @@ class Controller:
     ) -> None:
         self.events = events if events is not None else Events()
         self._faults = Faults(self.events)
-        self._means = Means(policy, hands, self.events, self._faults, room, dry_run, ahead_s)
+        self._context = CaseContext(
+            policy, hands, self.events, self._faults, room, dry_run, ahead_s
+        )
         self._observer = observer
         self._make_diagnostician = make_diagnostician
         self._diagnostician = make_diagnostician()
         self._forecaster = Forecaster()
         self._cases: dict[int, Case] = {}
         self._away: list[Case] = []  # of connections that have ended, whose clients come back
-        self._refusals = Refusals(self._means)
+        self._refusals = Refusals(self._context)
         self._view: View | None = None
         self._viewed = threading.Condition()
         self._stepping = threading.Lock()
@@ -89,15 +91,15 @@ class Controller:
 
     @property
     def policy(self) -> Policy:
-        return self._means.policy
+        return self._context.policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
         with self._stepping:
-            before = self._means.policy
+            before = self._context.policy
             if policy.name == before.name:
                 return
-            self._means.policy = policy
+            self._context.policy = policy
             for case in self._cases.values():
                 case.policy_changed()
             self.events.tell("policy", f"{before.name} -> {policy.name}")
@@ -106,25 +108,25 @@ class Controller:
 
     @property
     def is_dry(self) -> bool:
-        return self._means.is_dry
+        return self._context.is_dry
 
     @is_dry.setter
     def is_dry(self, is_dry: bool) -> None:
         with self._stepping:
-            if is_dry == self._means.is_dry:
+            if is_dry == self._context.is_dry:
                 return
             # In a dry run refusals were only told; without one they were carried out.
             self._refusals.admit("it is decided anew")
-            self._means.is_dry = is_dry
+            self._context.is_dry = is_dry
 
     @property
     def ahead_s(self) -> float:
-        return self._means.ahead_s
+        return self._context.ahead_s
 
     @ahead_s.setter
     def ahead_s(self, ahead_s: float) -> None:
         with self._stepping:
-            self._means.ahead_s = ahead_s
+            self._context.ahead_s = ahead_s
 
     def diagnose_by(self, make_diagnostician: Callable[[], Diagnosing]) -> None:
         """Uses another diagnostician from the next snapshot on."""
@@ -137,7 +139,7 @@ class Controller:
         what stood against it: then nothing has changed.
         """
         with self._stepping:
-            text = self._means.hands.carry_out(action).text
+            text = self._context.hands.carry_out(action).text
             if isinstance(action, RefuseSessions):
                 self._refusals.by_hand(action)
             number = getattr(action, "connection", None)
@@ -182,8 +184,8 @@ class Controller:
         outlooks: Mapping[int, Outlook],
     ) -> None:
         there = {one.number: one for one in snapshot.connections}
-        for number in self._means.moves.keys() - there.keys():
-            del self._means.moves[number]
+        for number in self._context.moves.keys() - there.keys():
+            del self._context.moves[number]
         gone = [self._cases.pop(number) for number in self._cases.keys() - there.keys()]
         self._away = [one for one in (*self._away, *gone) if one.gone(snapshot.at_s)]
         for diagnosis in diagnoses:
@@ -209,7 +211,7 @@ class Controller:
     ) -> None:
         case = self._cases.get(connection.number)
         if case is None:
-            case = self._cases[connection.number] = Case(connection.number, self._means)
+            case = self._cases[connection.number] = Case(connection.number, self._context)
         seen = Seen(snapshot.at_s, snapshot.interval_s, connection)
         case.see(seen, diagnosis, snapshot, None if outlook is None else outlook.forecast)
 

@@ -134,7 +134,7 @@ class ServiceHands:
             return Progress("", is_over=True, failed="nothing is asked of its client any more")
         if state.phase in ("refused", "lost"):
             return Progress("", is_over=True, failed=state.words or state.phase)
-        if state.wish == "spread":
+        if state.instruction == "spread":
             text = f"new sessions go to connection {state.successor}"
         else:
             text = (

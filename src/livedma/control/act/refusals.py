@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from livedma.control.act.case import Case
-from livedma.control.act.means import Means
+from livedma.control.act.context import CaseContext
 from livedma.control.act.refusal import Refusal, waiting_share
 from livedma.control.policy.plan import NoRoom, RefuseSessions
 from livedma.control.policy.sizing import slots_used
@@ -30,22 +30,22 @@ class Refusals:
     hand stays refused, whatever the policy wants, until it is admitted by hand.
     """
 
-    def __init__(self, means: Means) -> None:
-        self._means = means
+    def __init__(self, context: CaseContext) -> None:
+        self._context = context
         self._switches: dict[Whose, Refusal] = {}
         self._by_hand: set[Whose] = set()
 
     def see(self, snapshot: Snapshot, cases: Mapping[int, Case]) -> None:
         """Switches what the snapshot calls for."""
         self._forget_ended({one.number for one in snapshot.connections})
-        if not self._means.policy.may_refuse:
+        if not self._context.policy.may_refuse:
             return
         lacking = [
             (waiting_share(case.lately(), slots_used(snapshot, number)), number, case.lack)
             for number, case in cases.items()
             if case.lack is not None
         ]
-        is_used_up = bool(lacking) and self._means.room().is_used_up
+        is_used_up = bool(lacking) and self._context.room().is_used_up
         calling: dict[Whose, list[_Lacking]] = {whose: [] for whose in self._switches}
         for one in lacking:
             if not one[2].is_of_host:
@@ -69,38 +69,38 @@ class Refusals:
 
     def _refuse(self, whose: Whose, worst: _Lacking) -> None:
         share, number, lack = worst
-        means = self._means
+        context = self._context
         if not self._carried_out(RefuseSessions(True, whose)):
             return
         if whose is None:
             text = f"everybody: new sessions get NFS4ERR_NOSPC: on connection {number} "
         else:
             text = "new sessions on it get NFS4ERR_NOSPC: "
-        means.events.tell(
+        context.events.tell(
             "refuse",
             f"{text}{share:.0%} of latency is waiting, and {lack.reason}",
             connection=whose,
             data={"everybody": whose is None, "waits": number, "waiting_share": share},
-            dry=means.is_dry,
+            dry=context.is_dry,
         )
 
     def _admit(self, whose: Whose, why: str) -> None:
         self._switches.pop(whose, None)
-        means = self._means
+        context = self._context
         if not self._carried_out(RefuseSessions(False, whose)):
             return
         text = f"everybody: new sessions: {why}" if whose is None else f"new sessions on it: {why}"
         data = {"everybody": whose is None}
-        means.events.tell("admit", text, connection=whose, data=data, dry=means.is_dry)
+        context.events.tell("admit", text, connection=whose, data=data, dry=context.is_dry)
 
     def _carried_out(self, action: RefuseSessions) -> bool:
         """Returns False if the action is about a connection that has ended just now, which has no
         new sessions any more.
         """
-        if self._means.is_dry:
+        if self._context.is_dry:
             return True
         try:
-            self._means.hands.carry_out(action)
+            self._context.hands.carry_out(action)
         except LivedmaError:
             if action.connection is None:
                 raise

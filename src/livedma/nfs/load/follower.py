@@ -21,10 +21,10 @@ from livedma.nfs.guidance_protocol import (
     PROGRAM,
     VERSION,
     Advice,
+    Instruction,
     Procedure,
     Progress,
     Report,
-    Wish,
 )
 from livedma.nfs.load.places import Places
 from livedma.rpc.client import CallRefused, RpcError
@@ -42,7 +42,7 @@ Send = Callable[[int, bytes], Awaitable[bytes]]
 
 
 class Follower:
-    """Follows the server's wishes from `start` until `stop`. send: makes a call on a link."""
+    """Follows the server's instructions from `start` until `stop`. send: makes a call on a link."""
 
     def __init__(self, load: Load, send: Send, places: Places, client: Client) -> None:
         self._load, self._send, self._places, self._client = load, send, places, client
@@ -69,12 +69,12 @@ class Follower:
         task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, link: int) -> None:
-        """Follows until the connection ends, or its server says that it has no wishes."""
+        """Follows until the connection ends, or its server says that it has no instructions."""
         done = 0
         with contextlib.suppress(RpcError, XdrError):
             while True:
                 advice = await self._ask(link)
-                if advice.wish != Wish.STAY and advice.serial != done:
+                if advice.instruction != Instruction.STAY and advice.serial != done:
                     done = advice.serial
                     async with self.moving:
                         if await self._obey(link, advice):
@@ -92,7 +92,9 @@ class Follower:
         self.watch(new)
         self._places.lead_to(new)
         await self._say(link, Report(advice.serial, Progress.OPENED))
-        return advice.wish == Wish.MIGRATE and await self._migrate(link, new, advice.serial)
+        return advice.instruction == Instruction.MIGRATE and await self._migrate(
+            link, new, advice.serial
+        )
 
     async def _migrate(self, old: int, new: int, serial: int) -> bool:
         moved = 0
@@ -150,5 +152,5 @@ class Follower:
         decoder = Decoder(await self._send(link, message))
         reply = decode_reply(decoder)
         if not isinstance(reply, Accepted) or reply.status != AcceptStatus.SUCCESS:
-            raise CallRefused("the server has no wishes")
+            raise CallRefused("the server has no instructions")
         return decoder

@@ -110,7 +110,7 @@ class Facts:
 
     def guidance(self, connection: int) -> dict[str, Any]:
         """Says whether a connection's client asks what is wanted of it, and what became of the last
-        wish."""
+        instruction."""
         guidance = self._service.guidance
         state = guidance.state(connection)
         return {

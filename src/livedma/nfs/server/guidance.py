@@ -2,9 +2,9 @@
 """Says where a server wants the sessions of its clients: on another connection, with other memory.
 
 The server asks only for what a client may do by itself, and the client decides; a client that does
-not ask is never told. The next connection from a client's address gets the memory of a wish only
-after the client was told of that wish, once, and within OFFER_S. What clients report is kept for
-people and for the controller; nothing depends on its being true.
+not ask is never told. The next connection from a client's address gets the memory of an
+instruction only after the client was told of that instruction, once, and within OFFER_S. What
+clients report is kept for people and for the controller; nothing depends on its being true.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from livedma.errors import LivedmaError
-from livedma.nfs.guidance_protocol import Advice, Progress, Report, Verdict, Wish
+from livedma.nfs.guidance_protocol import Advice, Instruction, Progress, Report, Verdict
 from livedma.rpc.rdma_server import RdmaConnection
 from livedma.rpc.rdma_terms import Terms, larger_terms
 from livedma.rpc.service import Connection
@@ -37,7 +37,7 @@ _UNDER_WAY: tuple[Phase, ...] = ("told", "opened", "moving")
 
 @dataclass(slots=True)
 class GuidanceState:
-    """Says what became of a wish for a connection.
+    """Says what became of an instruction for a connection.
 
     asked: its client does not know yet. told: it does. opened: its other connection, `successor`,
     exists. moving: `moved` of its `sessions` use that one. done: all use it; "spread" ends with
@@ -45,7 +45,7 @@ class GuidanceState:
     connection ended before that.
     """
 
-    wish: Literal["spread", "migrate"]
+    instruction: Literal["spread", "migrate"]
     serial: int
     phase: Phase = "asked"
     moved: int = 0
@@ -57,7 +57,7 @@ class GuidanceState:
 
     @property
     def is_over(self) -> bool:
-        ends = ("done", "refused", "lost", *(("opened",) if self.wish == "spread" else ()))
+        ends = ("done", "refused", "lost", *(("opened",) if self.instruction == "spread" else ()))
         return self.phase in ends
 
     def as_json(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class _Guest:
 
 
 class Guidance:
-    """Keeps the wishes of one server. Any thread may use it."""
+    """Keeps the instructions of one server. Any thread may use it."""
 
     def __init__(self, service: NfsService, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
@@ -117,14 +117,14 @@ class Guidance:
         self._ask(found, "migrate", larger_terms(found, mapped_bytes, credits))
 
     def clear(self, connection: int) -> None:
-        """Withdraws the wish. The client still ends what it has begun."""
+        """Withdraws the instruction. The client still ends what it has begun."""
         with self._lock:
             guided = self._guided.get(connection)
             if guided is not None:
                 guided.state, guided.terms, guided.is_expected = None, None, False
 
     def state(self, connection: int) -> GuidanceState | None:
-        """Returns what became of the last wish; for a while also of a connection that has ended."""
+        """Returns what became of the last instruction, for a while even after the connection."""
         with self._lock:
             guided = self._guided.get(connection)
             if guided is None:
@@ -146,7 +146,10 @@ class Guidance:
         raise LivedmaError(f"there is no connection {number} over RDMA")
 
     def _ask(
-        self, connection: RdmaConnection, wish: Literal["spread", "migrate"], terms: Terms | None
+        self,
+        connection: RdmaConnection,
+        instruction: Literal["spread", "migrate"],
+        terms: Terms | None,
     ) -> None:
         with self._lock:
             guided = self._of(connection)
@@ -156,7 +159,7 @@ class Guidance:
                     raise LivedmaError(f"connection {connection.number} is being moved already")
                 guided.state = None
             self._serial = self._serial % 0xFFFFFFFF + 1
-            guided.state = GuidanceState(wish, self._serial, asked_s=self._clock())
+            guided.state = GuidanceState(instruction, self._serial, asked_s=self._clock())
             guided.terms, guided.is_expected = terms, False
         if not connection.is_open:
             self.closed(connection)
@@ -196,11 +199,11 @@ class Guidance:
             self._expire(guided)
             state = guided.state
             if state is None or state.is_over:
-                return Advice(0 if state is None else state.serial, Wish.STAY, ASK_AGAIN_MS)
+                return Advice(0 if state is None else state.serial, Instruction.STAY, ASK_AGAIN_MS)
             if state.phase == "asked":
                 state.phase, state.told_s = "told", self._clock()
                 guided.is_expected = True
-            return Advice(state.serial, Wish[state.wish.upper()], ASK_AGAIN_MS)
+            return Advice(state.serial, Instruction[state.instruction.upper()], ASK_AGAIN_MS)
 
     def report(self, connection: Connection, report: Report) -> Verdict:
         """Serves REPORT: takes what a client says it did."""
@@ -229,7 +232,7 @@ class Guidance:
         if report.progress == Progress.OPENED:
             return state.phase != "moving"
         is_whole = report.progress == Progress.MOVING or report.moved == report.sessions
-        return state.wish == "migrate" and report.moved <= report.sessions and is_whole
+        return state.instruction == "migrate" and report.moved <= report.sessions and is_whole
 
     def closed(self, connection: Connection) -> None:
         """Forgets a connection that has ended."""

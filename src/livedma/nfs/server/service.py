@@ -29,11 +29,11 @@ from livedma.rpc.rdma_server import RdmaServer
 from livedma.rpc.service import Connection, Network
 from livedma.rpc.tcp_server import TcpServer
 
-__all__ = ["NfsService", "Wishes"]
+__all__ = ["NfsService", "ServiceOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ServiceOptions:
     """Says where and how a server serves.
 
     addresses: empty means all of this host. tcp_port, rdma_port: None means not at all.
@@ -53,11 +53,11 @@ class Wishes:
 
 
 class NfsService:
-    """Serves from when it is made until it is closed. A context manager."""
+    """Serves an export from the moment it is made until `close`. It is a context manager."""
 
-    def __init__(self, directory: Path, wishes: Wishes | None = None) -> None:
+    def __init__(self, directory: Path, options: ServiceOptions | None = None) -> None:
         self.directory = directory
-        self.wishes = wishes = wishes or Wishes()
+        self.options = options = options or ServiceOptions()
         self.started_s = time.time()
         self.tcp: list[TcpServer] = []
         self.rdma: list[RdmaServer] = []
@@ -69,24 +69,24 @@ class NfsService:
             self._program = GuidedProgram(NfsProgram(self.server), self.guidance)
             self.server.start()
             stack.callback(self.server.stop)
-            if wishes.tcp_port is not None:
-                for address in wishes.addresses or [""]:
+            if options.tcp_port is not None:
+                for address in options.addresses or [""]:
                     self.tcp.append(stack.enter_context(self._listen_tcp(address)))
-            if wishes.rdma_port is not None:
-                for address in wishes.addresses or addresses():
+            if options.rdma_port is not None:
+                for address in options.addresses or addresses():
                     self.rdma.append(self._listen_rdma(stack, address))
-            if wishes.control is not None:
-                self.control = ControlServer(wishes.control, Facts(self).methods())
+            if options.control is not None:
+                self.control = ControlServer(options.control, Facts(self).methods())
                 stack.callback(self.control.close)
             self._stack = stack.pop_all()
 
     def _make_server(self, stack: ExitStack) -> Server:
         if not self.directory.is_dir():
             raise LivedmaError(f"{self.directory} is no directory")
-        state = self.wishes.state or make_default(self.directory)
+        state = self.options.state or make_default(self.directory)
         if state.resolve().is_relative_to(self.directory.resolve()):
             raise LivedmaError(f"{state} would be exported, and it is secret; take another --state")
-        config = self.wishes.config
+        config = self.options.config
         persist = stack.enter_context(Persist(state))
         try:
             store = Store(self.directory, secret=persist.secret("handles"), config=config)
@@ -96,29 +96,33 @@ class NfsService:
         self.accelerator = Accelerator(
             store.changes,
             store.write_verifier,
-            threads=self.wishes.threads,
-            has_reserve=self.wishes.rdma.reserve > 0,
+            threads=self.options.threads,
+            has_reserve=self.options.rdma.reserve > 0,
         )
         stack.callback(self.accelerator.close)
         self._set_store_speed(config)
         return Server(store, persist, config, accelerator=self.accelerator)
 
     def _listen_tcp(self, address: str) -> TcpServer:
-        wishes = self.wishes
+        options = self.options
         return TcpServer(
             self._program,
             address,
-            wishes.tcp_port or 0,
-            allow=wishes.allow,
-            threads=wishes.threads,
+            options.tcp_port or 0,
+            allow=options.allow,
+            threads=options.threads,
         )
 
     def _listen_rdma(self, stack: ExitStack, address: str) -> RdmaServer:
-        wishes = self.wishes
+        options = self.options
         device = stack.enter_context(Device(address))
         try:
             made = RdmaServer(
-                device, wishes.rdma_port or 0, self._program, wishes.rdma, allow=wishes.allow
+                device,
+                options.rdma_port or 0,
+                self._program,
+                options.rdma,
+                allow=options.allow,
             )
         except PortInUseError as error:
             raise PortInUseError(f"{error}; take another one by --rdma PORT") from None
@@ -131,13 +135,13 @@ class NfsService:
         self.accelerator.store_delay_s = config.store_delay_s
         self.accelerator.store_width = config.store_width
 
-    def change(self, wishes: Wishes) -> None:
+    def change(self, options: ServiceOptions) -> None:
         """Changes what can change while it serves: which networks may connect, what a new
         connection and a new session get, as which users calls act, how the store behaves. All else
-        in `wishes` has no effect.
+        in `options` has no effect.
         """
-        now = self.wishes
-        given = wishes.config
+        now = self.options
+        given = options.config
         config = replace(
             now.config,
             slots=given.slots,
@@ -150,19 +154,19 @@ class NfsService:
         )
         rdma = replace(
             now.rdma,
-            window_bytes=wishes.rdma.window_bytes,
-            mapped_bytes=wishes.rdma.mapped_bytes,
-            buffer_bytes=wishes.rdma.buffer_bytes,
-            inline_bytes=wishes.rdma.inline_bytes,
-            credits=wishes.rdma.credits,
+            window_bytes=options.rdma.window_bytes,
+            mapped_bytes=options.rdma.mapped_bytes,
+            buffer_bytes=options.rdma.buffer_bytes,
+            inline_bytes=options.rdma.inline_bytes,
+            credits=options.rdma.credits,
         )
-        self.wishes = replace(now, allow=wishes.allow, config=config, rdma=rdma)
+        self.options = replace(now, allow=options.allow, config=config, rdma=rdma)
         self.server.change(config)
         self._set_store_speed(config)
         for tcp in self.tcp:
-            tcp.allow = tuple(wishes.allow)
+            tcp.allow = tuple(options.allow)
         for server in self.rdma:
-            server.allow = tuple(wishes.allow)
+            server.allow = tuple(options.allow)
             server.options = rdma
 
     def cut(self, connection: int) -> None:

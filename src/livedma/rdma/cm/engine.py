@@ -331,9 +331,9 @@ class Engine:
         self._outbox.send(mad, connection.peer)
         self._table.linger(connection, now)
 
-    def _source_port(self, wish: int | None) -> int:
-        if wish is not None:
-            return wish
+    def _source_port(self, port: int | None) -> int:
+        if port is not None:
+            return port
         return self._outbox.random.randint(_FIRST_DYNAMIC_PORT, 65535)
 
 
@@ -341,9 +341,9 @@ def _canonical(address: str) -> str:
     return str(ipaddress.ip_address(address))
 
 
-def _require(connection: Connection, state: State, wish: str) -> None:
+def _require(connection: Connection, state: State, verb: str) -> None:
     if connection.state is not state:
         raise ConnectionStateError(
             f"the connection with {connection.peer} is in {connection.state.name}: "
-            f"it can be {wish} in {state.name} only"
+            f"it can be {verb} in {state.name} only"
         )

@@ -388,14 +388,14 @@ class PassiveConnection(Connection):
         try:
             with manager.engine() as (engine, now):
                 # What may fail here comes first: once accepted, the peer has a connection.
-                wish = setup.get("responder_resources", MAX_RD_ATOMIC)
-                request.responder_resources = min(request.responder_resources, wish)
+                wanted = setup.get("responder_resources", MAX_RD_ATOMIC)
+                request.responder_resources = min(request.responder_resources, wanted)
                 self._to_rtr()
                 engine.accept(
                     request,
                     self.qp.number,
                     now,
-                    responder_resources=wish,
+                    responder_resources=wanted,
                     initiator_depth=setup.get("initiator_depth", MAX_RD_ATOMIC),
                     rnr_retry_count=setup.get("rnr_retry_count", 7),
                     srq="srq" in setup,

@@ -39,7 +39,7 @@ def delegpurge(_: Context, args: Decoder, __: ReplyEncoder) -> None:
 
 
 def encode_delegation(out: ReplyEncoder, want: Want, given: Delegation | WhyNot) -> None:
-    """Encodes open_delegation4. A client that named a wish is told why it gets none (10.4)."""
+    """Encodes open_delegation4. A client that asked for one is told why it gets none (10.4)."""
     if not isinstance(given, WhyNot):
         out.enum(DelegationType.WRITE if given.is_write else DelegationType.READ)
         given.stateid.encode(out)

@@ -199,7 +199,7 @@ export class Actions {
 
   /** Asks how many bytes, and says with the present figures what that means. */
   #bytes({ what, number, title, label, first, most, verb, says }) {
-    const wishes = () => Math.round(Number(input.value) * MIB);
+    const chosen = () => Math.round(Number(input.value) * MIB);
     const input = make("input", {
       type: "number",
       id: "ask-bytes",
@@ -220,9 +220,9 @@ export class Actions {
       if (now) put(input, "max", most(now) / MIB);
       const isGood = Boolean(now) && input.checkValidity();
       this.#go.disabled = !isGood;
-      if (isGood) say(this.#go, verb(wishes()));
+      if (isGood) say(this.#go, verb(chosen()));
       const texts = isGood
-        ? says(wishes(), now)
+        ? says(chosen(), now)
         : [
             now
               ? `A number from 0 to ${(most(now) / MIB).toFixed(1)} is needed here.`
@@ -234,7 +234,7 @@ export class Actions {
     };
     input.addEventListener("input", describe);
     this.#ask(title, verb(first), [field, list], () =>
-      act(what, { connection: number, bytes: wishes() }),
+      act(what, { connection: number, bytes: chosen() }),
     );
     this.#describe = describe;
     describe();

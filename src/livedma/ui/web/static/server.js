@@ -30,11 +30,11 @@ async function answered(address, how) {
 export const why = (session) => answered(`why?session=${encodeURIComponent(session)}`, {});
 
 /** Acts, and returns in words what was done. */
-export async function act(what, wishes) {
+export async function act(what, fields) {
   const found = await answered(`do/${what}`, {
     method: "POST",
     headers: { "Content-Type": "application/json", Authorization: `Bearer ${token()}` },
-    body: JSON.stringify(wishes),
+    body: JSON.stringify(fields),
   });
   return found.ok;
 }

@@ -12,11 +12,11 @@ from livedma.control.events import Events
 from livedma.control.faults import Faults
 from livedma.control.policy.plan import Policy, Room
 
-__all__ = ["Means"]
+__all__ = ["CaseContext"]
 
 
 @dataclass(slots=True)
-class Means:
+class CaseContext:
     """Holds what all cases share and act with. The policy and `ahead_s` may change at any time: a
     forecast is acted on so long before buffers run out; 0: never.
     """
