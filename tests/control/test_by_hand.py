@@ -158,6 +158,30 @@ def test_beyond_the_budget_memory_stays_and_an_event_says_so(
     assert told["data"]["action"] == "Extend" and told["data"]["bytes"] == MIB
 
 
+def test_top_shows_what_the_budget_refused(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ControlError, match="exceed the budget"):
+        site.control.ask("extend", connection=site.number, bytes=3 * MIB)
+    capsys.readouterr()
+    assert main(["top", "--once", "--control", str(site.path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    why = f"failed connection {site.number}: by hand, extend: 3 MiB more would exceed the budget"
+    assert why in said, said
+
+
+def test_what_python_asks_of_a_connection_is_within_the_budget_too(site: Site) -> None:
+    (connection,) = site.it.service.rdma[0].connections
+    before, granted = site.mapped, connection.credits
+    for ask in (
+        lambda: connection.memory.extend(3 * MIB),
+        lambda: connection.memory.make_ready_for(512),
+        lambda: connection.extend(3 * MIB, granted + 1),
+        lambda: setattr(connection, "credits", 512),
+    ):
+        with pytest.raises(BudgetError):
+            ask()
+        assert (site.mapped, connection.credits) == (before, granted)
+
+
 def test_a_part_of_a_buffer_is_charged_as_what_is_mapped(site: Site) -> None:
     """One byte more maps a whole buffer: the budget has to have room for that."""
     before = site.mapped
@@ -196,13 +220,14 @@ def test_each_lever_leaves_an_event(site: Site) -> None:
         ("migrate", {"bytes": 64 * MIB, "credits": 64}, "exceed the budget"),
         ("cut", {"connection": 99}, "no connection 99"),
         ("shrink", {"connection": 99, "bytes": MIB}, "no connection 99"),
+        ("policy", {"name": "hope"}, "no policy 'hope'"),
     ],
 )
 def test_what_cannot_be_done_leaves_an_event(
     site: Site, do: str, parameters: dict[str, Any], why: str
 ) -> None:
     before = site.mapped
-    if "session" not in parameters:
+    if parameters.keys().isdisjoint({"session", "name"}):
         parameters = {"connection": site.number, **parameters}
     with pytest.raises(ControlError, match=why):
         site.control.ask(do, **parameters)

@@ -19,6 +19,7 @@ from tests.ui.browser import Watched, chromium, looking
 
 from livedma.control.events import Event
 from livedma.control.running import Controlled, Options
+from livedma.nfs.control import Control, ControlError
 from livedma.ui.web.server import Web
 
 pytestmark = pytest.mark.slow
@@ -36,6 +37,7 @@ def browser() -> Iterator[Browser]:
 @dataclass(frozen=True)
 class Paged:
     it: Controlled
+    control: Control
     address: str
 
     def told(self, kind: str) -> list[Event]:
@@ -44,10 +46,10 @@ class Paged:
 
 @contextmanager
 def paged(tmp_path: Path, policy: str) -> Iterator[Paged]:
-    with running(tmp_path, Options(policy)) as (it, _):
+    with running(tmp_path, Options(policy)) as (it, control):
         sock = socket.create_server(("127.0.0.1", 0))
         with Web(it, sock, TOKEN):
-            yield Paged(it, f"http://127.0.0.1:{sock.getsockname()[1]}/")
+            yield Paged(it, control, f"http://127.0.0.1:{sock.getsockname()[1]}/")
 
 
 def mapped(page: Watched) -> str:
@@ -135,6 +137,25 @@ def test_what_is_done_by_hand_is_asked_first(browser: Browser, tmp_path: Path) -
         dialog.wait_for(state="hidden")
         shown.wait("() => document.querySelector('#facts dd').innerText.includes('extend')")
         assert server.it.controller.policy.name == "extend"
+
+
+def test_what_the_budget_refuses_is_marked_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    """The control socket asks for it, and the page shows why it failed."""
+    with (
+        paged(tmp_path, "static") as server,
+        DrivenLoad(SESSIONS) as load,
+        looking(browser, server.address) as shown,
+    ):
+        load.sessions(1)
+        shown.page.locator("[data-act=extend]").wait_for()
+        server.it.budget.limit_bytes = server.it.budget.mapped_bytes + MIB
+        (connection,) = server.it.service.rdma[0].connections
+        with pytest.raises(ControlError, match="exceed the budget"):
+            server.control.ask("extend", connection=connection.number, bytes=2 * MIB)
+        failed = shown.page.locator("#decisions li[data-kind=failed]")
+        failed.wait_for()
+        assert "exceed the budget" in failed.inner_text()
+        assert mapped(shown).startswith("4 MiB mapped of 16 MiB")
 
 
 class _Elsewhere(BaseHTTPRequestHandler):

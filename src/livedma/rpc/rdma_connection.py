@@ -61,6 +61,7 @@ class RdmaConnection:
             credits_begin=terms.credits,
             reserve=options.reserve,
             go_on=partial(self._go_on, time.monotonic() + _MAKE_S),
+            admitting=lambda length: server.admitting(length),
         )
 
     def _go_on(self, until_s: float) -> None:
@@ -126,14 +127,13 @@ class RdmaConnection:
 
     @property
     def credits(self) -> int:
-        """Calls that the peer may have under way; the caller may change it at any time."""
+        """The calls that the peer may have under way; the caller may change it at any time."""
         endpoint = self.endpoint
         return 0 if endpoint is None else endpoint.credits
 
     @credits.setter  # noqa: A003 - the specification's word
     def credits(self, value: int) -> None:
-        if not 0 < value <= self._server.options.credits_max:
-            raise ValueError(f"credits are 1 to {self._server.options.credits_max}, not {value}")
+        self._check_credits(value)
         endpoint = self.endpoint
         if endpoint is not None:
             if value > endpoint.credits:
@@ -143,9 +143,29 @@ class RdmaConnection:
                 endpoint.credits = value
                 self.memory.make_ready_for(value)
 
+    def extend(self, length: int, credits_wanted: int = 0) -> int:
+        """Maps `length` bytes more for data, and raises credits to `credits_wanted` if they are
+        fewer. Returns and raises what `ConnectionMemory.extend` does.
+        """
+        before = self.credits
+        credits_wanted = max(before, credits_wanted)
+        self._check_credits(credits_wanted)
+        ret = self.memory.extend(length, credits_wanted)
+        try:
+            self.credits = credits_wanted
+        except BaseException:
+            self.memory.shrink(ret)
+            self.memory.make_ready_for(before)
+            raise
+        return ret
+
+    def _check_credits(self, value: int) -> None:
+        if not 0 < value <= self.credits_max:
+            raise ValueError(f"credits are 1 to {self.credits_max}, not {value}")
+
     @property
     def credits_max(self) -> int:
-        """What credits may be raised to."""
+        """The most credits that it may get."""
         return self._server.options.credits_max
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from livedma._native.pool import ALIGNMENT, SHARD_BUFFERS_MAX
 from livedma.errors import LivedmaError, NoRoomError
@@ -58,12 +58,13 @@ def least_bytes(inline_bytes: int, buffer_bytes: int, credits_begin: int, reserv
 
 
 class ConnectionMemory:
-    """Owns a connection's window and pools. A context manager. Raises NoRoomError if the memory
-    cannot be had.
+    """Owns a connection's window and pools. It is a context manager. Raises NoRoomError if there is
+    no memory for it.
 
     window_bytes: of addresses. mapped_bytes: of memory at the start. credits_begin: at the start.
     reserve: buffers that data leaves for control traffic: long messages of calls and replies.
     go_on: is called now and then while memory is mapped; an exception ends the mapping.
+    admitting: so many more bytes are mapped in it, later; it raises BudgetError if fewer are left.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class ConnectionMemory:
         credits_begin: int,
         reserve: int,
         go_on: Callable[[], None] = lambda: None,
+        admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self.reserve = reserve
+        self._admitting = admitting
         self._buffer_bytes = buffer_bytes
         self._changing = threading.Lock()
         with ExitStack() as stack:
@@ -117,14 +120,19 @@ class ConnectionMemory:
             self.data_pool.set_bounds(count, count)
 
     def make_ready_for(self, credits_wanted: int) -> None:
-        """Maps memory for so many Receives and their replies. NoRoomError: nothing has changed."""
-        with self._changing:
-            try:
-                self._set_receives(credits_wanted)
-            except LivedmaError:
-                self._set_receives(self._credits)
-                raise
-            self._credits = credits_wanted
+        """Maps memory for so many Receives and replies. Raises NoRoomError or BudgetError with
+        nothing changed.
+        """
+        with self._admitting(self.bytes_for_credits(credits_wanted)), self._changing:
+            self._make_ready_for(credits_wanted)
+
+    def _make_ready_for(self, credits_wanted: int) -> None:
+        try:
+            self._set_receives(credits_wanted)
+        except LivedmaError:
+            self._set_receives(self._credits)
+            raise
+        self._credits = credits_wanted
 
     def _set_receives(self, credits_wanted: int) -> None:
         pool, count, leaving = self.receive_pool, 2 * credits_wanted, 0
@@ -137,14 +145,14 @@ class ConnectionMemory:
 
     @property
     def buffers(self) -> int:
-        """How many buffers for data there should be, besides the reserve. After a shrink, more are
+        """The buffers for data that there should be, besides the reserve. After a shrink, more are
         left for a while.
         """
         return self._buffers
 
     @property
     def kept_back_bytes(self) -> int:
-        """Bytes that are mapped neither for data nor for credits."""
+        """The bytes that are mapped neither for data nor for credits."""
         return self.reserve * self._buffer_bytes
 
     def taken(self) -> tuple[int, int]:
@@ -155,7 +163,7 @@ class ConnectionMemory:
 
     @property
     def room(self) -> int:
-        """Bytes that `extend` can map now, by what the window has left. Receives for more credits
+        """The bytes that `extend` can map now, as the window has room. Receives for more credits
         take from the same; what their pool may take by itself is left out.
         """
         # More than wanted, after a shrink.
@@ -180,25 +188,38 @@ class ConnectionMemory:
         """
         return _shard_bytes(self.receive_pool, 2 * max(wanted - self._credits, 0))
 
-    def extend(self, length: int) -> int:
-        """Maps so many bytes more for data, in whole buffers. Returns how many. Raises NoRoomError
-        or the like with nothing changed.
+    def extend(self, length: int, credits_wanted: int = 0) -> int:
+        """Maps `length` bytes more for data, in whole buffers, after the memory that more credits
+        need. Returns the bytes for data: fewer if the credits leave no room for all of them.
+
+        Raises NoRoomError, BudgetError or the like with nothing changed.
         """
-        more = -(-length // self._buffer_bytes)
-        with self._changing:
-            self._set_receives(self._credits)  # gives back what lowered credits still had
-            room = self.room
-            if more * self._buffer_bytes > room:
-                raise NoRoomError(
-                    f"the window has room for {room} bytes more: "
-                    f"extend by less, or serve with a larger --window"
-                )
+        before = self._credits
+        credits_wanted = max(credits_wanted, before)
+        most_bytes = self.bytes_to_extend(length) + self.bytes_for_credits(credits_wanted)
+        with self._admitting(most_bytes), self._changing:
+            self._make_ready_for(credits_wanted)  # gives back what lowered credits still had
             try:
-                self._set_buffers(self._buffers + more)
-            except LivedmaError:
-                self._set_buffers(self._buffers)
+                if credits_wanted > before:
+                    length = min(length, self.room or 1)
+                return self._map_data(length)
+            except BaseException:
+                self._make_ready_for(before)
                 raise
-            self._buffers += more
+
+    def _map_data(self, length: int) -> int:
+        more, room = -(-length // self._buffer_bytes), self.room
+        if more * self._buffer_bytes > room:
+            raise NoRoomError(
+                f"the window has room for {room} bytes more: "
+                f"extend by less, or serve with a larger --window"
+            )
+        try:
+            self._set_buffers(self._buffers + more)
+        except LivedmaError:
+            self._set_buffers(self._buffers)
+            raise
+        self._buffers += more
         return more * self._buffer_bytes
 
     def shrink(self, length: int) -> int:

@@ -66,7 +66,8 @@ class RdmaServer:
         #: called with a connection on which nothing comes any more, while its counters are still
         #: there, and before `connections` loses it
         self.on_gone: list[Callable[[RdmaConnection], None]] = []
-        #: a connection with so many bytes is made in it; it raises BudgetError if fewer are left
+        #: so many bytes are mapped in it, for a new connection or an old one; it raises BudgetError
+        #: if fewer are left
         self.admitting: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
         self._program = program
         self.allow: Sequence[Network] = tuple(allow)

@@ -21,8 +21,8 @@ class HostBudget:
     any time, and what is mapped stays; None: the host's memory is the only bound, and mapping fails
     where it ends.
 
-    A context manager. While it is open, it binds new connections as well, so a client cannot get
-    around it by opening many.
+    It is a context manager. While it is open it binds whatever is mapped for connections, old and
+    new, so neither a lever nor a client that opens many gets around it.
     """
 
     def __init__(self, service: NfsService, limit_bytes: int | None = None) -> None:
@@ -60,7 +60,7 @@ class HostBudget:
         left.
         """
         limit_bytes = self.limit_bytes
-        if limit_bytes is None:
+        if limit_bytes is None or not length:
             yield
             return
         with self._lock:

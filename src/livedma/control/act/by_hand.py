@@ -112,8 +112,9 @@ class ByHand:
 
     def set_policy(self, name: str) -> str:
         """Lets another policy decide from now on."""
-        self._controller.policy = by_name(name)
-        return f"the policy is {name}"
+        with self._told("policy", None, name=name):
+            self._controller.policy = by_name(name)
+            return f"the policy is {name}"
 
     @contextmanager
     def _told(self, what: str, connection: int | None, **wanted: object) -> Iterator[None]:

@@ -177,21 +177,9 @@ class ServiceHands:
             raise LivedmaError("its client does not ask where its sessions should go")
 
     def _extend(self, action: Extend) -> Outcome:
-        """Sets the credits first: their Receives need memory of the window, too, and it may be the
-        last that is left.
-        """
         connection = self._connection(action.connection)
         before, mapped = connection.credits, connection.memory.window.linked
-        wanted = max(before, action.credits)
-        more_bytes = connection.memory.bytes_to_extend(action.bytes)
-        with self._budget.taking(more_bytes + connection.memory.bytes_for_credits(wanted)):
-            connection.credits = wanted
-            try:
-                # Receives take whole shards, so less may be left than the plan counted on.
-                added = connection.memory.extend(min(action.bytes, connection.memory.room or 1))
-            except BaseException:
-                connection.credits = before
-                raise
+        added = connection.extend(min(action.bytes, connection.memory.room or 1), action.credits)
         undo: list[Action] = [Shrink(action.connection, added, before)]
         for session, slots in action.slots.items():
             with contextlib.suppress(LivedmaError):  # the session has ended meanwhile
@@ -225,9 +213,7 @@ class ServiceHands:
 
     def _set_credits(self, action: SetCredits) -> Outcome:
         connection = self._connection(action.connection)
-        before = connection.credits
-        with self._budget.taking(connection.memory.bytes_for_credits(action.credits)):
-            connection.credits = action.credits
+        before, connection.credits = connection.credits, action.credits
         undo = SetCredits(action.connection, before)
         return Outcome(f"{action.credits} credits", (undo,))
 
