@@ -144,7 +144,7 @@ cdef class Accelerator:
 
     @property
     def capsule(self):
-        """Its struct ldma_program, for a transport. The capsule keeps the accelerator alive."""
+        """Wraps its struct ldma_program for `Service.set_program`, and keeps it alive."""
         capsule = PyCapsule_New(self.live(), "ldma_program", release_owner)
         PyCapsule_SetContext(capsule, <void *>self)
         Py_INCREF(self)
@@ -180,7 +180,7 @@ cdef class Accelerator:
 
     @property
     def grants(self):
-        """The number of grants."""
+        """Counts the grants that it has now."""
         return self.c.opens.count
 
     @property

@@ -229,17 +229,17 @@ cdef class Caller:
 
     @property
     def error(self):
-        """The errno of what broke the connection; 0: it works."""
+        """Is the errno of what broke the connection; 0: it works."""
         return -self.c.error
 
     @property
     def status(self):
-        """The status of the completion that reported a lost connection."""
+        """Names the status of the completion that reported a lost connection."""
         return native.STATUSES[self.c.status]
 
     @property
     def granted(self):
-        """The calls that the peer allows at once."""
+        """Counts the calls that the peer allows at once."""
         return self.c.granted
 
     @property
@@ -248,5 +248,5 @@ cdef class Caller:
 
     @property
     def counters(self):
-        """The caller's counters. peak: the most calls that were open at once."""
+        """Counts what the caller did. peak: the most calls that were open at once."""
         return {**self.c.counters, "peak": self.c.peak}

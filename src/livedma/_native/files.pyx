@@ -214,44 +214,44 @@ cdef class FileReader:
 
     @property
     def format(self):
-        """The file's format: 'pcap', 'pcapng', or None before the first batch."""
+        """Names the file's format: 'pcap', 'pcapng', or None before the first batch."""
         if self.c.format == LDMA_CAPFILE_PCAP:
             return "pcap"
         return "pcapng" if self.c.format == LDMA_CAPFILE_PCAPNG else None
 
     @property
     def frames(self):
-        """The frames read so far, RoCE or not."""
+        """Counts the frames that were read so far, RoCE or not."""
         return self.c.frames
 
     @property
     def offset(self):
-        """The bytes of the file that were used so far."""
+        """Counts the bytes of the file that were used so far."""
         return self.c.offset
 
     @property
     def contradictions(self):
-        """The frames whose lengths contradict each other; they were cut to the bytes that are there."""
+        """Counts the frames whose lengths contradict each other; they were cut to the bytes that are there."""
         return self.c.contradictions
 
     @property
     def error(self):
-        """One sentence that says why reading ended before the file's end; None if it did not."""
+        """Says in one sentence why reading ended before the file's end; None if it did not."""
         return self.c.error.decode() if self.c.error[0] else None
 
     @property
     def truncated(self):
-        """Whether the file ends inside a block or a record."""
+        """Tells whether the file ends inside a block or a record."""
         return self.c.error.startswith(b"file ends inside")
 
     @property
     def drops(self):
-        """The frames that the capturing side says it dropped."""
+        """Counts the frames that the capturing side says it dropped."""
         return ldma_capfile_dropped(&self.c)
 
     @property
     def interfaces(self):
-        """What the file says about its interfaces so far, in order."""
+        """Lists what the file says about its interfaces so far, in order."""
         cdef uint32_t i
         cdef ldma_capfile_interface *one
         found = []
@@ -266,12 +266,12 @@ cdef class FileReader:
 
     @property
     def link_types(self):
-        """The link types of its interfaces so far, each once, in order."""
+        """Lists the link types of its interfaces so far, each once, in order."""
         return list(dict.fromkeys(one.link for one in self.interfaces))
 
     @property
     def warnings(self):
-        """One sentence for each link type that carried frames which cannot be decoded."""
+        """Has one sentence for each link type that carried frames which cannot be decoded."""
         frames = {}
         for one in self.interfaces:
             if one.frames and not ldma_link_is_known(one.link):

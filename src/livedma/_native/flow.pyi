@@ -5,6 +5,10 @@ from livedma._native.wire import Batch
 
 @type_check_only
 class Half(TypedDict):
+    """Counts one direction of a connection: the packets to one queue pair
+    (native/capture/flow.h).
+    """
+
     index: int
     peer: int | None
     joined_by_cm: bool
@@ -51,6 +55,8 @@ class Half(TypedDict):
 
 @type_check_only
 class Totals(TypedDict):
+    """Counts all packets that were added; not_tracked: those for which the table had no room."""
+
     packets: int
     bytes: int
     errors: int
@@ -62,8 +68,14 @@ class Totals(TypedDict):
 TRANSPORTS: tuple[str, ...]
 
 class FlowTable:
+    """Takes packets batch by batch; holds numbers, never packets."""
+
     def __init__(self) -> None: ...
-    def add(self, batch: Batch) -> None: ...
-    def flows(self) -> list[Half]: ...
-    def totals(self) -> Totals: ...
-    def rtt_us(self, index: int, other: int | None, per_mille: int) -> float | None: ...
+    def add(self, batch: Batch) -> None:
+        """Takes every packet of a batch, in order."""
+    def flows(self) -> list[Half]:
+        """Returns the counters of every half, in the order of their first packets."""
+    def totals(self) -> Totals:
+        """Returns the counters over all packets."""
+    def rtt_us(self, index: int, other: int | None, per_mille: int) -> float | None:
+        """Returns a quantile of the round trips of one or two halves, or None without samples."""

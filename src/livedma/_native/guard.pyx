@@ -89,7 +89,7 @@ SLOT_MALFORMED = LDMA_GUARD_MALFORMED
 
 
 class RuleRecord(NamedTuple):
-    """struct ldma_guard_rule without the fields that follow from others."""
+    """Holds a struct ldma_guard_rule without the fields that follow from others (bpf/guard_rule.h)."""
 
     action: int
     ip_version: int

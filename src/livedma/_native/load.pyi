@@ -9,6 +9,14 @@ from livedma._native.rdma import CompletionQueue, QueuePair
 _Memory = tuple[int, int, bytearray | memoryview]
 
 class Counters(NamedTuple):
+    """Counts what sessions did.
+
+    fills: WRITEs before a session began. errors: operations that failed. wrong: those of them with
+    wrong data. repeats: calls that were sent again by another connection. delays: times that the
+    server asked to try again later. waited: operations that waited for credits or for a full
+    stream.
+    """
+
     reads: int
     writes: int
     read_bytes: int
@@ -23,6 +31,10 @@ class Counters(NamedTuple):
     waited_ns: int
 
 class Figures(NamedTuple):
+    """Holds the figures of all sessions together. latency: since the figures were last taken. lost:
+    sessions whose connection broke, until they are resumed or renewed.
+    """
+
     now_ns: int
     began_ns: int
     cpu_ns: int
@@ -38,6 +50,10 @@ class Figures(NamedTuple):
     statuses: dict[tuple[int, int], int]
 
 class SessionFigures(NamedTuple):
+    """Holds the figures of one session. slots: those that are used now. words: the first error, or
+    "". gap_ns: its longest time without a reply; pause_ns: that around its moves.
+    """
+
     counters: Counters
     latency: Latency
     began_ns: int
@@ -50,10 +66,17 @@ class SessionFigures(NamedTuple):
 FAILED: int
 LOST: int
 
-def session_bytes(depth: int, blocks: int) -> int: ...
-def buffer_bytes(size: int) -> int: ...
+def session_bytes(depth: int, blocks: int) -> int:
+    """Returns the bytes of memory that one session takes."""
+
+def buffer_bytes(size: int) -> int:
+    """Returns the bytes of data memory that a connection over RDMA needs for each call."""
 
 class Load:
+    """Runs sessions that read and write. One thread calls run(); any thread may make all other
+    calls.
+    """
+
     def __init__(
         self,
         port: Port | None = None,
@@ -76,13 +99,30 @@ class Load:
         calls: int,
         send_bytes: int,
         receive_bytes: int,
-    ) -> int: ...
-    def add_tcp(self, fd: int) -> int: ...
-    def pair(self, link: int, other: int) -> None: ...
-    def move_session(self, session: int, link: int) -> None: ...
-    def close_link(self, link: int) -> bool: ...
-    def set_active(self, sessions: int) -> None: ...
-    def limit(self, link: int, send_bytes: int) -> None: ...
+    ) -> int:
+        """Adds a connection, posts its Receives at once, and returns its number. Memory: key,
+        address for the device, buffer.
+        """
+    def add_tcp(self, fd: int) -> int:
+        """Adds a connection and returns its number. The socket must stay open until close_link or
+        close.
+        """
+    def pair(self, link: int, other: int) -> None:
+        """Pairs two connections: if one breaks, its sessions go on by the other."""
+    def move_session(self, session: int, link: int) -> None:
+        """Lets a session send its calls by that connection, to which it is bound as well, from now
+        on.
+        """
+    def close_link(self, link: int) -> bool:
+        """Ends the use of a connection; False: a session or a call still uses it. The caller closes
+        its queue pair before its memory.
+        """
+    def set_active(self, sessions: int) -> None:
+        """Makes the first `sessions` sessions active; the others begin no operations until they are
+        active again.
+        """
+    def limit(self, link: int, send_bytes: int) -> None:
+        """Limits the SENDs of a connection to the bytes that its peer takes."""
     def add_session(
         self,
         link: int,
@@ -94,8 +134,14 @@ class Load:
         credential: bytes,
         seed: int,
         file_bytes: int,
-    ) -> int: ...
-    def resume_session(self, session: int, link: int) -> None: ...
+    ) -> int:
+        """Adds a session and returns its number. sequences: the last used one of each slot.
+        credential: the XDR of the credential and the verifier.
+        """
+    def resume_session(self, session: int, link: int) -> None:
+        """Lets a session whose connection broke go on by another one, to which it is bound
+        as well.
+        """
     def renew_session(
         self,
         session: int,
@@ -106,17 +152,39 @@ class Load:
         handle: bytes,
         stateid: bytes,
         credential: bytes,
-    ) -> None: ...
-    def heard_ns(self) -> int: ...
-    def begin(self) -> None: ...
-    def run(self) -> None: ...
-    def stop(self) -> None: ...
-    def end(self) -> None: ...
-    def close(self) -> None: ...
-    def figures(self) -> Figures: ...
-    def session(self, number: int) -> SessionFigures: ...
-    def places(self) -> list[int]: ...
-    def call(self, link: int, user: int, message: bytes | bytearray | memoryview) -> None: ...
-    def replies(self) -> list[tuple[int, int, bytes]]: ...
-    def fileno(self) -> int: ...
-    def link_error(self, link: int) -> int: ...
+    ) -> None:
+        """Lets a session whose connection broke go on as a new session, which writes its file anew.
+        The arguments are those of add_session.
+        """
+    def heard_ns(self) -> int:
+        """Returns when the last reply to an operation came, by the monotonic clock; 0: none did."""
+    def begin(self) -> None:
+        """Lets sessions begin as soon as their files are ready."""
+    def run(self) -> None:
+        """Does the work until end() is called."""
+    def stop(self) -> None:
+        """Lets no further operation begin."""
+    def end(self) -> None:
+        """Makes run() return."""
+    def close(self) -> None:
+        """Ends the load and frees its memory; idempotent. Queue pairs of its connections have to be
+        closed before.
+        """
+    def figures(self) -> Figures:
+        """Returns the figures of all sessions, and begins a new interval of latency."""
+    def session(self, number: int) -> SessionFigures:
+        """Returns the figures of a session."""
+    def places(self) -> list[int]:
+        """Returns the connection of each session, by the session's number; FAILED; or LOST: its
+        connection broke.
+        """
+    def call(self, link: int, user: int, message: bytes | bytearray | memoryview) -> None:
+        """Sends a call of the user's own, which is not the load's, on a connection."""
+    def replies(self) -> list[tuple[int, int, bytes]]:
+        """Returns the replies that came to such calls: (user, errno or 0, message)."""
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when a reply came, a connection broke or the run
+        ended.
+        """
+    def link_error(self, link: int) -> int:
+        """Returns the errno of what ended the connection; 0: it works."""

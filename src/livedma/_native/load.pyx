@@ -248,7 +248,7 @@ def buffer_bytes(uint32_t size):
 
 @cython.no_gc_clear  # what it holds must outlive it
 cdef class Load:
-    """Sessions that read and write. One thread calls run(); any thread may make all other calls."""
+    """Runs sessions that read and write. One thread calls run(); any thread may make all other calls."""
 
     cdef ldma_load *c
     cdef Port port

@@ -131,7 +131,7 @@ def can_guard():
 
 @cython.no_gc
 cdef class Mapping:
-    """A range of this process's memory, which is a buffer. Children of fork do not have it, so memory that is given
+    """Maps a range of this process's memory, which is a buffer. Children of fork do not have it, so memory that is given
     back is free.
 
     With fd it maps a file, and shares it with all others that map it; without one the memory is anonymous.

@@ -22,6 +22,11 @@ _Connection = tuple[
 _Losses = tuple[int, int, int, int, int, int]
 
 class MonitorSession(Generic[_S]):
+    """Holds the loaded programs of a monitor, attached to some interfaces at a time.
+
+    An OSError carries one sentence that says what is wrong and what to do.
+    """
+
     def __init__(
         self,
         *,
@@ -36,14 +41,27 @@ class MonitorSession(Generic[_S]):
         without_links: bool = False,
         verbose: bool = False,
     ) -> None: ...
-    def close(self) -> None: ...
-    def attach(self, ifindexes: Sequence[int]) -> None: ...
-    def detach(self) -> None: ...
+    def close(self) -> None:
+        """Detaches and frees everything. Calling it again has no effect."""
+    def attach(self, ifindexes: Sequence[int]) -> None:
+        """Attaches to these interfaces, and detaches from all others."""
+    def detach(self) -> None:
+        """Detaches from all interfaces; the programs stay loaded."""
     @property
-    def is_attached(self) -> bool: ...
+    def is_attached(self) -> bool:
+        """Tells whether it is attached to an interface."""
     @property
-    def mode(self) -> str | None: ...
-    def learn(self, server: bytes, server_qpn: int, client: bytes, client_qpn: int) -> None: ...
-    def look(self) -> tuple[list[_Connection], list[_S], _Losses]: ...
-    def strangers(self, recent_ns: int) -> int: ...
-    def feed(self, frame: bytes, segment_bytes: int = 0) -> None: ...
+    def mode(self) -> str | None:
+        """Names how packets are seen, one of `MODES`; None: not at all."""
+    def learn(self, server: bytes, server_qpn: int, client: bytes, client_qpn: int) -> None:
+        """Adds a connection, by packed addresses. Raises FileExistsError if it is known."""
+    def look(self) -> tuple[list[_Connection], list[_S], _Losses]:
+        """Returns (connections, sessions, losses) with the counts since the last look: sessions are
+        of `session_type`, the others are tuples as in the stub.
+        """
+    def strangers(self, recent_ns: int) -> int:
+        """Returns how many connections seem to be there that are not known yet."""
+    def feed(self, frame: bytes, segment_bytes: int = 0) -> None:
+        """Shows a frame to the programs as if it passed lo; segment_bytes: as a train of packets of
+        this size.
+        """

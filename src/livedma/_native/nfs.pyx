@@ -133,7 +133,7 @@ cdef class SlotTable:
 
     @property
     def size(self):
-        """The number of slots."""
+        """Counts the slots."""
         ldma_take(&self.c.lock)
         cdef uint32_t size = self.c.size
         ldma_unlock(&self.c.lock)
@@ -141,17 +141,17 @@ cdef class SlotTable:
 
     @property
     def highest(self):
-        """The highest slot id, for SEQUENCE's result."""
+        """Is the highest slot id, for SEQUENCE's result."""
         return self.size - 1
 
     @property
     def target_highest(self):
-        """The highest slot id that is wanted, for SEQUENCE's result."""
+        """Is the highest slot id that is wanted, for SEQUENCE's result."""
         return self.target - 1
 
     @property
     def used_ns(self):
-        """The time at which the last request began (monotonic); 0: none did."""
+        """Is the time at which the last request began, by the monotonic clock; 0: none did."""
         ldma_take(&self.c.lock)
         cdef uint64_t used_ns = self.c.used_ns
         ldma_unlock(&self.c.lock)
@@ -293,7 +293,7 @@ cdef class Changes:
 
 @cython.final
 cdef class WriteVerifier:
-    """The writeverf4 of WRITE and COMMIT, for all code that answers these. A new value tells clients
+    """Holds the writeverf4 of WRITE and COMMIT, for all code that answers these. A new value tells clients
     to send again what they have not committed. Any thread may use it.
     """
 

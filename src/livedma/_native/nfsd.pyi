@@ -6,6 +6,8 @@ _Times = tuple[int, int, int, int, int]
 CONNECTIONS_MOST: int
 
 class ConnectionRow(NamedTuple):
+    """Holds a struct nfsd_connection_row. Times are (count, sum, p50, p99, longest), in ns."""
+
     number: int
     is_rdma: bool
     server: bytes
@@ -30,6 +32,8 @@ class ConnectionRow(NamedTuple):
     send_waits: _Times
 
 class SessionRow(NamedTuple):
+    """Holds a struct nfsd_session_row, with the numbers of its connections."""
+
     id: str
     connections: tuple[int, ...]
     in_flight: int
@@ -38,11 +42,19 @@ class SessionRow(NamedTuple):
     times: _Times
 
 class NfsdSession:
+    """Runs the programs, loaded and attached from the moment it is made until it is closed.
+
+    An OSError carries one sentence that says what is wrong and what to do.
+    """
+
     def __init__(
         self, *, connections: int, sessions: int, idle_ns: int, verbose: bool = ...
     ) -> None: ...
-    def close(self) -> None: ...
-    def missing(self) -> list[tuple[str, str, str]]: ...
+    def close(self) -> None:
+        """Detaches and frees everything. Calling it again has no effect."""
+    def missing(self) -> list[tuple[str, str, str]]:
+        """Returns (part, target, module) of what this kernel lacks: the part is not seen."""
     def look(
         self,
-    ) -> tuple[list[ConnectionRow], list[SessionRow], int, tuple[int, int, int, int]]: ...
+    ) -> tuple[list[ConnectionRow], list[SessionRow], int, tuple[int, int, int, int]]:
+        """Returns (connections, sessions, threads, losses) with the counts since the last look."""

@@ -96,7 +96,7 @@ cdef enum:
 
 
 class ConnectionRow(NamedTuple):
-    """struct nfsd_connection_row. Times are (count, sum, p50, p99, longest), in ns."""
+    """Holds a struct nfsd_connection_row. Times are (count, sum, p50, p99, longest), in ns."""
 
     number: int
     is_rdma: bool
@@ -123,7 +123,7 @@ class ConnectionRow(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """struct nfsd_session_row, with the numbers of its connections."""
+    """Holds a struct nfsd_session_row, with the numbers of its connections."""
 
     id: str
     connections: tuple
@@ -159,7 +159,7 @@ cdef tuple numbers_of(const nfsd_session_row *session, const nfsd_view *view):
 
 
 cdef class NfsdSession:
-    """The programs, loaded and attached from the moment it is made until it is closed.
+    """Runs the programs, loaded and attached from the moment it is made until it is closed.
 
     An OSError carries one sentence that says what is wrong and what to do.
     """

@@ -121,7 +121,7 @@ cdef class PagedRegion(Paged):
 
     @property
     def present(self):
-        """The number of pages that the device may read."""
+        """Counts the pages that the device may read."""
         return ldma_paged_present(self.live())
 
     def resolve(self, filled=None):
@@ -190,7 +190,7 @@ cdef class WatchedRegion(Paged):
 
     @property
     def present(self):
-        """The number of pages that the device may read."""
+        """Counts the pages that the device may read."""
         cdef ldma_paged *c = self.live()
         cdef uint64_t present
         ldma_paging_enter(c.paging)

@@ -6,6 +6,10 @@ from livedma._native.wire import Batch
 
 @final
 class PcapngWriter:
+    """Writes batches to a pcapng file with nanosecond times. interfaces: [(name, link type, snap
+    length)].
+    """
+
     def __new__(
         cls,
         fd: int,
@@ -14,5 +18,9 @@ class PcapngWriter:
         hardware: str | None = None,
         os_name: str | None = None,
     ) -> Self: ...
-    def write(self, batch: Batch, interface: int = 0) -> None: ...
-    def close(self, received: Sequence[int] = (), dropped: Sequence[int] = ()) -> None: ...
+    def write(self, batch: Batch, interface: int = 0) -> None:
+        """Writes the batch's packets in order: a batch of up to a MiB takes one write."""
+    def close(self, received: Sequence[int] = (), dropped: Sequence[int] = ()) -> None:
+        """Ends the file with statistics: frames seen and dropped, one number per interface. The
+        descriptor stays open.
+        """

@@ -149,17 +149,17 @@ cdef class Measurement:
 
     @property
     def longest_gap_ns(self):
-        """The longest time in which nothing completed; 0 unless times were kept."""
+        """Is the longest time in which nothing completed; 0 unless times were kept."""
         return ldma_perf_longest_gap_ns(&self.c)
 
     @property
     def refill_ns(self):
-        """The time in which drain posted Receives in place of those that were used."""
+        """Is the time in which `drain` posted Receives in place of those that were used."""
         return self.c.refill_ns
 
     @property
     def best_ns(self):
-        """The shortest time that a message took when many were under way; 0 unless times were kept."""
+        """Is the shortest time that a message took when many were under way; 0 unless times were kept."""
         cdef double best
         with nogil:
             best = ldma_perf_best_ns(&self.c)

@@ -4,11 +4,25 @@ from typing import Any
 PINNED_MAX: int
 
 class Pinned:
-    def __init__(self, address: int, length: int) -> None: ...
-    def release(self) -> None: ...
+    """Pins whole pages until release(). Raises OSError as memory/pin.h says."""
 
-def place_of(buffer: Any) -> tuple[int, int]: ...
-def lock(address: int, length: int) -> None: ...
-def unlock(address: int, length: int) -> None: ...
-def keep_from_children(address: int, length: int) -> None: ...
-def give_to_children(address: int, length: int) -> None: ...
+    def __init__(self, address: int, length: int) -> None: ...
+    def release(self) -> None:
+        """Unpins the pages. Calling it again has no effect."""
+
+def place_of(buffer: Any) -> tuple[int, int]:
+    """Returns the address and length of a writable buffer, which the caller has to hold."""
+
+def lock(address: int, length: int) -> None:
+    """Locks memory (mlock): it stays in memory, but the kernel may move it. One unlock undoes many
+    locks.
+    """
+
+def unlock(address: int, length: int) -> None:
+    """Unlocks memory. Memory that is no longer mapped is no error."""
+
+def keep_from_children(address: int, length: int) -> None:
+    """Lets children of fork have nothing there. One give_to_children undoes many such calls."""
+
+def give_to_children(address: int, length: int) -> None:
+    """Undoes keep_from_children. Memory that is no longer mapped is no error."""

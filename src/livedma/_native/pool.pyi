@@ -13,7 +13,7 @@ SHARD_BUFFERS_MAX: int
 BUFFERS_MAX: int
 
 class PoolClosed(ValueError):
-    """The pool was closed, before the call or while it waited."""
+    """Reports that the pool was closed, before the call or while it waited."""
 
     def __init__(self) -> None: ...
 
@@ -26,31 +26,31 @@ class Buffer:
 
     @property
     def pool(self) -> Pool:
-        """The pool that it was taken from."""
+        """Is the pool that it was taken from."""
     @property
     def handle(self) -> int:
-        """Its handle, another one each time that the buffer is taken; 0: it was released."""
+        """Is its handle, another one each time that the buffer is taken; 0: it was released."""
     @property
     def lkey(self) -> int:
-        """The key for requests of this side."""
+        """Is the key for requests of this side."""
     @property
     def rkey(self) -> int:
-        """The key for the peer."""
+        """Is the key for the peer."""
     @property
     def va(self) -> int:
-        """Its DMA address."""
+        """Is its DMA address."""
     @property
     def length(self) -> int:
-        """Its bytes."""
+        """Counts its bytes."""
     @property
     def address(self) -> int:
-        """Its address in this process."""
+        """Is its address in this process."""
     @property
     def memory(self) -> memoryview:
-        """Its bytes, until it is released."""
+        """Shows its bytes, until it is released."""
     @property
     def released(self) -> bool:
-        """Whether it was given back, or its pool was closed."""
+        """Tells whether it was given back, or its pool was closed."""
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __release_buffer__(self, buffer: memoryview, /) -> None: ...
@@ -89,19 +89,19 @@ class Pool:
         """Tells pools of this process apart in events."""
     @property
     def buffer_size(self) -> int:
-        """The bytes of a buffer."""
+        """Counts the bytes of a buffer."""
     @property
     def shard_buffers(self) -> int:
-        """The most buffers that a shard has."""
+        """Is the greatest number of buffers that a shard has."""
     @property
     def closed(self) -> bool:
-        """Whether it was shut."""
+        """Tells whether it was shut."""
     @property
     def stride(self) -> int:
-        """The bytes from one buffer to the next."""
+        """Counts the bytes from one buffer to the next."""
     @property
     def leases(self) -> ValuesView[Any]:
-        """The leases of its shards."""
+        """Lists the leases of its shards."""
     def take_free(self, control: bool = False) -> Buffer | None:
         """Takes a buffer if one is free for this class, else returns None."""
     def room(self) -> int:
@@ -159,10 +159,10 @@ class Waiter:
         """Queues for a buffer from now on."""
     @property
     def token(self) -> Any:
-        """The object that the inbox gets when the waiting has ended."""
+        """Is the object that the inbox gets when the waiting has ended."""
     @property
     def is_over(self) -> bool:
-        """Whether the waiting has ended."""
+        """Tells whether the waiting has ended."""
     def wait(self, seconds: float) -> bool:
         """Waits up to so many seconds, and returns whether the waiting is over. A signal's handler
         may run meanwhile, and raise.

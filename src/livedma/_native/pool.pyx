@@ -39,7 +39,7 @@ cdef uint32_t pools = 0
 
 
 class PoolClosed(ValueError):
-    """The pool was closed, before the call or while it waited."""
+    """Reports that the pool was closed, before the call or while it waited."""
 
     def __init__(self):
         super().__init__("the pool is closed")
@@ -97,7 +97,7 @@ cdef class Buffer:
 
     @property
     def memory(self):
-        """Its bytes, until it is released."""
+        """Shows its bytes, until it is released."""
         if self.view is None:
             self.view = memoryview(self)
         return self.view
@@ -192,7 +192,7 @@ cdef class Pool:
 
     @property
     def stride(self):
-        """The bytes from one buffer to the next."""
+        """Counts the bytes from one buffer to the next."""
         return ldma_pool_stride(self.live())
 
     def room(self):
@@ -245,7 +245,7 @@ cdef class Pool:
 
     @property
     def leases(self):
-        """The leases of its shards."""
+        """Lists the leases of its shards."""
         return self.shard_leases.values()
 
     def tend(self):

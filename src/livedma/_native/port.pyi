@@ -42,7 +42,7 @@ class Port(Engine):
         """
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Tells whether it is closed, or about to be."""
     def close(self) -> None:
         """Closes what was made on it, then ends the thread and the device. Calls that wait get an
         error.
@@ -61,6 +61,6 @@ class Port(Engine):
         """Returns the completion queues that report here."""
     @property
     def port_counters(self) -> dict[str, int]:
-        """The port's own counters: trains, datagrams that are no RoCE, packets that found
+        """Has the port's own counters: trains, datagrams that are no RoCE, packets that found
         a socket full, time that it was busy, ... Those of the device are in `counters`.
         """

@@ -144,7 +144,7 @@ cdef class Port(Engine):
 
     @property
     def port_counters(self):
-        """The port's own counters; those of the device are in `counters`."""
+        """Has the port's own counters; those of the device are in `counters`."""
         cdef ldma_port_counters_t c
         if self.port == NULL:
             raise ValueError("the device is closed")

@@ -25,31 +25,31 @@ class Completion:
 
     @property
     def wr_id(self) -> int:
-        """The number that the caller gave the request."""
+        """Is the number that the caller gave the request."""
     @property
     def status(self) -> str:
-        """SUCCESS, or the name of the error, one of `STATUSES`."""
+        """Is SUCCESS, or the name of the error, one of `STATUSES`."""
     @property
     def operation(self) -> str:
-        """The operation that completed, one of `COMPLETED`: SEND, WRITE, READ, RECV, ..."""
+        """Is the operation that completed, one of `COMPLETED`: SEND, WRITE, READ, RECV, ..."""
     @property
     def length(self) -> int:
-        """The bytes that were received, read or fetched."""
+        """Counts the bytes that were received, read or fetched."""
     @property
     def qp(self) -> int:
-        """The number of the queue pair that the request was posted to."""
+        """Is the number of the queue pair that the request was posted to."""
     @property
     def src_qp(self) -> int:
-        """The number of the queue pair that sent a datagram."""
+        """Is the number of the queue pair that sent a datagram."""
     @property
     def imm(self) -> int | None:
-        """The immediate data that came with the message, or None."""
+        """Is the immediate data that came with the message, or None."""
     @property
     def invalidated(self) -> int | None:
-        """The key that the peer has invalidated with its message, or None."""
+        """Is the key that the peer has invalidated with its message, or None."""
     @property
     def solicited(self) -> bool:
-        """Whether the peer asked for an event with its message."""
+        """Tells whether the peer asked for an event with its message."""
 
 class ProtectionDomain:
     """Joins queue pairs, regions and shared Receives that may be used together: a queue pair
@@ -71,7 +71,7 @@ class CompletionQueue:
         """Frees the queue. OSError (EBUSY) while queue pairs complete here, or a thread waits."""
     @property
     def lost(self) -> int:
-        """How many completions found the queue full."""
+        """Counts how many completions found the queue full."""
     def poll(self, count: int = 64) -> list[Completion]:
         """Takes up to `count` completions, in their order."""
     def arm(self, solicited_only: bool = False) -> None:
@@ -103,13 +103,13 @@ class Region:
         """
     @property
     def key(self) -> int:
-        """The key by which queue pairs (lkey) and peers (rkey) use it."""
+        """Is the key by which queue pairs (lkey) and peers (rkey) use it."""
     @property
     def va(self) -> int:
-        """The DMA address of its first byte."""
+        """Is the DMA address of its first byte."""
     @property
     def length(self) -> int:
-        """Its bytes."""
+        """Counts its bytes."""
     def close(self) -> None:
         """Takes the right away: a use of the key gets an error from now on."""
 
@@ -193,28 +193,28 @@ class QueuePair:
         """
     @property
     def send_cq(self) -> CompletionQueue:
-        """The queue where its send requests complete."""
+        """Is the queue where its send requests complete."""
     @property
     def recv_cq(self) -> CompletionQueue:
-        """The queue where its Receives complete."""
+        """Is the queue where its Receives complete."""
     @property
     def srq(self) -> SharedReceives | None:
-        """The shared Receives that it takes from, or None."""
+        """Holds the shared Receives that it takes from, or None."""
     @property
     def number(self) -> int:
-        """Its number (QPN), by which its peer knows it."""
+        """Is its number (QPN), by which its peer knows it."""
     @property
     def state(self) -> str:
-        """Its state, one of `STATES`."""
+        """Is its state, one of `STATES`."""
     @property
     def drained(self) -> bool:
-        """In SQD: whether every request that had begun has completed (IBA 10.3.1.5)."""
+        """Tells in SQD whether every request that had begun has completed (IBA 10.3.1.5)."""
     @property
     def window(self) -> int:
-        """The PSNs that may be in flight now."""
+        """Counts the PSNs that may be in flight now."""
     @property
     def counters(self) -> dict[str, int]:
-        """Its counters: packets, retries, NAKs, ... (native/device/counters.def)."""
+        """Has its counters: packets, retries, NAKs, ... (native/device/counters.def)."""
     def close(self) -> None:
         """Destroys it at once; nothing more of it completes."""
     def modify(
@@ -312,22 +312,22 @@ class Engine:
         """
     @property
     def counters(self) -> dict[str, int]:
-        """The device's counters, of all queue pairs together (native/device/counters.def)."""
+        """Has the device's counters, of all queue pairs together (native/device/counters.def)."""
     @property
     def source(self) -> str:
-        """The address that its packets come from."""
+        """Is the address that its packets come from."""
     @property
     def sport(self) -> int:
-        """The UDP port that its packets come from."""
+        """Is the UDP port that its packets come from."""
     @property
     def translations(self) -> tuple[int, int]:
-        """Hits and misses of the translation cache, through which windows are used."""
+        """Counts hits and misses of the translation cache, through which windows are used."""
     @property
     def next_timer(self) -> int | None:
-        """The time to call `transmit` even if nothing else happens; None: not at all."""
+        """Is the time to call `transmit` even if nothing else happens; None: not at all."""
     @property
     def domain(self) -> ProtectionDomain:
-        """The protection domain of all that is made without another."""
+        """Is the protection domain of all that is made without another."""
     def poll_events(self) -> list[tuple[str, int]]:
         """Takes all events that belong to no request: (one of `EVENTS`, queue pair)."""
     def register(

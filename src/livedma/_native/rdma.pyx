@@ -168,7 +168,7 @@ cdef class CompletionQueue:
 
     @property
     def lost(self):
-        """The completions that found the queue full."""
+        """Counts how many completions found the queue full."""
         return self.live().lost
 
     def poll(self, uint32_t count=64):
@@ -399,7 +399,7 @@ cdef class QueuePair:
 
     @property
     def window(self):
-        """The PSNs that may be in flight now."""
+        """Counts the PSNs that may be in flight now."""
         return ldma_qp_window(self.live())
 
     @property
@@ -535,7 +535,7 @@ cdef class Engine:
 
     @property
     def translations(self):
-        """The (hits, misses) of the translation cache, through which windows are used."""
+        """Counts hits and misses of the translation cache, through which windows are used."""
         self.acquire()
         try:
             return ldma_device_iova(self.c).hits, ldma_device_iova(self.c).misses
@@ -544,7 +544,7 @@ cdef class Engine:
 
     @property
     def next_timer(self):
-        """The time to call transmit even if nothing else happens; None: not at all."""
+        """Is the time to call `transmit` even if nothing else happens; None: not at all."""
         cdef uint64_t at = ldma_device_next_timer(self.c)
         return None if at == LDMA_NEVER else at
 

@@ -87,7 +87,7 @@ cdef class ShareSession:
 
     @property
     def count(self):
-        """The number of processes that have a slot."""
+        """Counts the processes that have a slot."""
         return share_count(self.session())
 
 

@@ -338,7 +338,7 @@ cdef class Endpoint:
 
     @property
     def replied_ns(self):
-        """When the last reply was posted, by the monotonic clock; 0: there was none."""
+        """Is the time at which the last reply was posted, by the monotonic clock; 0: there was none."""
         return ldma_endpoint_replied_ns(self.live())
 
     @property
@@ -347,7 +347,7 @@ cdef class Endpoint:
 
     @property
     def calls(self):
-        """The calls that have come so far."""
+        """Counts the calls that have come so far."""
         cdef ldma_endpoint_stats stats
         ldma_endpoint_get_stats(self.live(), &stats)
         return stats.calls

@@ -25,6 +25,8 @@ class Selection:
         """Takes all other packets out of the batch; returns how many those were."""
 
 class TapSession:
+    """Receives the packets of the device at an address in a ring, once connect() returned True."""
+
     def __init__(
         self,
         address: str,
@@ -39,10 +41,20 @@ class TapSession:
         qps: Sequence[int] = (),
         operations: int = 0,
     ) -> None: ...
-    def connect(self, timeout_ms: int = 0) -> bool: ...
-    def poll(self, batch: Batch, timeout_ms: int = 100, limit: int = ...) -> int: ...
+    def connect(self, timeout_ms: int = 0) -> bool:
+        """Returns whether the device is tapped now; False if there was none within the timeout.
+        OSError: it will not be.
+        """
+    def poll(self, batch: Batch, timeout_ms: int = 100, limit: int = ...) -> int:
+        """Refills the batch with at most `limit` packets; returns how many, 0 after the timeout or
+        a signal.
+        """
     @property
-    def gone(self) -> bool: ...
-    def detach(self) -> None: ...
-    def close(self) -> None: ...
-    def counters(self) -> dict[str, int]: ...
+    def gone(self) -> bool:
+        """Tells whether the tap has ended: the device closed, or detach() was called."""
+    def detach(self) -> None:
+        """Ends the tap; what is in the ring can still be polled."""
+    def close(self) -> None:
+        """Ends the tap and frees its ring. Calling it again has no effect."""
+    def counters(self) -> dict[str, int]:
+        """Returns what the device counted for this tap; the figures are final once it is gone."""

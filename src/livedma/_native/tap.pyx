@@ -155,7 +155,7 @@ cdef class TapSession:
 
     @property
     def gone(self):
-        """Whether the tap has ended: the device closed, or detach() was called."""
+        """Tells whether the tap has ended: the device closed, or detach() was called."""
         return ldma_tap_reader_is_gone(self.open())
 
     def detach(self):

@@ -7,8 +7,8 @@ from typing import Any
 from livedma._native.rdma import Engine, ProtectionDomain
 
 class Window:
-    """DMA addresses that are reserved in one step and backed with memory in a second one, part by
-    part, while peers use the rest through its key.
+    """Reserves DMA addresses in one step and backs them with memory in a second one, part by part,
+    while peers use the rest through its key.
 
     The rules are those of Linux's dma_iova_* calls. Every link but the first begins, and every one
     but the last ends, on a granule. Offsets and lengths are in bytes.
@@ -32,28 +32,28 @@ class Window:
         """
     @property
     def key(self) -> int:
-        """The key by which queue pairs and peers use it."""
+        """Is the key by which queue pairs and peers use it."""
     @property
     def va(self) -> int:
-        """The DMA address of offset 0."""
+        """Is the DMA address of offset 0."""
     @property
     def size(self) -> int:
-        """The bytes of addresses that are reserved."""
+        """Counts the bytes of addresses that are reserved."""
     @property
     def granule(self) -> int:
-        """The bytes of a granule, the unit in which memory is mapped."""
+        """Counts the bytes of a granule, the unit in which memory is mapped."""
     @property
     def pad(self) -> int:
-        """The bytes of the first granule that lie before offset 0."""
+        """Counts the bytes of the first granule that lie before offset 0."""
     @property
     def closed(self) -> bool:
-        """Whether its addresses were given back."""
+        """Tells whether its addresses were given back."""
     @property
     def linked(self) -> int:
-        """The bytes that have memory, in whole granules."""
+        """Counts the bytes that have memory, in whole granules."""
     @property
     def pieces(self) -> int:
-        """The runs of memory: links that are neighbours in the window and in memory are one."""
+        """Counts the runs of memory: links that are neighbours in window and memory are one."""
     def close(self) -> None:
         """Unlinks everything at once, even what is in use, and gives the addresses back. Calling it
         again has no effect.

@@ -132,12 +132,12 @@ cdef class Window:
 
     @property
     def linked(self):
-        """The bytes that have memory, in whole granules."""
+        """Counts the bytes that have memory, in whole granules."""
         return self.c.linked << self.shift
 
     @property
     def pieces(self):
-        """The runs of memory: links that are neighbours in the window and in memory are one."""
+        """Counts the runs of memory: links that are neighbours in window and memory are one."""
         return self.c.pieces
 
     def link(self, uint64_t offset, memory, length=None):

@@ -96,13 +96,13 @@ cdef class Packet:
 
     @property
     def opcode_name(self):
-        """The kernel's name without IB_OPCODE_; None if there is no such opcode."""
+        """Is the kernel's name of the opcode without IB_OPCODE_; None if there is no such opcode."""
         cdef const char *name = ldma_opcodes[self.c.opcode].name
         return name.decode() if name != NULL else None
 
     @property
     def bth_flags(self):
-        """The BTH's second byte: solicited event, migration state, pad count, transport version."""
+        """Is the BTH's second byte: solicited event, migration state, pad count, transport version."""
         return self.c.flags
 
     @property
@@ -125,12 +125,12 @@ cdef class Packet:
 
     @property
     def payload(self):
-        """The part of the payload that was captured, without pad."""
+        """Holds the part of the payload that was captured, without pad."""
         return self.frame[self.c.payload_offset : self.c.payload_offset + self.c.payload_captured]
 
     @property
     def error(self):
-        """The fault of the packet, and at which byte it is; None if it has none."""
+        """Says what is wrong with the packet, and at which byte; None: nothing is."""
         cdef char text[256]
         cdef size_t n = ldma_packet_error_text(&self.c, text, sizeof(text))
         return text[:n].decode() if n else None
@@ -163,12 +163,12 @@ cdef class Batch:
 
     @property
     def other(self):
-        """The frames of the last fill that were not RoCE."""
+        """Counts the frames of the last fill that were not RoCE."""
         return self.c.other
 
     @property
     def start_ns(self):
-        """The time of the first packet; 0 if there is none."""
+        """Is the time of the first packet; 0 if there is none."""
         return self.c.packets[0].time_ns if self.c.count else 0
 
     def reset(self):

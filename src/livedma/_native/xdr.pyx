@@ -10,7 +10,7 @@ cdef extern from "base/bytes.h" nogil:
 
 
 class Malformed(ValueError):
-    """Bytes that break the format. `what` is the reason, `at` the offset of the culprit."""
+    """Reports bytes that break the format. `what` is the reason, `at` the offset of the first wrong byte."""
 
     def __init__(self, what, at):
         super().__init__(f"{what} at byte {at}")
@@ -19,7 +19,7 @@ class Malformed(ValueError):
 
 
 class Short(Malformed):
-    """The bytes end before the item that starts at `at` does."""
+    """Reports that the bytes end before the item that starts at `at` does."""
 
 
 cdef class Reader:
@@ -42,7 +42,7 @@ cdef class Reader:
 
     @property
     def left(self):
-        """The bytes that are not read yet."""
+        """Counts the bytes that are not read yet."""
         return self.end - self.pos
 
     cdef const uint8_t *take(self, Py_ssize_t length, str what) except NULL:
