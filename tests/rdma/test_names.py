@@ -8,10 +8,15 @@ from enum import StrEnum
 import pytest
 
 from livedma._native import rdma as native
+from livedma._native.port import KINDS
 from livedma.rdma import (
+    Access,
     Completed,
     CompletionStatus,
+    Device,
+    MemoryMode,
     Operation,
+    PortKind,
     QueuePairState,
     QueuePairType,
 )
@@ -25,11 +30,12 @@ from livedma.rdma import (
         (Operation, native.OPERATIONS),
         (Completed, native.COMPLETED.values()),
         (CompletionStatus, native.STATUSES.values()),
+        (PortKind, KINDS),
     ],
 )
 def test_all_names_of_the_device_are_there(names: type[StrEnum], known: object) -> None:
     assert [*names] == [*known]  # type: ignore[call-overload]
-    assert all(one.name == one.value for one in names)
+    assert all(one.name == one.value.upper() for one in names)
 
 
 def test_either_may_be_given_and_compared() -> None:
@@ -46,6 +52,21 @@ def test_either_may_be_given_and_compared() -> None:
     qp.post_sends([native.WorkRequest(2, Operation.WRITE, [piece])])
     qp.modify(QueuePairState.ERR)
     assert {one.status for one in queue.poll()} == {CompletionStatus.WR_FLUSH_ERR}
+
+
+def test_a_device_and_its_memory_take_either() -> None:
+    for kind in ("udp", PortKind.UDP):
+        with Device("127.0.0.1", port=kind) as device, device.protection_domain() as pd:
+            assert device.port_kind is PortKind.UDP
+            for access in ([*Access], [one.value for one in Access]):
+                pd.register(bytearray(4096), *access).close()
+            for mode in (MemoryMode.PINNED, "pinned"):
+                pd.register(bytearray(4096), mode=mode).close()
+            for mode in ("paged", "PINNED"):
+                with pytest.raises(ValueError, match="pinned, on demand"):
+                    pd.register(bytearray(4096), mode=mode)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="auto, udp, packet"):
+        Device("127.0.0.1", port="pigeon")
 
 
 @pytest.mark.parametrize("operation", ["FLY", None, 3])

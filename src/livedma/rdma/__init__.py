@@ -11,23 +11,29 @@ from livedma._native.rdma import Completion, SharedReceives, WorkRequest
 from livedma.rdma.device import Device
 from livedma.rdma.memory import MemoryRegion, OnDemandRegion, ProtectionDomain
 from livedma.rdma.names import (
+    Access,
     Completed,
     CompletionStatus,
+    MemoryMode,
     Operation,
+    PortKind,
     QueuePairState,
     QueuePairType,
 )
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 __all__ = [
+    "Access",
     "Completed",
     "Completion",
     "CompletionQueue",
     "CompletionStatus",
     "Device",
+    "MemoryMode",
     "MemoryRegion",
     "OnDemandRegion",
     "Operation",
+    "PortKind",
     "ProtectionDomain",
     "QueuePair",
     "QueuePairState",

@@ -16,7 +16,8 @@ from livedma.errors import LivedmaError, PortInUseError, PrivilegeError
 from livedma.privilege import as_root
 from livedma.rdma.interface import Interface, interface_of, neighbours, source_for
 from livedma.rdma.memory import ProtectionDomain
-from livedma.rdma.ports import PortKind, in_use, reason, refusal
+from livedma.rdma.names import PortKind
+from livedma.rdma.ports import in_use, reason, refusal
 from livedma.rdma.queues import CompletionQueue
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Device:
         *,
         spin: float = 200e-6,
         max_qp: int = 16384,
-        port: PortKind = "auto",
+        port: PortKind | str = PortKind.AUTO,
         share: bool | None = None,
     ) -> None:
         if port not in KINDS:
@@ -95,12 +96,12 @@ class Device:
         self.share_reason = str(problem)
         return None
 
-    def _explained(self, error: OSError, address: str, port: PortKind) -> Exception:
+    def _explained(self, error: OSError, address: str, port: str) -> Exception:
         if error.errno == errno.EADDRINUSE:
             return in_use(address, self.share_reason)
         if error.errno == errno.EUSERS:
             return LivedmaError(f"{address} has as many processes as can share it: use another")
-        if port == "packet":
+        if port == PortKind.PACKET:
             return refusal(error, address, ipaddress.ip_address(address).version)
         return error
 
@@ -129,9 +130,9 @@ class Device:
         return self.engine.is_shared
 
     @property
-    def port_kind(self) -> str:
-        """How packets come in: "udp" or "packet"."""
-        return self.engine.port_kind
+    def port_kind(self) -> PortKind:
+        """The way in which packets come in: PortKind.UDP or PACKET."""
+        return PortKind(self.engine.port_kind)
 
     @property
     def port_reason(self) -> str:

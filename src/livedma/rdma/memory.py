@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from livedma._native import rdma as native
 from livedma._native.pinning import place_of
 from livedma.memory import Backing, OnDemand, Window, pin
 from livedma.memory.numa import node_of
+from livedma.rdma.names import MemoryMode
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
 if TYPE_CHECKING:
     from livedma.rdma.device import Device
-
-
-Mode = Literal["pinned", "on demand"]
 
 
 class _Pieces:
@@ -110,32 +108,36 @@ class ProtectionDomain(native.ProtectionDomain):
         buffer: Any,
         *access: str,
         va: int | None = None,
-        mode: Literal["pinned"] = "pinned",
+        mode: Literal["pinned", MemoryMode.PINNED] = MemoryMode.PINNED,
         tenant: Hashable = None,
     ) -> MemoryRegion: ...
     @overload
     def register(
-        self, buffer: Any, *access: str, va: int | None = None, mode: Literal["on demand"]
+        self,
+        buffer: Any,
+        *access: str,
+        va: int | None = None,
+        mode: Literal["on demand", MemoryMode.ON_DEMAND],
     ) -> OnDemandRegion: ...
     def register(
         self,
         buffer: Any,
         *access: str,
         va: int | None = None,
-        mode: Mode = "pinned",
+        mode: MemoryMode | Literal["pinned", "on demand"] = MemoryMode.PINNED,
         tenant: Hashable = None,
     ) -> MemoryRegion | OnDemandRegion:
         """Makes a region over any writable buffer (bytearray, mmap, numpy), which it keeps alive.
 
-        access: what peers may do: remote_read, remote_write, remote_atomic, remote_invalidate.
-        mode: pinned memory stays in its place, and children of fork do not get its whole pages.
-        Pages of memory on demand are mapped when they are needed (docs/memory.md).
+        access: what peers may do, of `Access`. mode: pinned memory stays in its place, and children
+        of fork do not get its whole pages; pages of memory on demand are mapped when they are
+        needed (docs/memory.md).
         tenant: is charged for the pinned memory, besides the process. Raises BudgetError and
         LimitError.
         """
-        if mode not in get_args(Mode):
-            raise ValueError(f"no region is {mode!r}: give one of {', '.join(get_args(Mode))}")
-        if mode == "pinned":
+        if mode not in list(MemoryMode):
+            raise ValueError(f"no region is {mode!r}: give one of {', '.join(MemoryMode)}")
+        if mode == MemoryMode.PINNED:
             return MemoryRegion(self, buffer, *access, va=va, tenant=tenant)
         if tenant is not None:
             raise ValueError("a region on demand is not charged, so it has no tenant")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Defines the names that queue pairs take and completions have, as enumerations.
+"""Defines the names that devices, memory and queue pairs take and that completions have.
 
 Each member is its string: `"SEND" == Operation.SEND`, and either may be given for the other.
 """
@@ -8,7 +8,41 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Completed", "CompletionStatus", "Operation", "QueuePairState", "QueuePairType"]
+__all__ = [
+    "Access",
+    "Completed",
+    "CompletionStatus",
+    "MemoryMode",
+    "Operation",
+    "PortKind",
+    "QueuePairState",
+    "QueuePairType",
+]
+
+
+class PortKind(StrEnum):
+    """Names how a device's packets come in. AUTO is PACKET where that is possible, else UDP."""
+
+    AUTO = "auto"
+    UDP = "udp"
+    PACKET = "packet"
+
+
+class Access(StrEnum):
+    """Names what a region or a window lets peers do (ibv_access_flags)."""
+
+    LOCAL_WRITE = "local_write"
+    REMOTE_WRITE = "remote_write"
+    REMOTE_READ = "remote_read"
+    REMOTE_ATOMIC = "remote_atomic"
+    REMOTE_INVALIDATE = "remote_invalidate"
+
+
+class MemoryMode(StrEnum):
+    """Names how a region's memory is held: in its place, or mapped when the device needs it."""
+
+    PINNED = "pinned"
+    ON_DEMAND = "on demand"
 
 
 class QueuePairType(StrEnum):

@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Literal
 
 from livedma.errors import LivedmaError, PrivilegeError
-
-PortKind = Literal["auto", "udp", "packet"]
 
 _WEAKER = "16 of the ICRC's 32 bits protect, since a UDP socket hides the IPv4 ID"
 _OBSTACLES = {

@@ -9,9 +9,8 @@ import ipaddress
 import socket
 
 from livedma.errors import LivedmaError
-from livedma.rdma import Device, rtnetlink
+from livedma.rdma import Device, PortKind, rtnetlink
 from livedma.rdma.interface import neighbours, source_for
-from livedma.rdma.ports import PortKind
 
 __all__ = ["device_at", "device_towards", "own_address", "resolve"]
 
@@ -48,7 +47,7 @@ def own_address(version: int | None = None) -> str:
 
 
 def device_at(
-    address: str, spin: float, port: PortKind = "auto", *, share: bool | None = None
+    address: str, spin: float, port: PortKind | str = PortKind.AUTO, *, share: bool | None = None
 ) -> Device:
     """Opens a device; spin, port and share are those of a Device."""
     try:
@@ -63,7 +62,7 @@ def device_towards(
     peer: str,
     spin: float,
     source: str | None = None,
-    port: PortKind = "auto",
+    port: PortKind | str = PortKind.AUTO,
     *,
     share: bool | None = None,
 ) -> Device:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
-from livedma.rdma import ProtectionDomain
-from livedma.rdma.memory import Mode
+from livedma.rdma import Access, MemoryMode, ProtectionDomain
 
 __all__ = ["Memory", "allocate"]
 
-_ACCESS = ("remote_read", "remote_write")
+_Mode = Literal[MemoryMode.PINNED, MemoryMode.ON_DEMAND]
+_ACCESS = (Access.REMOTE_READ, Access.REMOTE_WRITE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Memory:
         self.stack.close()
 
 
-def _region(pd: ProtectionDomain, size: int, mode: Mode) -> Memory:
+def _region(pd: ProtectionDomain, size: int, mode: _Mode) -> Memory:
     stack = ExitStack()
     buffer = mmap.mmap(-1, size)
     region = stack.enter_context(pd.register(buffer, *_ACCESS, mode=mode))
@@ -56,8 +57,8 @@ def _flat(pd: ProtectionDomain, size: int, granule: int) -> Memory:
 
 
 _KINDS: dict[str, Callable[[ProtectionDomain, int], Memory]] = {
-    "pinned": partial(_region, mode="pinned"),
-    "on-demand": partial(_region, mode="on demand"),
+    "pinned": partial(_region, mode=MemoryMode.PINNED),
+    "on-demand": partial(_region, mode=MemoryMode.ON_DEMAND),
     "window": partial(_window, granule=4 << 10),
     "window-2m": partial(_window, granule=2 << 20),
     "flat": partial(_flat, granule=4 << 10),
