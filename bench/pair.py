@@ -56,10 +56,13 @@ def build(directory: Path, name: str, *libraries: str) -> str:
 
 
 def _is_open(pid: int, protocol: str, port: int) -> bool:
-    """Whether somebody in the process's network namespace listens on the port."""
+    """Whether a socket of the process's network namespace listens on the port."""
     state = _TCP_LISTEN if protocol == "tcp" else _UDP_UNCONNECTED
     for table in (protocol, f"{protocol}6"):
-        rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        try:
+            rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:  # it has ended
+            return False
         if any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == state for row in rows):
             return True
     return False
@@ -67,10 +70,11 @@ def _is_open(pid: int, protocol: str, port: int) -> bool:
 
 def await_server(process: subprocess.Popen[str], protocol: str, port: int) -> None:
     end_s = time.monotonic() + LIMIT_S
-    while not _is_open(process.pid, protocol, port):
-        if process.poll() is not None or time.monotonic() > end_s:
-            raise RuntimeError(f"{process.args!r} does not listen on {protocol} port {port}")
+    while process.poll() is None and time.monotonic() < end_s:
+        if _is_open(process.pid, protocol, port):
+            return
         time.sleep(0.01)
+    raise RuntimeError(f"{process.args!r} does not listen on {protocol} port {port}")
 
 
 @contextmanager
@@ -98,12 +102,16 @@ def started(
 
 @contextmanager
 def serving(
-    link: Link, directory: Path, *options: str, pass_fds: Sequence[int] = ()
+    link: Link,
+    directory: Path,
+    *options: str,
+    pass_fds: Sequence[int] = (),
+    livedma: str = "livedma",
 ) -> Iterator[subprocess.Popen[str]]:
     """livedma serve over RDMA, once it can be asked; its files are in the directory."""
     export, control = directory / "export", directory / "control"
     export.mkdir(parents=True)
-    argv = ["livedma", "serve", str(export), f"--listen={link.address}", "--squash=none"]
+    argv = [livedma, "serve", str(export), f"--listen={link.address}", "--squash=none"]
     argv += ["--tcp=off", f"--state={directory / 'state'}", f"--control={control}", *options]
     with started(link, argv, ("udp", 4791), pass_fds) as process:
         while not control.exists():

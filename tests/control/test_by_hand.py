@@ -158,6 +158,21 @@ def test_beyond_the_budget_memory_stays_and_an_event_says_so(
     assert told["data"]["action"] == "Extend" and told["data"]["bytes"] == MIB
 
 
+def test_a_connection_that_was_just_made_is_found(site: Site) -> None:
+    async def connect(address: str, port: int) -> Transport:
+        return await rdma_client.connect(address, port, device=device)
+
+    async def extended() -> str:
+        async with Client.connect(SERVER, PORT, connect):
+            number = max(one["number"] for one in site.control.ask("connections"))
+            assert number > site.number
+            return str(site.control.ask("extend", connection=number, bytes=MIB)["done"])
+
+    site.it.budget.limit_bytes = None
+    with Device("127.0.0.9") as device:
+        assert asyncio.run(extended()).startswith("mapped 4 MiB -> 5")
+
+
 def test_top_shows_what_the_budget_refused(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ControlError, match="exceed the budget"):
         site.control.ask("extend", connection=site.number, bytes=3 * MIB)

@@ -66,7 +66,7 @@ class Device:
                     address,
                     scope=scope,
                     interface=self.interface.index,
-                    kind=port,
+                    kind=PortKind(port).value,
                     max_qp=max_qp,
                     spin_us=min(round(spin * 1e6), 1_000_000),
                     share=None if self._place is None else self._place.session.capsule(),

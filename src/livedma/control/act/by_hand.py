@@ -30,6 +30,8 @@ from livedma.monitor.snapshot import Connection, Inside
 __all__ = ["ByHand"]
 
 _FIRST_S = 5.0  # time for the first snapshot to come
+_NEXT_S = 1.0  # for another one
+_ROUNDS = 2  # the first may have begun before the connection was made
 
 
 class ByHand:
@@ -130,6 +132,11 @@ class ByHand:
     def _find(self, number: int) -> tuple[Connection, Inside]:
         view = self._controller.view(_FIRST_S)
         found = None if view is None else view.snapshot.connection(number)
+        for _ in range(_ROUNDS):
+            if view is None or found is not None:
+                break
+            view = self._controller.view(_NEXT_S, after=view)
+            found = None if view is None else view.snapshot.connection(number)
         if found is not None and found.is_tcp:
             raise LivedmaError(f"connection {number} is over TCP: {NOT_MANAGED}")
         if found is None or found.inside is None:

@@ -146,11 +146,12 @@ class Controller:
             self.events.tell("hand", text, connection=number, data=action_as_json(action))
             return text
 
-    def view(self, wait_s: float = 0.0) -> View | None:
-        """Returns the last view. Waits up to `wait_s` for the first one; None: there is none."""
+    def view(self, wait_s: float = 0.0, after: View | None = None) -> View | None:
+        """Returns the last view. Waits up to `wait_s` for one that is not `after`; None: there is
+        none.
+        """
         with self._viewed:
-            if self._view is None and wait_s > 0:
-                self._viewed.wait_for(lambda: self._view is not None, wait_s)
+            self._viewed.wait_for(lambda: self._view is not after, wait_s)
             return self._view
 
     def step(self) -> None:
