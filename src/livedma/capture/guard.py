@@ -32,7 +32,7 @@ __all__ = ["Counters", "Guard", "GuardError", "Rule", "Status", "Xdp"]
 
 
 class GuardError(LivedmaError):
-    """The guard cannot be set up, found or changed."""
+    """Reports that the guard cannot be set up, found or changed."""
 
 
 class Counters(NamedTuple):

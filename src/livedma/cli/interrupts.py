@@ -22,7 +22,7 @@ class Interrupts:
 
     @property
     def status(self) -> int:
-        """The exit status by which shells report a process that the signal ended."""
+        """Is the exit status by which shells report a process that the signal ended."""
         return 0 if self.caught is None else 128 + self.caught
 
     @property

@@ -49,7 +49,7 @@ class Paint:
 
     @property
     def width(self) -> int:
-        """The terminal's columns now, or what COLUMNS says; 80 if there is no terminal."""
+        """Counts the terminal's columns now, or those of COLUMNS; 80 if there is no terminal."""
         if not self.is_terminal:
             return _PLAIN_WIDTH
         columns = os.environ.get("COLUMNS", "")

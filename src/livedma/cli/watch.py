@@ -173,7 +173,7 @@ def _showing(args: argparse.Namespace) -> Showing:
 
 @contextmanager
 def _metrics(args: argparse.Namespace) -> Iterator[Callable[[View], None]]:
-    """Yields a function that takes each view, for those who ask for metrics."""
+    """Yields a function that takes each view and counts it for metrics."""
     if args.metrics is None:
         yield lambda _: None
         return

@@ -35,7 +35,7 @@ def can_draw() -> bool:
 
 
 class Screen:
-    """A screen of its own on the terminal, as long as `opened` lasts."""
+    """Takes a screen of its own on the terminal, as long as `opened` lasts."""
 
     def __init__(self) -> None:
         self._paint = Paint.on_output()

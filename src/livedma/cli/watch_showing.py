@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The ways in which livedma watch shows what it sees: a live picture, lines of text, objects."""
+"""Shows what livedma watch sees: as a live picture, as lines of text, as objects."""
 
 from __future__ import annotations
 

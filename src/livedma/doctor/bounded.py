@@ -14,7 +14,7 @@ __all__ = ["look"]
 
 
 class _TooLong(Exception):
-    """The time is over."""
+    """Reports that the time is over."""
 
 
 def look(name: str, at: Callable[[], Sequence[Finding]], most_s: float) -> Sequence[Finding]:

@@ -47,7 +47,7 @@ class Stage:
     on_disk: the export is in a directory of this machine's disk. page: `page_url`, an address of
     this machine, shows its servers one after the other, wherever they run.
 
-    Processes that it starts end with the thread that starts them. A context manager.
+    Processes that it starts end with the thread that starts them. It is a context manager.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Lease:
         start: int,
         give_back: Callable[[], None],
     ) -> None:
-        """The lease begins at `start` in the mapping."""
+        """Makes a lease that begins at `start` in the mapping."""
         self.lkey = self.rkey = key
         self.va, self.length = va, length
         self.address = mapping.address + start

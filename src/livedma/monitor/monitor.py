@@ -20,7 +20,7 @@ _NO_HOST = Host(None, None, None)
 
 
 class MonitorError(LivedmaError):
-    """The monitor cannot be loaded or attached, or has no room."""
+    """Reports that the monitor cannot be loaded or attached, or has no room."""
 
 
 class Monitor:

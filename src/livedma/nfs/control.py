@@ -38,7 +38,7 @@ Method = Callable[..., object]
 
 
 class ControlError(LivedmaError):
-    """The server could not be reached, or did not do what it was asked."""
+    """Reports that the server could not be reached, or did not do what it was asked."""
 
 
 class ControlServer:

@@ -17,7 +17,9 @@ _ONES = b"\xff" * OTHER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Stateid:
-    """`other` names a state for as long as it lives, `seqid` its version; 0 means the latest."""
+    """Identifies a state: `other` names it for as long as it lives, `seqid` its version; 0 means
+    the latest.
+    """
 
     seqid: int
     other: bytes

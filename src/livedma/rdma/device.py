@@ -122,7 +122,7 @@ class Device:
 
     @property
     def slot(self) -> int:
-        """Its number among the devices that share the address; 0 if it shares with none."""
+        """Is its number among the devices that share the address; 0 if it shares with none."""
         return self.engine.slot
 
     @property
@@ -131,23 +131,23 @@ class Device:
 
     @property
     def port_kind(self) -> PortKind:
-        """The way in which packets come in: PortKind.UDP or PACKET."""
+        """Tells how packets come in: PortKind.UDP or PACKET."""
         return PortKind(self.engine.port_kind)
 
     @property
     def port_reason(self) -> str:
-        """A sentence that says why port_kind is what it is, and what that means."""
+        """Says in a sentence why port_kind is what it is, and what that means."""
         version = ipaddress.ip_address(self.address).version
         return reason(self.port_kind, version, self.engine.packet_errno)
 
     @property
     def path_mtu(self) -> int:
-        """The largest RDMA MTU of the interface, in bytes."""
+        """Is the largest RDMA MTU of the interface, in bytes."""
         return self.interface.path_mtu
 
     @property
     def counters(self) -> dict[str, int]:
-        """The device's counters, of all queue pairs together (native/device/counters.def)."""
+        """Has the device's counters, of all queue pairs together (native/device/counters.def)."""
         return self.engine.counters
 
     @property
@@ -157,7 +157,7 @@ class Device:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Tells whether it is closed, or about to be."""
         return self.engine.closed
 
     def protection_domain(self) -> ProtectionDomain:

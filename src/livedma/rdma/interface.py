@@ -23,7 +23,7 @@ class Interface:
 
     @property
     def path_mtu(self) -> int:
-        """The largest RDMA MTU that fits the interface."""
+        """Is the largest RDMA MTU that fits the interface."""
         return next((m for m in (4096, 2048, 1024, 512) if m + HEADERS <= self.mtu), 256)
 
 

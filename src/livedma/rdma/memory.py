@@ -36,7 +36,7 @@ class _Pieces:
 
     @property
     def rkey(self) -> int:
-        """The key that a peer needs, besides an address, to use the memory."""
+        """Is the key that a peer needs, besides an address, to use the memory."""
         return self.key
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ OTHERS = "what devices share in /sys/fs/bpf/livedma is another user's"
 
 
 class Place:
-    """This process's place at an address."""
+    """Holds this process's place at an address."""
 
     def __init__(self, root_fd: int, directory: Path, session: ShareSession) -> None:
         self.session = session

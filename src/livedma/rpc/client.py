@@ -30,17 +30,17 @@ REPLY_ROOM = 4096
 
 
 class RpcError(LivedmaError):
-    """A call has failed; the subclasses say what that means for the connection."""
+    """Reports that a call has failed; the subclasses say what that means for the connection."""
 
 
 class ConnectionLost(RpcError):
-    """The connection is gone, or never was. Whether the call was executed is not known, unless
-    it was made when `is_open` was false already: then it was not.
+    """Reports that the connection is gone, or never was. Whether the call was executed is not
+    known, unless it was made when `is_open` was false already: then it was not.
     """
 
 
 class ConnectionRefusedByServer(RpcError):
-    """A server is there, and refuses this connection; the text says why.
+    """Reports that a server is there, and refuses this connection; the text says why.
 
     is_lasting: it will refuse it later, too, as far as it can tell.
     """
@@ -51,8 +51,8 @@ class ConnectionRefusedByServer(RpcError):
 
 
 class CallRefused(RpcError):
-    """The transport could not carry this call or its reply, or the server refused it; the
-    connection goes on.
+    """Reports that the transport could not carry this call or its reply, or the server refused it;
+    the connection goes on.
     """
 
 
@@ -77,7 +77,7 @@ class Transport(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """False as soon as the connection is known to be gone."""
+        """Turns false as soon as the connection is known to be gone."""
 
     async def call(
         self,

@@ -149,7 +149,9 @@ Served = Mapping[int, Mapping[int, int]]
 
 
 class BadCall(XdrError):
-    """The message is no call that can be served; `reply` answers it (None: it gets no answer)."""
+    """Reports that the message is no call that can be served; `reply` answers it (None: it gets no
+    answer).
+    """
 
     def __init__(self, wrong: XdrError, reply: Denied | None) -> None:
         super().__init__(wrong.what, wrong.at)

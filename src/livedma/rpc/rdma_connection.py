@@ -121,13 +121,13 @@ class RdmaConnection:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its peer has confirmed it, and never made a call."""
+        """Tells whether its peer has confirmed it, and never made a call."""
         is_accepted = self.unfinished == 1 and self.is_open
         return is_accepted and self.statistics()["calls"] == 0
 
     @property
     def credits(self) -> int:
-        """The calls that the peer may have under way; the caller may change it at any time."""
+        """Is the number of calls that the peer may have under way; it may be set at any time."""
         endpoint = self.endpoint
         return 0 if endpoint is None else endpoint.credits
 
@@ -165,17 +165,17 @@ class RdmaConnection:
 
     @property
     def credits_max(self) -> int:
-        """The most credits that it may get."""
+        """Is the greatest number of credits that it may get."""
         return self._server.options.credits_max
 
     @property
     def server(self) -> str:
-        """The server's address to which the peer connected."""
+        """Is the server's address to which the peer connected."""
         return self._server.device.address
 
     @property
     def qpns(self) -> tuple[int, int]:
-        """Numbers of its queue pairs: the server's, the peer's; 0 for one that is not there."""
+        """Holds the numbers of its queue pairs: the server's, the peer's; 0: it is not there."""
         endpoint, connection = self.endpoint, self._cm
         return (
             0 if endpoint is None else endpoint.qp.number,
@@ -208,7 +208,7 @@ class RdmaConnection:
 
     @property
     def why_left(self) -> str:
-        """Why it has ended, or is about to."""
+        """Says why it has ended, or is about to."""
         if self._why_closed:
             return self._why_closed
         if self._cm is not None and self._cm.is_ended_by_peer:

@@ -145,14 +145,14 @@ class ConnectionMemory:
 
     @property
     def buffers(self) -> int:
-        """The buffers for data that there should be, besides the reserve. After a shrink, more are
-        left for a while.
+        """Counts the buffers for data that there should be, besides the reserve. After a shrink,
+        more are left for a while.
         """
         return self._buffers
 
     @property
     def kept_back_bytes(self) -> int:
-        """The bytes that are mapped neither for data nor for credits."""
+        """Counts the bytes that are mapped neither for data nor for credits."""
         return self.reserve * self._buffer_bytes
 
     def taken(self) -> tuple[int, int]:
@@ -163,8 +163,8 @@ class ConnectionMemory:
 
     @property
     def room(self) -> int:
-        """The bytes that `extend` can map now, as the window has room. Receives for more credits
-        take from the same; what their pool may take by itself is left out.
+        """Counts the bytes that `extend` can map now, as the window has room. Receives for more
+        credits take from the same; what their pool may take by itself is left out.
         """
         # More than wanted, after a shrink.
         there: int = self.data_pool.counts()["buffers"] - self.reserve

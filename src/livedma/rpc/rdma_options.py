@@ -48,7 +48,7 @@ class Options:
 
     @property
     def max_send(self) -> int:
-        """The most requests that a queue pair takes at a time."""
+        """Is the greatest number of requests that a queue pair takes at a time."""
         return _ring(2 * self.credits_max)
 
     @property
@@ -57,13 +57,13 @@ class Options:
 
     @property
     def terms(self) -> Terms:
-        """What a connection gets, unless it is `Expected` with terms of its own."""
+        """Says what a connection gets, unless it is `Expected` with terms of its own."""
         mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
         return Terms(self.window_bytes, mapped_bytes, self.credits)
 
     @property
     def first_bytes(self) -> int:
-        """What a connection maps when it begins."""
+        """Counts the bytes that a connection maps when it begins."""
         return self.bytes_for(self.terms)
 
     def bytes_for(self, terms: Terms) -> int:
@@ -73,7 +73,7 @@ class Options:
 
     @property
     def completions(self) -> int:
-        """The most completions that one connection can have outstanding."""
+        """Is the greatest number of completions that one connection can have outstanding."""
         return self.max_send + self.max_recv
 
 

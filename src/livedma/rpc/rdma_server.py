@@ -40,7 +40,7 @@ _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 
 
 class RdmaServer:
-    """Serves a program at a port of a device. A context manager, which closes it.
+    """Serves a program at a port of a device. As a context manager it closes at the end.
 
     `connections` are those that are open. `options` and `allow` may be replaced: they count for new
     connections. A device closes its servers before itself.
@@ -104,13 +104,13 @@ class RdmaServer:
 
     @property
     def busy_ns(self) -> int:
-        """How long its threads have handled calls and packets. ValueError: it is closed."""
+        """Is the time that its threads spent on calls and packets. ValueError: it is closed."""
         busy_ns: int = self.service.counters["busy_ns"] + self.device.port_counters["busy_ns"]
         return busy_ns
 
     @property
     def is_closing(self) -> bool:
-        """Whether `close` was called, perhaps by another thread."""
+        """Tells whether `close` was called, perhaps by another thread."""
         return self._is_closing
 
     @property

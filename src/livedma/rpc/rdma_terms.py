@@ -47,10 +47,10 @@ class Expected(Protocol):
 
     @property
     def terms(self) -> Terms | None:
-        """What the connection gets. None: the same as all others."""
+        """Says what the connection gets. None: the same as all others."""
 
     def came(self, connection: RdmaConnection) -> None:
-        """The connection has been made; its peer has yet to confirm it."""
+        """Learns that the connection was made; its peer has yet to confirm it."""
 
     def refused(self, why: str) -> None:
-        """The connection could not be made, or its peer did not confirm it."""
+        """Learns that the connection could not be made, or that its peer did not confirm it."""

@@ -15,7 +15,7 @@ FRAGMENT_MOST = _LAST - 1
 
 
 class RecordError(ValueError):
-    """The stream breaks a limit, and nothing after it can be understood.
+    """Reports that the stream breaks a limit, and nothing after it can be understood.
 
     `records`: those that the bytes fed last had completed before.
     """
@@ -44,12 +44,12 @@ class RecordSplitter:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes kept until their record is whole."""
+        """Counts the bytes that are kept until their record is whole."""
         return len(self._header) + len(self._record)
 
     @property
     def is_between_records(self) -> bool:
-        """Whether the stream may end here."""
+        """Tells whether the stream may end here."""
         return not self._header and not self._fragments
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:

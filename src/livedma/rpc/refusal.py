@@ -28,7 +28,7 @@ _DATA_MOST = 148  # bytes of private data in a REJ
 
 
 class NotAllowedError(LivedmaError):
-    """The peer may not connect."""
+    """Reports that the peer may not connect."""
 
 
 def not_allowed(peer: str) -> NotAllowedError:

@@ -51,14 +51,14 @@ class Connection(Protocol):
 
     @property
     def number(self) -> int:
-        """A number that is unique in the process."""
+        """Is a number that no other connection of the process has."""
 
     @property
     def kind(self) -> Literal["tcp", "rdma"]: ...
 
     @property
     def peer(self) -> str:
-        """The address that the peer comes from, without port."""
+        """Is the address that the peer comes from, without port."""
 
     @property
     def is_open(self) -> bool: ...
@@ -93,4 +93,4 @@ class Program(Protocol):
         """Returns the reply to a whole RPC message; None: it gets none, as a reply of the peer."""
 
     def closed(self, connection: Connection) -> None:
-        """The connection has ended: no call of it comes after this."""
+        """Learns that the connection has ended: no call of it comes after this."""

@@ -88,12 +88,12 @@ class TcpConnection:
 
     @property
     def is_open(self) -> bool:
-        """False as soon as it is cut."""
+        """Turns false as soon as it is cut."""
         return self._is_open
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of calls without a reply, and of replies that the peer has not taken."""
+        """Counts the bytes of calls without a reply, and of replies that the peer has not taken."""
         return self._queued_bytes + self._unsent_bytes
 
     @property
@@ -103,7 +103,7 @@ class TcpConnection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has sent more calls than are being served."""
+        """Tells whether it has sent more calls than are being served."""
         return bool(self._waiting)
 
     @property
@@ -114,7 +114,7 @@ class TcpConnection:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of replies that the socket has not taken."""
+        """Counts the bytes of replies that the socket has not taken."""
         return self._unsent_bytes
 
     def close(self, why: str = "the server cut it") -> None:

@@ -145,7 +145,7 @@ class TcpServer:
 
     @property
     def busy_ns(self) -> int:
-        """The CPU time of its threads so far, together."""
+        """Is the CPU time of its threads so far, together."""
         busy_ns = 0
         for clock in list(self._clocks):
             with suppress(OSError):  # the thread has ended

@@ -33,7 +33,9 @@ class Client:
         memory: str = "pinned",
         tick: Callable[[int, int], None],
     ) -> None:
-        """tick is called now and then with the size and the number of iterations that are done."""
+        """Connects to the server. tick is called now and then with the size and the number of
+        iterations that are done.
+        """
         self._device, self._peer, self._port = device, peer, port
         self._plan, self._wanted_mtu, self._spin, self._tick = plan, mtu, spin, tick
         self._run = secrets.randbits(64)

@@ -18,7 +18,7 @@ _CHECK = 1 << 32  # the number of the requests that only check that the peer is 
 
 
 class PeerError(LivedmaError):
-    """The other side ended the run, or is no perf of this version."""
+    """Reports that the other side ended the run, or is no perf of this version."""
 
 
 class Control:

@@ -25,11 +25,11 @@ _CONNECT_S = 30.0
 
 
 class PingError(LivedmaError):
-    """A ping cannot be completed."""
+    """Reports that a ping cannot be completed."""
 
 
 class _Disconnected(Exception):
-    """The other side ended the connection."""
+    """Reports that the other side ended the connection."""
 
 
 class _End:

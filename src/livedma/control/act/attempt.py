@@ -19,8 +19,8 @@ __all__ = ["Attempt", "NotDone", "as_json", "carry_out", "take_back"]
 
 
 class NotDone(Exception):
-    """A plan was not carried out. str() says why, and what is left of the plan; __cause__ is what
-    was raised.
+    """Reports that a plan was not carried out. str() says why, and what is left of the plan;
+    __cause__ is what was raised.
     """
 
 

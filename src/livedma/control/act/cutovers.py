@@ -41,8 +41,8 @@ Grow = Callable[["RdmaConnection", int, int], str]
 
 @dataclass(slots=True)
 class Cutover:
-    """What became of one. `successor` is the number of the new connection. `failed` says why there
-    is none, or why it has no more memory than any other.
+    """Says what became of a cutover. `successor` is the number of the new connection. `failed` says
+    why there is none, or why it has no more memory than any other.
     """
 
     is_over: bool = False

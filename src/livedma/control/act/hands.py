@@ -76,14 +76,14 @@ class ServiceHands:
     def __init__(
         self, service: NfsService, budget: HostBudget, events: Events | None = None
     ) -> None:
-        """events: where the ends of cutovers are told."""
+        """Keeps what it acts on. events: where the ends of cutovers are told."""
         self._service = service
         self._budget = budget
         self._cutovers = Cutovers(service, self._grow, events or Events())
 
     @property
     def pause_s(self) -> float | None:
-        """How long the last client that could not be asked was away. None: there was none."""
+        """Tells how long the last client that could not be asked was away; None: none was."""
         return self._cutovers.pause_s
 
     def close(self) -> None:

@@ -82,8 +82,8 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class RefuseSessions:
-    """New sessions get NFS4ERR_NOSPC from now on, or are admitted again: those that a client makes
-    on this connection, or all (None). The one says nothing about the other.
+    """Refuses new sessions by NFS4ERR_NOSPC from now on, or admits them again: those that a client
+    makes on this connection, or all (None). The one says nothing about the other.
     """
 
     is_refused: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The same ramp with and without a forecast: how many calls waited for memory, and what it cost."""
+"""Runs a ramp with and without a forecast: how many calls wait for memory, and what it costs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WAITS_MOST, _MAPPED_MOST = 0.1, 1.25  # of those of the reactive runs
 
 @dataclass
 class Watched:
-    """What was mapped, at each look, and how many calls have waited for a buffer so far."""
+    """Holds what was mapped at each look, and how many calls have waited for a buffer so far."""
 
     mapped: list[tuple[float, int]] = field(default_factory=list)
     waited: int = 0

@@ -14,7 +14,7 @@ __all__ = ["BadReply", "Conflict", "OperationFailed", "OutcomeUnknown", "StateLo
 
 
 class OperationFailed(NfsError, LivedmaError):
-    """The server answered an operation with an error."""
+    """Reports that the server answered an operation with an error."""
 
     def __init__(self, op: Op | None, status: Status, path: str = "", detail: str = "") -> None:
         super().__init__(status)
@@ -37,7 +37,9 @@ class OperationFailed(NfsError, LivedmaError):
 
 
 class Conflict(OperationFailed):
-    """Another owner holds a lock: `start`, `length` (None: to the end), its kind and its owner."""
+    """Reports that another owner holds a lock: `start`, `length` (None: to the end), its kind and
+    its owner.
+    """
 
     def __init__(
         self, op: Op, path: str, start: int, length: int | None, write: bool, owner: bytes
@@ -49,22 +51,24 @@ class Conflict(OperationFailed):
 
 
 class BadReply(RpcError):
-    """The server's reply makes no sense. None of it was used."""
+    """Reports that the server's reply makes no sense. None of it was used."""
 
 
 class OutcomeUnknown(RpcError):
-    """The server has lost the session before it gave the result of a call that must not be made
-    twice: the call may or may not have been executed.
+    """Reports that the server lost the session before it gave the result of a call that must not be
+    made twice: the call may or may not have been executed.
     """
 
 
 class StateLost(LivedmaError):
-    """An open file or its locks were lost and could not be reclaimed: the caller closes it."""
+    """Reports that an open file or its locks were lost and could not be reclaimed: the caller
+    closes it.
+    """
 
 
 class WritesLost(LivedmaError):
-    """The server restarted before data was on stable storage: what was written since the last
-    commit has to be written again.
+    """Reports that the server restarted before data was on stable storage: what was written since
+    the last commit has to be written again.
     """
 
 

@@ -44,7 +44,7 @@ class Files(ABC):
     @property
     @abstractmethod
     def through(self) -> Session:
-        """The session that makes the calls."""
+        """Is the session that makes the calls."""
 
     @enterable
     async def open(

@@ -34,7 +34,7 @@ _COME_AGAIN = {Status.DELAY, Status.GRACE}
 
 
 class SessionBroken(RpcError):
-    """The server does not know the session any more, or disagrees about it.
+    """Reports that the server does not know the session any more, or disagrees about it.
 
     may_be_executed: the call was sent before, over a connection that was lost.
     """
@@ -45,11 +45,11 @@ class SessionBroken(RpcError):
 
 
 class _TakeAnother(Exception):
-    """The call was not executed, and its slot cannot be used."""
+    """Reports that the call was not executed, and its slot cannot be used."""
 
 
 class _AnsweredBefore(Exception):
-    """The call was executed, and its result is gone."""
+    """Reports that the call was executed, and its result is gone."""
 
 
 class Session(Files):

@@ -24,7 +24,7 @@ _EBB = 1 / 8  # of sessions, at low tide
 
 
 class PlanError(LivedmaError):
-    """A plan that makes no sense."""
+    """Reports a plan that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)

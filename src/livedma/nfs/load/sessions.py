@@ -48,7 +48,7 @@ ADVICE = {
 
 
 class LoadError(LivedmaError):
-    """A run cannot begin, or has no result."""
+    """Reports that a run cannot begin, or has no result."""
 
 
 class _Target(TypedDict):

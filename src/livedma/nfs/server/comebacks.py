@@ -101,7 +101,7 @@ class Comeback:
 
 
 class _Guest:
-    """The `Expected` of a transport: a connection that may turn out to be the client's."""
+    """Expects, for a transport, a connection that may turn out to be the client's."""
 
     def __init__(self, comeback: Comeback) -> None:
         self._comeback = comeback

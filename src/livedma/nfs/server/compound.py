@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""COMPOUND: operations one after the other until one fails (RFC 8881 16.2, 2.10.6).
+"""Serves COMPOUND: operations one after the other until one fails (RFC 8881 16.2, 2.10.6).
 
 Each operation is decoded when its turn comes, so bytes behind one that failed are never looked at.
 What cannot be decoded before the first operation is an `XdrError` of `serve`: GARBAGE_ARGS.

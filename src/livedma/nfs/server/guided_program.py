@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""NFS, and on RDMA connections also the program that tells clients where to put their sessions."""
+"""Serves NFS, and on RDMA connections also the program that tells clients where to put their
+sessions.
+"""
 
 from __future__ import annotations
 

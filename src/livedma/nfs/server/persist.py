@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class PersistError(LivedmaError):
-    """State cannot be read or kept."""
+    """Reports that state cannot be read or kept."""
 
 
 def default_directory(export: Path) -> Path:

@@ -78,7 +78,7 @@ class Request:
 
     @property
     def peer_port(self) -> int:
-        """The port that the peer says it comes from."""
+        """Is the port that the peer says it comes from."""
         return self._cm.peer_port
 
     @property
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is unanswered, and the peer has not given up as far as is known."""
+        """Tells whether it is unanswered, and the peer has not given up as far as is known."""
         return self._cm.state is State.REQ_RECEIVED
 
     def accept(

@@ -10,11 +10,11 @@ from livedma.errors import LivedmaError
 
 
 class ConnectionStateError(LivedmaError):
-    """The connection's state does not allow this call, either no longer or not yet."""
+    """Reports that the connection's state does not allow this call, either no longer or not yet."""
 
 
 class TableFullError(LivedmaError):
-    """This side keeps as many connections or requests as it may."""
+    """Reports that this side keeps as many connections or requests as it may."""
 
 
 class State(enum.Enum):
@@ -93,7 +93,7 @@ class Connection:
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether the peer may still repeat its REQ."""
+        """Tells whether the peer may still repeat its REQ."""
         return not self.is_active and not self.was_confirmed
 
 

@@ -74,17 +74,17 @@ class Engine:
 
     @property
     def connections(self) -> list[Connection]:
-        """All connections that it keeps, with those in TIMEWAIT."""
+        """Lists the connections that it keeps, with those in TIMEWAIT."""
         return list(self._table.by_id.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether it keeps nothing but listeners."""
+        """Tells whether it keeps nothing but listeners."""
         return not self._table.by_id and not len(self._sidr)
 
     @property
     def next_timer(self) -> float | None:
-        """The time at which `expire` is due."""
+        """Is the time at which `expire` is due."""
         due = [at for at in (self._table.timers.next, self._sidr.timers.next) if at is not None]
         return min(due, default=None)
 

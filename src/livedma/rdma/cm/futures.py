@@ -31,7 +31,7 @@ async def outcome(future: Future[T]) -> T:
 
 
 class MailboxClosed(Exception):
-    """The mailbox is closed: no item will come."""
+    """Reports that the mailbox is closed: no item will come."""
 
 
 class Mailbox(Generic[T]):

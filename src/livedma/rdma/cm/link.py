@@ -27,15 +27,17 @@ _FINISHED = (State.DREQ_SENT, State.TIMEWAIT, State.CLOSED)
 
 
 class ConnectError(LivedmaError):
-    """The connection could not be made, or has ended."""
+    """Reports that the connection could not be made, or has ended."""
 
 
 class UnreachableError(ConnectError):
-    """The peer does not answer."""
+    """Reports that the peer does not answer."""
 
 
 class RejectedError(ConnectError):
-    """The peer refused the connection; `reason` is that of the REJ, 28 if its user refused."""
+    """Reports that the peer refused the connection; `reason` is that of the REJ, 28 if its user
+    refused.
+    """
 
     def __init__(self, peer: str, reason: int, private_data: bytes = b"") -> None:
         super().__init__(f"{peer} rejected the connection: {REASONS.get(reason, reason)}")
@@ -123,7 +125,7 @@ class Connection:
 
     @property
     def remote_qpn(self) -> int:
-        """The number of the peer's queue pair."""
+        """Is the number of the peer's queue pair."""
         return self._cm.remote_qpn
 
     @property
@@ -132,12 +134,12 @@ class Connection:
 
     @property
     def responder_resources(self) -> int:
-        """READs and atomics of the peer that may be open at this side, as negotiated."""
+        """Counts the READs and atomics of the peer that may be open at this side, as negotiated."""
         return self._cm.responder_resources
 
     @property
     def initiator_depth(self) -> int:
-        """READs and atomics that this side may have open at the peer, as negotiated."""
+        """Counts the READs and atomics that this side may have open at the peer, as negotiated."""
         return self._cm.initiator_depth
 
     def disconnect(self, private_data: bytes = b"", timeout: float | None = None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The columns of a watch's tables: what each says, how wide it is, and which ones fit."""
+"""Lists the columns of a watch's tables: what each says, how wide it is, and which ones fit."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """width: None: as much as its longest text. rank: columns with a higher rank are left out
-    first where there is too little room. is_known: whether the source can fill it at all.
+    """Describes a column. width: None: as much as its longest text. rank: columns with a higher
+    rank are left out first where there is too little room. is_known: whether the source can fill it
+    at all.
     """
 
     title: str
@@ -35,7 +36,7 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[T]):
-    """A column with the width that it has in one picture."""
+    """Holds a column with the width that it has in one picture."""
 
     column: Column[T]
     width: int

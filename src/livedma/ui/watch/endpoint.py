@@ -31,7 +31,9 @@ Render = Callable[[str], tuple[bytes, str]]
 
 
 class Endpoint:
-    """Serves until it is closed. sock: it listens, and is closed with this. A context manager."""
+    """Serves the metrics until it is closed. It is a context manager. sock: it listens, and is
+    closed with this.
+    """
 
     def __init__(self, sock: socket.socket, render: Render, limits: Limits | None = None) -> None:
         self._sock, self._render = sock, render

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Every metric of a watch: its name, kind, labels and meaning.
+"""Lists every metric of a watch: its name, kind, labels and meaning.
 
-They have a name of their own, livedma_watch_…: who scrapes a server and a watch of the same host
-would otherwise count its calls twice.
+They have a name of their own, livedma_watch_…: a Prometheus that scrapes a server and a watch of
+the same host would otherwise count its calls twice.
 
 python -m livedma.ui.watch.families docs/watch.md    writes their table anew
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A feed for views of servers (`livedma top`) whose frames come from a source outside of them."""
+"""Feeds views of servers (`livedma top`) with frames that come from a source outside of them."""
 
 from __future__ import annotations
 

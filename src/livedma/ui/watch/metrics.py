@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The metrics of a watch: views added up, and written for Prometheus when a client asks."""
+"""Counts what a watch sees: views are added up, and written for Prometheus when a client asks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The picture of a watch: totals, connections, sessions, and what cannot be seen, in words."""
+"""Draws a watch: totals, connections, sessions, and what cannot be seen, in words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Table:
         self._order = Order()
 
     def lines(self, view: View, width: int, height: int | None, glyphs: Glyphs) -> list[Line]:
-        """height: None: all of it is shown, however much that is."""
+        """Returns the picture's lines. height: None: all of it is shown, however much that is."""
         head = _heading(view, width, glyphs)
         foot = list(_unseen(view, width, glyphs))
         if not view.connections and not view.snapshot.sessions:

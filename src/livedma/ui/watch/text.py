@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A watch as lines of text for pipes and files: each begins with its time, and stands alone."""
+"""Writes a watch as lines for pipes and files: each begins with its time, and stands alone."""
 
 from __future__ import annotations
 

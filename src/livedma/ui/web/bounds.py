@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The bounds within which an HTTP server of livedma answers, whatever its clients do."""
+"""Bounds what an HTTP server of livedma does for its clients, whatever they do."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _quiet.propagate = False
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """idle_s: for all headers of a request to come. request_s: for its body to come, and for the
-    client to take the answer. stuck_s: how long a reader of the stream may take nothing.
+    """Bounds times and sizes. idle_s: for all headers of a request to come. request_s: for its body
+    to come, and for the client to take the answer. stuck_s: how long a reader of the stream may
+    take nothing.
     """
 
     connections: int = 256
@@ -99,7 +100,7 @@ def runner(application: web.Application, limits: Limits) -> web.AppRunner:
 
 
 class Refusal(asyncio.Protocol):
-    """The answer to a connection when there are too many."""
+    """Answers a connection when there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -59,7 +59,7 @@ class OpenType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """openflag4 of an OPEN that may make a file."""
+    """Holds the openflag4 of an OPEN that may make a file."""
 
     how: CreateHow
     settings: Settings

@@ -48,7 +48,7 @@ class ChannelAttributes:
 
     @staticmethod
     def decode(decoder: Decoder) -> ChannelAttributes:
-        """Decodes them from the wire."""
+        """Decodes the attributes of a channel from the wire."""
         return ChannelAttributes(
             header_pad=decoder.u32(),
             request_bytes=decoder.u32(),

@@ -103,8 +103,8 @@ class Base:
         verifier: bytes | None = None,
         by_kernel: bool = True,
     ) -> None:
-        """`secret` makes handles; the same secret recognises them after a restart.
-        `verifier`: eight bytes that differ from those of the instance before (COMMIT).
+        """Opens the export. `secret` makes handles; the same secret recognises them after a
+        restart. `verifier`: eight bytes that differ from those of the instance before (COMMIT).
         `by_kernel`: handles are the kernel's if possible; else they come from a table.
         """
         self.config = config
@@ -146,7 +146,7 @@ class Base:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether handles survive a restart."""
+        """Tells whether handles survive a restart."""
         return self.handles.is_persistent
 
     @property

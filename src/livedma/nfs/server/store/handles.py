@@ -101,7 +101,9 @@ class KernelHandles:
     is_persistent = True
 
     def __init__(self, secret: bytes, root: int, actor: Actor) -> None:
-        """`root`: an open directory, the root of its mount. OSError if the kernel refuses."""
+        """Finds files by their handles. `root`: an open directory, the root of its mount. OSError
+        if the kernel refuses.
+        """
         kind, opaque = syscalls.handle_of(root)
         self._seal = Seal(secret, _KERNEL_KIND.pack(kind) + opaque, _KERNEL)
         self._root, self._actor = root, actor

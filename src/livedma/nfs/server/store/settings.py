@@ -15,7 +15,7 @@ Time = int | float
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """None leaves an attribute as it is; times in nanoseconds, or `NOW`.
+    """Says which attributes to set. None leaves one as it is; times in nanoseconds, or `NOW`.
 
     `umask` is for a new file and goes with `mode`: it does not count if the directory has a default
     ACL (RFC 8275).

@@ -126,7 +126,7 @@ _NOBODY = 0xFFFFFFFF  # setfsuid(-1) fails, and so returns the present id.
 
 
 class HandleTooLong(OSError):
-    """The filesystem's handles are longer than the kernel hands out."""
+    """Reports that the filesystem's handles are longer than the kernel hands out."""
 
 
 class Link:

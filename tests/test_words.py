@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Editors show what the stubs of the native modules say: each public name says what it does."""
+"""Words that readers meet: the stubs say what each public name does, and actors have names."""
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-STUBS = sorted((Path(__file__).parents[1] / "src/livedma/_native").glob("*.pyi"))
+ROOT = Path(__file__).parents[1]
+STUBS = sorted((ROOT / "src/livedma/_native").glob("*.pyi"))
+#: They hide the actor, or say how a thing feels instead of what it is.
+PUZZLES = r"\b(who(ever)?|Wish(es)?|Means|heirs|oust(ed|s)?|no_more_mine|Company|next_over)\b"
 # Its first word is a verb, whose subject is the thing: Returns, Counts, Holds, Is.
 _SENTENCE = re.compile(r"(?!Its |This |Bytes )[A-Z][a-z]*s\b.*[.:]", re.DOTALL)
 
@@ -39,3 +43,14 @@ def test_the_rule_knows_a_sentence() -> None:
         assert _SENTENCE.match(said)
     for said in ("", "Whether it was shut.", "Its bytes.", "The key.", "Returns it", "How many."):
         assert not _SENTENCE.match(said)
+
+
+def test_no_word_puzzles_the_reader() -> None:
+    places = ["src", "native", "bpf", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    found = subprocess.run(
+        ["git", "grep", "-nP", PUZZLES, "--", *places, ":!docs/reference.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (found.stdout, found.returncode) == ("", 1), found.stderr
