@@ -55,7 +55,7 @@ def test_a_build_beside_itself(only: str) -> None:
     found = subprocess.run(
         [*command, "--turns=2", f"--only={only}"], capture_output=True, text=True, timeout=LIMIT_S
     )
-    assert not found.stderr  # the status is that of a busy machine: 0 or 1
+    assert "Traceback" not in found.stderr  # a busy machine makes the status 0 or 1
     _, line = found.stdout.splitlines()
     assert line.startswith(only) and line.endswith(("holds", "SLOWER"))
     assert sum(only in name for name in (*LOADS, *PERFS)) == 1
