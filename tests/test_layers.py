@@ -91,6 +91,17 @@ def test_one_name_means_one_thing() -> None:
     assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
+def test_no_code_asks_which_thread_it_runs_in() -> None:
+    """What a thread does together with other work is passed on as a batch (rpc/call.h)."""
+    asks = re.compile(r"\b(pthread_self|pthread_equal|gettid|__thread|_?[Tt]hread_local)\b")
+    assert not [
+        str(path.relative_to(ROOT))
+        for folder in ("rpc", "nfs", "port")
+        for path in sorted((HEADERS / folder).glob("*.[ch]"))
+        if asks.search(without_comments(path.read_text()))
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [

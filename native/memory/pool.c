@@ -134,7 +134,7 @@ static inline int return_locked(struct ldma_pool *pool, uint64_t handle)
 	return 0;
 }
 
-int ldma_pool_return(struct ldma_pool *pool, uint64_t handle)
+int ldma_pool_return_with(struct ldma_pool *pool, uint64_t handle, void *context)
 {
 	struct ldma_pool_waiter *served = NULL;
 	bool calls = false;
@@ -152,8 +152,13 @@ int ldma_pool_return(struct ldma_pool *pool, uint64_t handle)
 	if (calls)
 		pool->config.call_owner(pool->config.owner);
 	if (served)
-		pool_complete(served);
+		pool_complete(served, context);
 	return result;
+}
+
+int ldma_pool_return(struct ldma_pool *pool, uint64_t handle)
+{
+	return ldma_pool_return_with(pool, handle, NULL);
 }
 
 int ldma_pool_create(const struct ldma_pool_config *config, struct ldma_pool **ret)
@@ -214,7 +219,7 @@ void ldma_pool_close(struct ldma_pool *pool)
 			   LDMA_POOL_DATA, taken);
 	}
 	ldma_unlock(&pool->lock);
-	pool_complete(served);
+	pool_complete(served, NULL);
 }
 
 void ldma_pool_destroy(struct ldma_pool *pool)
@@ -256,7 +261,7 @@ int ldma_pool_set_bounds(struct ldma_pool *pool, uint32_t minimum, uint32_t maxi
 	ldma_unlock(&pool->lock);
 	if (calls)
 		pool->config.call_owner(pool->config.owner);
-	pool_complete(served);
+	pool_complete(served, NULL);
 	return 0;
 }
 
@@ -368,7 +373,7 @@ int ldma_pool_add_shard(struct ldma_pool *pool, const struct ldma_pool_shard *sh
 	if (!result)
 		pool_serve_waiters(pool, &served);
 	ldma_unlock(&pool->lock);
-	pool_complete(served);
+	pool_complete(served, NULL);
 	return result;
 }
 

@@ -57,8 +57,8 @@ struct ldma_pool_buffer {
 /* One waiting caller. The memory is the caller's; the pool uses it until complete is called. */
 struct ldma_pool_waiter {
 	/* Called once, on the thread that returned a buffer, added a shard, set the bounds or closed the pool. It may
-	 * call the pool. */
-	void (*complete)(struct ldma_pool_waiter *waiter);
+	 * call the pool. context: of ldma_pool_return_with; NULL: another call brought the buffer. */
+	void (*complete)(struct ldma_pool_waiter *waiter, void *context);
 	int result;                     /* 0, -ECANCELED or -ESHUTDOWN; -EINPROGRESS before */
 	struct ldma_pool_buffer buffer; /* if result is 0 */
 	uint64_t waited_ns;
@@ -97,6 +97,9 @@ int ldma_pool_take(struct ldma_pool *pool, enum ldma_pool_class class,
 /* Returns the buffer to the pool. The result is 0, or -EINVAL if the handle names no buffer that is taken; that is
  * counted and has no other effect. */
 int ldma_pool_return(struct ldma_pool *pool, uint64_t handle);
+
+/* Does the same, and hands context to those waiters that it serves: they run in the caller's thread. */
+int ldma_pool_return_with(struct ldma_pool *pool, uint64_t handle, void *context);
 
 /* Takes a buffer or waits for one. The caller has set waiter->complete. Returns 0 (a buffer was free and is in
  * waiter->buffer; complete is not called), -EINPROGRESS (complete will be called) or -ESHUTDOWN. */

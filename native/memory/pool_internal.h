@@ -98,7 +98,7 @@ void pool_serve_waiters(struct ldma_pool *pool, struct ldma_pool_waiter **served
 void pool_fail_waiters(struct ldma_pool *pool, struct ldma_pool_waiter **served);
 
 /* Called without the lock: calls complete of each waiter in the list. */
-void pool_complete(struct ldma_pool_waiter *served);
+void pool_complete(struct ldma_pool_waiter *served, void *context);
 
 /* Called with the lock held, when the owner should look. Returns true if call_owner is to be called once the lock is
  * free. */

@@ -84,13 +84,13 @@ void pool_fail_waiters(struct ldma_pool *pool, struct ldma_pool_waiter **served)
 			finish_first(pool, (enum ldma_pool_class)class, -ESHUTDOWN, &served);
 }
 
-void pool_complete(struct ldma_pool_waiter *served)
+void pool_complete(struct ldma_pool_waiter *served, void *context)
 {
 	while (served) {
 		struct ldma_pool_waiter *waiter = served;
 
 		served = waiter->next; /* complete gives the waiter back */
-		waiter->complete(waiter);
+		waiter->complete(waiter, context);
 	}
 }
 

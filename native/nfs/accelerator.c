@@ -126,7 +126,7 @@ static uint64_t *consider(struct ldma_accelerator *accelerator, struct ldma_call
 	return why;
 }
 
-static bool take(struct ldma_program *program, struct ldma_call *rpc)
+static bool take(struct ldma_program *program, struct ldma_call *rpc, struct ldma_rpc_batch *batch)
 {
 	struct ldma_accelerator *accelerator = (struct ldma_accelerator *)program;
 	struct ldma_accelerator_counters *counters = &accelerator->counters;
@@ -148,7 +148,7 @@ static bool take(struct ldma_program *program, struct ldma_call *rpc)
 			ldma_nfs_call_free(call);
 		return false;
 	}
-	ldma_nfs_call_begin(call);
+	ldma_nfs_call_begin(call, batch);
 	return true;
 }
 

@@ -22,14 +22,14 @@ static int lose(struct ldma_nfs_call *call)
 	return EIO;
 }
 
-static void piece_came(struct ldma_piece *data)
+static void piece_came(struct ldma_piece *data, struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_piece *piece =
 		(struct ldma_nfs_piece *)((char *)data - offsetof(struct ldma_nfs_piece, data));
-	int error = data->error ? lose(piece->call) : ldma_nfs_store(piece);
+	int error = data->error ? lose(piece->call) : ldma_nfs_store(piece, batch);
 
 	if (error != EINPROGRESS)
-		ldma_nfs_call_advance(piece->call, piece, error);
+		ldma_nfs_call_advance(piece->call, piece, error, batch);
 }
 
 /* Claims a piece for the next data. NULL: all has been asked for, or no piece is free. The call is locked. */
@@ -75,17 +75,17 @@ static void release(struct ldma_nfs_call *call, const struct ldma_nfs_piece *pie
 
 /* Starts a piece. Returns 0 or an error of the system: it is over; EINPROGRESS: another thread goes on with it, and
  * then with the call. */
-static int start(struct ldma_nfs_piece *piece)
+static int start(struct ldma_nfs_piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_call *call = piece->call;
 	int result = 0;
 
 	if (piece->is_lent && call->compound.op == LDMA_NFS_OP_READ)
-		result = ldma_call_room(call->rpc, &piece->data);
+		result = ldma_call_room(call->rpc, &piece->data, batch);
 	else if (piece->is_lent)
-		result = ldma_call_pull(call->rpc, &piece->data);
+		result = ldma_call_pull(call->rpc, &piece->data, batch);
 	if (!result)
-		return ldma_nfs_store(piece);
+		return ldma_nfs_store(piece, batch);
 	return result == -ESHUTDOWN ? lose(call) : -result;
 }
 
@@ -191,7 +191,7 @@ static void count_bytes(struct ldma_nfs_call *call)
 }
 
 /* Ends the slot, replies and frees the call, of which nothing is under way. */
-static void answer(struct ldma_nfs_call *call)
+static void answer(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_compound_result result = {
 		.limits = ldma_slots_limits(call->slots),
@@ -218,19 +218,19 @@ static void answer(struct ldma_nfs_call *call)
 	count_bytes(call);
 	end_slot(call, length);
 	count_end(call);
-	ldma_call_reply(call->rpc, call->reply, length, pushed);
+	ldma_call_reply(call->rpc, call->reply, length, pushed, batch);
 	ldma_slots_put(call->slots);
 	ldma_grant_put(call->grant);
 	ldma_nfs_call_free(call);
 }
 
 /* Syncs or replies: all is moved, or there was an error, and only this thread has the call. */
-static void conclude(struct ldma_nfs_call *call)
+static void conclude(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_piece *piece = call->pieces;
 
 	if (call->error || !call->needs_sync) {
-		answer(call);
+		answer(call, batch);
 		return;
 	}
 	call->needs_sync = false;
@@ -242,7 +242,8 @@ static void conclude(struct ldma_nfs_call *call)
 
 /* The thread counts as one under way, in place of the piece that ended, so the call is not over before the thread
  * leaves. The one that leaves last concludes; no other may touch the call after it left. */
-void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *ended, int error)
+void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *ended, int error,
+			   struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_piece *piece;
 	bool is_last;
@@ -252,7 +253,7 @@ void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *en
 		release(call, ended, error);
 	while ((piece = claim(call))) {
 		ldma_unlock(&call->lock);
-		error = start(piece);
+		error = start(piece, batch);
 		ldma_lock(&call->lock);
 		if (error != EINPROGRESS) {
 			release(call, piece, error);
@@ -262,10 +263,10 @@ void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *en
 	is_last = !--call->under_way;
 	ldma_unlock(&call->lock);
 	if (is_last)
-		conclude(call);
+		conclude(call, batch);
 }
 
-void ldma_nfs_call_begin(struct ldma_nfs_call *call)
+void ldma_nfs_call_begin(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
 {
 	const struct ldma_compound *compound = &call->compound;
 	bool is_stable = compound->stable != LDMA_UNSTABLE;
@@ -282,5 +283,5 @@ void ldma_nfs_call_begin(struct ldma_nfs_call *call)
 	call->needs_sync = compound->op == LDMA_NFS_OP_COMMIT ||
 			   (compound->op == LDMA_NFS_OP_WRITE && is_stable && !compound->data &&
 			    call->total > call->rpc->piece_bytes);
-	ldma_nfs_call_advance(call, NULL, 0);
+	ldma_nfs_call_advance(call, NULL, 0, batch);
 }

@@ -3,7 +3,7 @@
  *
  * call.c decides what is next: pieces of the data, as many at a time as the transport gives, then a sync, then the
  * reply. store.c makes the storage calls. Any thread may go on with a call: the one that brought it, a worker, or the
- * one that gave a piece its buffer. */
+ * one that gave a piece its buffer. A batch is the transport's (rpc/call.h). */
 #ifndef LDMA_NFS_CALL_H
 #define LDMA_NFS_CALL_H
 
@@ -69,17 +69,18 @@ static inline uint64_t ldma_nfs_call_verifier(const struct ldma_nfs_call *call)
 }
 
 /* Begins a call. rpc, slots, grant, compound, is_inline and total are set, and for a READ stat. */
-void ldma_nfs_call_begin(struct ldma_nfs_call *call);
+void ldma_nfs_call_begin(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch);
 
 /* Goes on as far as it can after a piece ended, with 0 or an error of the system. The call may be over afterwards. */
-void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *ended, int error);
+void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *ended, int error,
+			   struct ldma_rpc_batch *batch);
 
 /* accelerator.c: gives the call back to the free ones. */
 void ldma_nfs_call_free(struct ldma_nfs_call *call);
 
 /* store.c: reads or writes a piece that has its memory. Returns 0: it is read; EINPROGRESS: a worker goes on with it,
  * and then with the call. */
-int ldma_nfs_store(struct ldma_nfs_piece *piece);
+int ldma_nfs_store(struct ldma_nfs_piece *piece, struct ldma_rpc_batch *batch);
 
 /* store.c: lets a worker sync the file, and then go on with the call. */
 void ldma_nfs_sync(struct ldma_nfs_piece *piece);

@@ -24,7 +24,8 @@ static void record(struct ldma_nfs_piece *piece, uint64_t storage_ns, bool is_by
 }
 
 /* Ends the storage call of a piece. */
-static void end(struct ldma_nfs_piece *piece, int error, bool is_by_worker)
+static void end(struct ldma_nfs_piece *piece, int error, bool is_by_worker,
+		struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_call *call = piece->call;
 	uint64_t now_ns = ldma_now_ns();
@@ -32,9 +33,9 @@ static void end(struct ldma_nfs_piece *piece, int error, bool is_by_worker)
 	__atomic_store_n(&call->ended_ns, now_ns, __ATOMIC_RELAXED);
 	record(piece, now_ns - piece->begun_ns, is_by_worker);
 	if (piece->is_lent && call->compound.op == LDMA_NFS_OP_READ && !error)
-		ldma_piece_push(&piece->data, piece->moved);
+		ldma_piece_push(&piece->data, piece->moved, batch);
 	else if (piece->is_lent)
-		ldma_piece_drop(&piece->data);
+		ldma_piece_drop(&piece->data, batch);
 }
 
 /* Changes the verifier: after a failed sync, earlier writes may be lost, and clients have to send them again. */
@@ -129,8 +130,8 @@ static void run_writes(struct ldma_work *work)
 		int error = do_piece(piece);
 		struct ldma_nfs_piece *next = next_to_write(piece->call);
 
-		end(piece, error, true);
-		ldma_nfs_call_advance(piece->call, piece, error);
+		end(piece, error, true, NULL);
+		ldma_nfs_call_advance(piece->call, piece, error, NULL);
 		piece = next;
 		if (piece)
 			piece->work.queued_ns = ldma_now_ns() - piece->begun_ns;
@@ -142,8 +143,8 @@ static void run_piece(struct ldma_work *work)
 	struct ldma_nfs_piece *piece = (struct ldma_nfs_piece *)work;
 	int error = do_piece(piece);
 
-	end(piece, error, true);
-	ldma_nfs_call_advance(piece->call, piece, error);
+	end(piece, error, true, NULL);
+	ldma_nfs_call_advance(piece->call, piece, error, NULL);
 }
 
 static void run_sync(struct ldma_work *work)
@@ -151,8 +152,8 @@ static void run_sync(struct ldma_work *work)
 	struct ldma_nfs_piece *piece = (struct ldma_nfs_piece *)work;
 	int error = sync_file(piece->call);
 
-	end(piece, error, true);
-	ldma_nfs_call_advance(piece->call, piece, error);
+	end(piece, error, true, NULL);
+	ldma_nfs_call_advance(piece->call, piece, error, NULL);
 }
 
 /* Returns whether a worker writes for the call already, and will write this piece, too. */
@@ -193,14 +194,14 @@ static bool read_at_once(struct ldma_nfs_piece *piece)
 	return piece->moved == piece->data.length;
 }
 
-int ldma_nfs_store(struct ldma_nfs_piece *piece)
+int ldma_nfs_store(struct ldma_nfs_piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_call *call = piece->call;
 	struct ldma_workers *workers = &call->accelerator->workers;
 
 	piece->begun_ns = ldma_now_ns();
 	if (read_at_once(piece)) {
-		end(piece, 0, false);
+		end(piece, 0, false, batch);
 		return 0;
 	}
 	piece->work.run = run_piece;

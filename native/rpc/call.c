@@ -25,7 +25,22 @@ static int decode(struct call *call, uint32_t length)
 				   call->header.segment_count, &call->header);
 }
 
-static void refuse(struct call *call, int error, uint32_t length)
+static void drop(struct call *call, struct ldma_rpc_batch *batch)
+{
+	struct ldma_endpoint *endpoint = call->shown.endpoint;
+
+	ldma_lock(&endpoint->lock);
+	endpoint->stats.dropped_calls++;
+	ldma_unlock(&endpoint->lock);
+	call_finish(call, batch);
+}
+
+void ldma_call_drop(struct ldma_call *shown)
+{
+	drop(call_of(shown), NULL);
+}
+
+static void refuse(struct call *call, int error, uint32_t length, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint_stats *stats = &call->shown.endpoint->stats;
 	struct ldma_lock *lock = &call->shown.endpoint->lock;
@@ -42,10 +57,12 @@ static void refuse(struct call *call, int error, uint32_t length)
 		stats->errors.header++;
 	ldma_unlock(lock);
 	if (is_answered)
-		reply_error(call, error == -EPROTONOSUPPORT ? LDMA_RPCRDMA_ERR_VERS
-							    : LDMA_RPCRDMA_ERR_CHUNK);
+		reply_error(call,
+			    error == -EPROTONOSUPPORT ? LDMA_RPCRDMA_ERR_VERS
+						      : LDMA_RPCRDMA_ERR_CHUNK,
+			    batch);
 	else
-		ldma_call_drop(&call->shown);
+		drop(call, batch);
 }
 
 static uint32_t reply_room(const struct call *call)
@@ -97,13 +114,13 @@ static bool is_simple(const struct call *call)
 	       (!header->read_count || call->shown.read_position <= call->shown.length);
 }
 
-static void serve(struct call *call)
+static void serve(struct call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	struct ldma_program *program =
 		__atomic_load_n(&endpoint->service->program, __ATOMIC_ACQUIRE);
 	uint32_t credits_asked = call->header.credits;
-	bool is_taken = program && is_simple(call) && program->take(program, &call->shown);
+	bool is_taken = program && is_simple(call) && program->take(program, &call->shown, batch);
 
 	/* A call that was taken may be over by now. */
 	ldma_lock(&endpoint->lock);
@@ -112,10 +129,10 @@ static void serve(struct call *call)
 	endpoint->stats.asked = credits_asked;
 	ldma_unlock(&endpoint->lock);
 	if (!is_taken)
-		slow_begin(call);
+		slow_begin(call, batch);
 }
 
-void call_arrive(struct call *call, uint32_t length, uint64_t now)
+void call_arrive(struct call *call, uint32_t length, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	const struct ldma_rpcrdma *header = &call->header;
@@ -125,31 +142,31 @@ void call_arrive(struct call *call, uint32_t length, uint64_t now)
 	call->reply_pieces = NULL;
 	call->pieces = 0;
 	call->data_bytes = 0;
-	call->shown.received_ns = now;
+	call->shown.received_ns = batch->now_ns;
 	call->shown.read_bytes = call->shown.written_bytes = 0;
 	error = decode(call, length);
 	if (error) {
-		refuse(call, error, length);
+		refuse(call, error, length, batch);
 		return;
 	}
 	if (header->proc == LDMA_RPCRDMA_ERROR || header->proc == LDMA_RPCRDMA_DONE) {
 		ldma_lock(&endpoint->lock);
 		endpoint->stats.errors.rdma_error += header->proc == LDMA_RPCRDMA_ERROR;
 		ldma_unlock(&endpoint->lock);
-		ldma_call_drop(&call->shown);
+		drop(call, batch);
 		return;
 	}
 	/* A header without a message is a reply, and this side has sent no calls. */
 	if (header->proc == LDMA_RPCRDMA_NOMSG && !header->read_count) {
-		refuse(call, -EPROTO, length);
+		refuse(call, -EPROTO, length, batch);
 		return;
 	}
-	show(call, length, now);
+	show(call, length, batch->now_ns);
 	call->invalidated = endpoint->config.may_invalidate ? ldma_rpcrdma_only_handle(header) : 0;
-	serve(call);
+	serve(call, batch);
 }
 
-void call_finish(struct call *call)
+void call_finish(struct call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	struct ldma_pool *pool = endpoint->config.receive_pool;
@@ -159,13 +176,13 @@ void call_finish(struct call *call)
 
 	while ((piece = call->reply_pieces)) {
 		call->reply_pieces = piece->next;
-		piece_free(piece);
+		piece_free(piece, batch);
 	}
 	if (call->header.segments != call->few)
 		free(call->header.segments);
 	call->header.segments = call->few;
 	if (call->has_memory)
-		slow_forget(call);
+		slow_forget(call, batch);
 	ldma_lock(&endpoint->lock);
 	if (call->is_replying)
 		endpoint->stats.replying--;
@@ -174,14 +191,14 @@ void call_finish(struct call *call)
 	call->next = endpoint->free_calls;
 	endpoint->free_calls = call;
 	ldma_unlock(&endpoint->lock);
-	ldma_pool_return(pool, handle);
+	ldma_pool_return_with(pool, handle, batch);
 	/* Its place or its buffer may allow one more Receive. */
 	ldma_lock(&endpoint->lock);
 	credits_top_up(endpoint);
 	has_news = endpoint->to_post_count > 0;
 	ldma_unlock(&endpoint->lock);
 	if (has_news)
-		outbox_submit(endpoint, 0);
+		outbox_submit(endpoint, 0, batch);
 	endpoint_check_over(endpoint);
 	ldma_endpoint_put(endpoint);
 }
@@ -195,14 +212,4 @@ void ldma_call_stored(struct ldma_call *shown, uint64_t storage_ns, uint64_t que
 	ldma_times_add(&endpoint->stats.storage, storage_ns);
 	ldma_times_add(&endpoint->stats.storage_queue, queued_ns);
 	ldma_unlock(&endpoint->lock);
-}
-
-void ldma_call_drop(struct ldma_call *shown)
-{
-	struct ldma_endpoint *endpoint = shown->endpoint;
-
-	ldma_lock(&endpoint->lock);
-	endpoint->stats.dropped_calls++;
-	ldma_unlock(&endpoint->lock);
-	call_finish(call_of(shown));
 }

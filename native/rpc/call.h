@@ -8,8 +8,12 @@
  * connection's window. A piece that finds no buffer waits for its turn; a call that has one piece can go on.
  *
  * Any thread of the transport may call a program, which must not block there; the program may call everything here from
- * any thread. Whatever becomes of the connection, the program ends every call that it took by one ldma_call_reply, and
- * every piece that came without an error by one ldma_piece_push or ldma_piece_drop. */
+ * any thread. A thread that takes completions has a batch: it posts what they lead to together. It gives the batch to
+ * the functions of a program that it calls, and these pass it on to each function here that takes one. What another
+ * thread asks for, with NULL, is posted at once. A batch may not be used after the function has returned.
+ *
+ * Whatever becomes of the connection, the program ends every call that it took by one ldma_call_reply, and every piece
+ * that came without an error by one ldma_piece_push or ldma_piece_drop. */
 #ifndef LDMA_CALL_H
 #define LDMA_CALL_H
 
@@ -18,10 +22,11 @@
 
 #define LDMA_CALL_PIECES 16 /* the most pieces that one call has at a time */
 
+struct ldma_rpc_batch;
 struct ldma_endpoint;
 struct ldma_piece;
 
-typedef void (*ldma_piece_fn)(struct ldma_piece *piece);
+typedef void (*ldma_piece_fn)(struct ldma_piece *piece, struct ldma_rpc_batch *batch);
 
 /* Data of a call in one buffer. The program owns the struct, and may use it again once it has pushed or dropped it. */
 struct ldma_piece {
@@ -63,7 +68,8 @@ struct ldma_call {
  * returns whether a whole message that it left is control traffic, which moves no data of files and is short work; NULL:
  * none is. */
 struct ldma_program {
-	bool (*take)(struct ldma_program *program, struct ldma_call *call);
+	bool (*take)(struct ldma_program *program, struct ldma_call *call,
+		     struct ldma_rpc_batch *batch);
 	bool (*is_control)(const uint8_t *message, uint64_t length);
 };
 
@@ -71,16 +77,16 @@ struct ldma_program {
  * any thread, perhaps before this returns; its error is 0, -ECONNRESET or -ESHUTDOWN. -ESHUTDOWN: the connection is
  * over; -EAGAIN: the call has as many pieces as it may; -EINVAL: beyond the chunk, or longer than a piece; -ENOMEM. The
  * call must not be ended before this has returned. */
-int ldma_call_pull(struct ldma_call *call, struct ldma_piece *piece);
+int ldma_call_pull(struct ldma_call *call, struct ldma_piece *piece, struct ldma_rpc_batch *batch);
 
 /* Asks for a buffer that the program fills and pushes. Returns as ldma_call_pull does. */
-int ldma_call_room(struct ldma_call *call, struct ldma_piece *piece);
+int ldma_call_room(struct ldma_call *call, struct ldma_piece *piece, struct ldma_rpc_batch *batch);
 
 /* Sends length bytes of the piece to the write chunk at piece->offset. The piece is over. */
-void ldma_piece_push(struct ldma_piece *piece, uint32_t length);
+void ldma_piece_push(struct ldma_piece *piece, uint32_t length, struct ldma_rpc_batch *batch);
 
 /* The piece is over. */
-void ldma_piece_drop(struct ldma_piece *piece);
+void ldma_piece_drop(struct ldma_piece *piece, struct ldma_rpc_batch *batch);
 
 /* Counts an access to the store for the call, which is over. queued_ns: the part of its time before the store began. */
 void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queued_ns);
@@ -88,6 +94,6 @@ void ldma_call_stored(struct ldma_call *call, uint64_t storage_ns, uint64_t queu
 /* Ends the call: message is the RPC reply, without the data_length bytes of data that were pushed (and the padding
  * behind them). All pieces are over. It copies what it needs. */
 void ldma_call_reply(struct ldma_call *call, const void *message, uint32_t length,
-		     uint64_t data_length);
+		     uint64_t data_length, struct ldma_rpc_batch *batch);
 
 #endif

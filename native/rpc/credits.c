@@ -91,7 +91,7 @@ void credits_top_up(struct ldma_endpoint *endpoint)
 	}
 }
 
-void credits_receive_buffer(struct ldma_pool_waiter *waiter)
+void credits_receive_buffer(struct ldma_pool_waiter *waiter, void *batch)
 {
 	struct ldma_endpoint *endpoint = CONTAINER(waiter, struct ldma_endpoint, receive_waiter);
 	struct ldma_pool_buffer buffer = waiter->buffer;
@@ -112,9 +112,9 @@ void credits_receive_buffer(struct ldma_pool_waiter *waiter)
 	}
 	ldma_unlock(&endpoint->lock);
 	if (is_used)
-		outbox_submit(endpoint, 0);
+		outbox_submit(endpoint, 0, batch);
 	else if (is_mine)
-		ldma_pool_return(endpoint->config.receive_pool, buffer.handle);
+		ldma_pool_return_with(endpoint->config.receive_pool, buffer.handle, batch);
 	endpoint_check_over(endpoint);
 	ldma_endpoint_put(endpoint);
 }

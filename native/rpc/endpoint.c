@@ -70,7 +70,7 @@ void ldma_endpoint_put(struct ldma_endpoint *endpoint)
 void ldma_endpoint_start(struct ldma_endpoint *endpoint)
 {
 	if (ldma_endpoint_is_open(endpoint))
-		outbox_submit(endpoint, 0);
+		outbox_submit(endpoint, 0, NULL);
 }
 
 void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
@@ -84,7 +84,7 @@ void ldma_endpoint_set_credits(struct ldma_endpoint *endpoint, uint32_t credits)
 	credits_top_up(endpoint);
 	ldma_unlock(&endpoint->lock);
 	if (!is_broken)
-		outbox_submit(endpoint, 0);
+		outbox_submit(endpoint, 0, NULL);
 }
 
 void ldma_endpoint_drain(struct ldma_endpoint *endpoint)
@@ -139,7 +139,7 @@ void ldma_endpoint_get_stats(struct ldma_endpoint *endpoint, struct ldma_endpoin
 }
 
 /* Ends a Receive without a call. */
-static void end_receive(struct call *call)
+static void end_receive(struct call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	uint64_t handle = call->buffer.handle;
@@ -148,23 +148,24 @@ static void end_receive(struct call *call)
 	call->next = endpoint->free_calls;
 	endpoint->free_calls = call;
 	ldma_unlock(&endpoint->lock);
-	ldma_pool_return(endpoint->config.receive_pool, handle);
+	ldma_pool_return_with(endpoint->config.receive_pool, handle, batch);
 }
 
-static void end_posting(struct posting *posting)
+static void end_posting(struct posting *posting, struct ldma_rpc_batch *batch)
 {
 	struct piece *piece = CONTAINER(posting, struct piece, posting);
 
 	if (posting->is_reply)
-		call_finish(CONTAINER(posting, struct call, posting));
+		call_finish(CONTAINER(posting, struct call, posting), batch);
 	else if (piece->is_pull)
-		piece_end_pull(piece, -ECONNRESET);
+		piece_end_pull(piece, -ECONNRESET, batch);
 	else
-		piece_free(piece);
+		piece_free(piece, batch);
 }
 
 /* Ends what had not been posted. The queue pair does nothing any more, so buffers may be used again. */
-static void end_unposted(struct posting *ops, struct call_list *receives, struct call_list *calls)
+static void end_unposted(struct posting *ops, struct call_list *receives, struct call_list *calls,
+			 struct ldma_rpc_batch *batch)
 {
 	struct call *call;
 
@@ -172,13 +173,13 @@ static void end_unposted(struct posting *ops, struct call_list *receives, struct
 		struct posting *posting = ops;
 
 		ops = posting->next;
-		end_posting(posting);
+		end_posting(posting, batch);
 	}
 	while ((call = list_take(receives)))
-		end_receive(call);
+		end_receive(call, batch);
 	while ((call = list_take(calls))) {
 		call->whole_bytes = 0; /* it waited for room and has taken none */
-		call_finish(call);
+		call_finish(call, batch);
 	}
 }
 
@@ -221,7 +222,7 @@ static bool set_broken(struct ldma_endpoint *endpoint, struct leftovers *ret)
 }
 
 /* Once this has returned, in any thread, no thread touches the queue pair any more. */
-void endpoint_break(struct ldma_endpoint *endpoint)
+void endpoint_break(struct ldma_endpoint *endpoint, struct ldma_rpc_batch *batch)
 {
 	struct ldma_service *service = endpoint->service;
 	struct leftovers left;
@@ -245,8 +246,8 @@ void endpoint_break(struct ldma_endpoint *endpoint)
 	if (!is_first)
 		return;
 	service_breaks(service, endpoint, drained_at);
-	piece_fail_all(left.cancelled);
-	end_unposted(left.ops, &left.receives, &left.calls);
+	piece_fail_all(left.cancelled, batch);
+	end_unposted(left.ops, &left.receives, &left.calls, batch);
 	ldma_lock(&endpoint->lock);
 	endpoint->is_ending = false;
 	ldma_unlock(&endpoint->lock);
@@ -258,7 +259,7 @@ void endpoint_break(struct ldma_endpoint *endpoint)
 
 void ldma_endpoint_close(struct ldma_endpoint *endpoint)
 {
-	endpoint_break(endpoint);
+	endpoint_break(endpoint, NULL);
 }
 
 void endpoint_drained(struct ldma_endpoint *endpoint)
@@ -285,7 +286,8 @@ void endpoint_check_over(struct ldma_endpoint *endpoint)
 		service_ended(endpoint->service, endpoint);
 }
 
-static void complete_receive(struct call *call, const struct ldma_wc *wc, uint64_t now)
+static void complete_receive(struct call *call, const struct ldma_wc *wc,
+			     struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	bool is_call = wc->status == LDMA_WC_SUCCESS;
@@ -304,13 +306,13 @@ static void complete_receive(struct call *call, const struct ldma_wc *wc, uint64
 	}
 	ldma_unlock(&endpoint->lock);
 	if (is_call)
-		call_arrive(call, wc->byte_length, now);
+		call_arrive(call, wc->byte_length, batch);
 	else
-		end_receive(call);
+		end_receive(call, batch);
 }
 
 /* SENDs complete in the order in which they were posted. */
-static void complete_send(struct call *call, const struct ldma_wc *wc)
+static void complete_send(struct call *call, const struct ldma_wc *wc, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 
@@ -321,11 +323,12 @@ static void complete_send(struct call *call, const struct ldma_wc *wc)
 		endpoint->stats.bytes_sent += call->send_bytes;
 	}
 	ldma_unlock(&endpoint->lock);
-	call_finish(call);
+	call_finish(call, batch);
 }
 
 /* Completes the pieces of one request of the queue pair: this one and those that follow in its list. */
-static void complete_pieces(struct piece *piece, const struct ldma_wc *wc)
+static void complete_pieces(struct piece *piece, const struct ldma_wc *wc,
+			    struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
 	bool is_there = wc->status == LDMA_WC_SUCCESS;
@@ -334,13 +337,13 @@ static void complete_pieces(struct piece *piece, const struct ldma_wc *wc)
 	for (; piece; piece = next) {
 		next = piece->next;
 		if (!piece->is_pull) {
-			piece_free(piece);
+			piece_free(piece, batch);
 			continue;
 		}
 		ldma_lock(&endpoint->lock);
 		endpoint->stats.bytes_pulled += is_there ? piece->length : 0;
 		ldma_unlock(&endpoint->lock);
-		piece_end_pull(piece, is_there ? 0 : -ECONNRESET);
+		piece_end_pull(piece, is_there ? 0 : -ECONNRESET, batch);
 	}
 }
 
@@ -357,7 +360,7 @@ static struct ldma_endpoint *endpoint_of(enum tag tag, void *pointer)
 	}
 }
 
-void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
+void endpoint_complete(const struct ldma_wc *wc, struct ldma_rpc_batch *batch)
 {
 	enum tag tag = (enum tag)(wc->wr_id & TAG_MASK);
 	void *pointer = (void *)(uintptr_t)(wc->wr_id & ~(uint64_t)TAG_MASK);
@@ -371,17 +374,17 @@ void endpoint_complete(const struct ldma_wc *wc, uint64_t now)
 		ldma_unlock(&endpoint->lock);
 	}
 	if (is_new)
-		endpoint_break(endpoint);
+		endpoint_break(endpoint, batch);
 	if (tag == TAG_RECEIVE)
-		complete_receive(pointer, wc, now);
+		complete_receive(pointer, wc, batch);
 	else if (tag == TAG_SEND)
-		complete_send(pointer, wc);
+		complete_send(pointer, wc, batch);
 	else if (tag == TAG_PIECE)
-		complete_pieces(pointer, wc);
+		complete_pieces(pointer, wc, batch);
 	/* The send queue may have room again. */
 	ldma_lock(&endpoint->lock);
 	has_more = endpoint->first_posting;
 	ldma_unlock(&endpoint->lock);
 	if (has_more)
-		outbox_submit(endpoint, 0);
+		outbox_submit(endpoint, 0, batch);
 }

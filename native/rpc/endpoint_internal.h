@@ -67,7 +67,7 @@ struct transfer {
 	struct ldma_piece pieces[TRANSFER_PIECES];
 	bool is_pull;
 	int error; /* the first one */
-	void (*complete)(struct call *call, int error);
+	void (*complete)(struct call *call, int error, struct ldma_rpc_batch *batch);
 };
 
 /* A range of a whole message that is fetched. */
@@ -138,13 +138,17 @@ struct ldma_endpoint {
 		drained_at; /* if is_breaking: the place in the completion queue of its last completion */
 };
 
+/* The completions that the service's thread handles in a row, and what they have led to that is not posted yet. */
+struct ldma_rpc_batch {
+	struct ldma_service *service;
+	uint64_t now_ns; /* when they were taken */
+	struct ldma_endpoint *dirty;
+	uint64_t unposted_bytes; /* of data */
+};
+
 struct ldma_service {
 	struct ldma_service_config config;
 	pthread_t thread;
-	pthread_t self;   /* the same thread, which sets it */
-	bool is_batching; /* for the thread alone */
-	struct ldma_endpoint *dirty;
-	uint64_t unposted_bytes; /* of data, in this batch; for the thread alone */
 	uint64_t looked_ns;
 	struct ldma_program *program;
 	struct ldma_service_stats stats;
@@ -187,7 +191,7 @@ static inline struct call *list_take(struct call_list *list)
 void endpoint_get(struct ldma_endpoint *endpoint);
 
 /* Ends the connection: nothing more is posted, and what was posted will complete as flushed. */
-void endpoint_break(struct ldma_endpoint *endpoint);
+void endpoint_break(struct ldma_endpoint *endpoint, struct ldma_rpc_batch *batch);
 
 /* Notes that all that was posted has completed. */
 void endpoint_drained(struct ldma_endpoint *endpoint);
@@ -195,8 +199,8 @@ void endpoint_drained(struct ldma_endpoint *endpoint);
 /* Tells the service once nothing of the endpoint is left. */
 void endpoint_check_over(struct ldma_endpoint *endpoint);
 
-/* Handles a completion. The service's thread calls it. */
-void endpoint_complete(const struct ldma_wc *wc, uint64_t now);
+/* Handles a completion of a batch. */
+void endpoint_complete(const struct ldma_wc *wc, struct ldma_rpc_batch *batch);
 
 /* credits.c; the endpoint is locked */
 
@@ -209,15 +213,17 @@ uint32_t credits_granted(const struct ldma_endpoint *endpoint);
 /* Takes a free call; NULL: there is none. */
 struct call *call_take(struct ldma_endpoint *endpoint);
 
-void credits_receive_buffer(struct ldma_pool_waiter *waiter);
+/* Is called by the pool, with a batch or NULL. */
+void credits_receive_buffer(struct ldma_pool_waiter *waiter, void *batch);
 
 /* outbox.c */
 
 /* Queues a piece or a reply to be posted. The endpoint is locked. */
 void outbox_append(struct ldma_endpoint *endpoint, struct posting *posting, bool is_reply);
 
-/* Posts what is queued, now or at the end of the batch. data_bytes: the data for the peer that was added. */
-void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes);
+/* Posts what is queued: now, or with a batch at its end. data_bytes: the data for the peer that was added. */
+void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes,
+		   struct ldma_rpc_batch *batch);
 
 /* Posts what is queued. The device is locked. Returns false if the caller has to break the connection, without that
  * lock. */
@@ -227,53 +233,53 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now);
 
 /* Does what ldma_call_pull and ldma_call_room do, for any chunk. */
 int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
-	      struct ldma_piece *shown);
+	      struct ldma_piece *shown, struct ldma_rpc_batch *batch);
 
 /* Ends a pull: its data has come, or there was an error. */
-void piece_end_pull(struct piece *piece, int error);
+void piece_end_pull(struct piece *piece, int error, struct ldma_rpc_batch *batch);
 
 /* Frees a piece and its buffer. */
-void piece_free(struct piece *piece);
+void piece_free(struct piece *piece, struct ldma_rpc_batch *batch);
 
 /* Ends all waits for buffers, and returns the pieces that waited, as a list. The endpoint is locked. */
 struct piece *piece_cancel_all(struct ldma_endpoint *endpoint);
-void piece_fail_all(struct piece *pieces);
+void piece_fail_all(struct piece *pieces, struct ldma_rpc_batch *batch);
 
 /* call.c */
 
 /* Handles a call of so many bytes that came. */
-void call_arrive(struct call *call, uint32_t length, uint64_t now);
+void call_arrive(struct call *call, uint32_t length, struct ldma_rpc_batch *batch);
 
 /* Frees a call that is over, and gives its buffers back. */
-void call_finish(struct call *call);
+void call_finish(struct call *call, struct ldma_rpc_batch *batch);
 
 /* reply.c */
 
 /* Ends a call with an RDMA_ERROR. */
-void reply_error(struct call *call, enum ldma_rpcrdma_error error);
+void reply_error(struct call *call, enum ldma_rpcrdma_error error, struct ldma_rpc_batch *batch);
 
 /* Ends a call with the message in call->answer. */
-void reply_answer(struct call *call);
+void reply_answer(struct call *call, struct ldma_rpc_batch *batch);
 
 /* transfer.c */
 
 void transfer_start(struct call *call, const struct ldma_rpcrdma_chunk *chunk, uint64_t from,
 		    uint8_t *memory, uint64_t length, bool is_pull,
-		    void (*complete)(struct call *call, int error));
+		    void (*complete)(struct call *call, int error, struct ldma_rpc_batch *batch),
+		    struct ldma_rpc_batch *batch);
 
 /* slow.c */
 
 /* Gathers the whole message and queues it. */
-void slow_begin(struct call *call);
+void slow_begin(struct call *call, struct ldma_rpc_batch *batch);
 
 /* Frees what the slow path took for a call. */
-void slow_forget(struct call *call);
+void slow_forget(struct call *call, struct ldma_rpc_batch *batch);
 
 /* server.c */
 
-/* Lets what is to be posted wait for the end of the batch, or for enough data. Returns false outside of a batch. */
-bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
-		   uint32_t data_bytes);
+/* Lets what is to be posted wait for the end of the batch, or for enough data. */
+void batch_add(struct ldma_rpc_batch *batch, struct ldma_endpoint *endpoint, uint32_t data_bytes);
 int service_add(struct ldma_service *service, struct ldma_endpoint *endpoint);
 void service_breaks(struct ldma_service *service, struct ldma_endpoint *endpoint,
 		    uint32_t drained_at);

@@ -245,17 +245,21 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now)
 	return !error || error == -ENOMEM; /* ENOMEM: no room in a ring; it is posted later */
 }
 
-void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes)
+void outbox_submit(struct ldma_endpoint *endpoint, uint32_t data_bytes,
+		   struct ldma_rpc_batch *batch)
 {
 	struct ldma_service *service = endpoint->service;
 	bool is_sound;
 
-	if (service_defer(service, endpoint, data_bytes))
+	/* Another service's thread may have brought a buffer of a pool that both use. */
+	if (batch && batch->service == service) {
+		batch_add(batch, endpoint, data_bytes);
 		return;
+	}
 	ldma_port_lock(service->config.port);
 	is_sound = outbox_post(endpoint, ldma_now_ns());
 	ldma_port_unlock(service->config.port);
 	__atomic_add_fetch(&service->stats.locks, 1, __ATOMIC_RELAXED);
 	if (!is_sound)
-		endpoint_break(endpoint);
+		endpoint_break(endpoint, NULL);
 }

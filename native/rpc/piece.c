@@ -51,7 +51,7 @@ static void set_free(struct ldma_endpoint *endpoint, struct piece *piece)
 	endpoint->free_pieces = piece;
 }
 
-void piece_free(struct piece *piece)
+void piece_free(struct piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
 	uint64_t handle = piece->buffer.handle;
@@ -60,11 +60,11 @@ void piece_free(struct piece *piece)
 	set_free(endpoint, piece);
 	ldma_unlock(&endpoint->lock);
 	if (handle)
-		ldma_pool_return(endpoint->config.data_pool, handle);
+		ldma_pool_return_with(endpoint->config.data_pool, handle, batch);
 }
 
 /* Takes a piece back from the program, and frees it. */
-static void take_back(struct piece *piece)
+static void take_back(struct piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
 	uint64_t handle = piece->buffer.handle;
@@ -74,18 +74,18 @@ static void take_back(struct piece *piece)
 	set_free(endpoint, piece);
 	ldma_unlock(&endpoint->lock);
 	if (handle)
-		ldma_pool_return(endpoint->config.data_pool, handle);
+		ldma_pool_return_with(endpoint->config.data_pool, handle, batch);
 }
 
 /* Tells the program that there will be no data, or no buffer. */
-static void fail(struct piece *piece, int error)
+static void fail(struct piece *piece, int error, struct ldma_rpc_batch *batch)
 {
 	struct ldma_piece *shown = piece->shown;
 
-	take_back(piece);
+	take_back(piece, batch);
 	shown->memory = NULL;
 	shown->error = error;
-	shown->done(shown);
+	shown->done(shown, batch);
 }
 
 /* Gives the piece the buffer that came; a pull is queued to be posted. The endpoint is locked. */
@@ -127,7 +127,7 @@ static void record_wait(struct ldma_endpoint *endpoint, struct piece *piece)
 }
 
 /* Is called by the pool when the waiting is over. */
-static void waited(struct ldma_pool_waiter *waiter)
+static void waited(struct ldma_pool_waiter *waiter, void *batch)
 {
 	struct piece *piece = CONTAINER(waiter, struct piece, waiter);
 	struct ldma_endpoint *endpoint = piece->call->shown.endpoint;
@@ -143,11 +143,11 @@ static void waited(struct ldma_pool_waiter *waiter)
 		piece->buffer = waiter->buffer;
 	ldma_unlock(&endpoint->lock);
 	if (!is_there)
-		fail(piece, -ESHUTDOWN);
+		fail(piece, -ESHUTDOWN, batch);
 	else if (is_pull)
-		outbox_submit(endpoint, 0);
+		outbox_submit(endpoint, 0, batch);
 	else
-		piece->shown->done(piece->shown);
+		piece->shown->done(piece->shown, batch);
 }
 
 struct piece *piece_cancel_all(struct ldma_endpoint *endpoint)
@@ -167,13 +167,13 @@ struct piece *piece_cancel_all(struct ldma_endpoint *endpoint)
 	return cancelled;
 }
 
-void piece_fail_all(struct piece *pieces)
+void piece_fail_all(struct piece *pieces, struct ldma_rpc_batch *batch)
 {
 	while (pieces) {
 		struct piece *piece = pieces;
 
 		pieces = piece->next;
-		fail(piece, -ESHUTDOWN);
+		fail(piece, -ESHUTDOWN, batch);
 	}
 }
 
@@ -229,7 +229,7 @@ static int ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool i
 }
 
 int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
-	      struct ldma_piece *shown)
+	      struct ldma_piece *shown, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	int result;
@@ -239,19 +239,19 @@ int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is
 	ldma_unlock(&endpoint->lock);
 	if (result || !is_pull)
 		return result;
-	outbox_submit(endpoint, 0);
+	outbox_submit(endpoint, 0, batch);
 	return -EINPROGRESS;
 }
 
-void piece_end_pull(struct piece *piece, int error)
+void piece_end_pull(struct piece *piece, int error, struct ldma_rpc_batch *batch)
 {
 	if (error)
-		fail(piece, error);
+		fail(piece, error, batch);
 	else
-		piece->shown->done(piece->shown);
+		piece->shown->done(piece->shown, batch);
 }
 
-int ldma_call_pull(struct ldma_call *shown, struct ldma_piece *piece)
+int ldma_call_pull(struct ldma_call *shown, struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct call *call = call_of(shown);
 
@@ -259,20 +259,20 @@ int ldma_call_pull(struct ldma_call *shown, struct ldma_piece *piece)
 	    piece->offset > shown->read_length ||
 	    piece->length > shown->read_length - piece->offset)
 		return -EINVAL;
-	return piece_ask(call, &call->header.reads[0], true, piece);
+	return piece_ask(call, &call->header.reads[0], true, piece, batch);
 }
 
-int ldma_call_room(struct ldma_call *shown, struct ldma_piece *piece)
+int ldma_call_room(struct ldma_call *shown, struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct call *call = call_of(shown);
 
 	if (!shown->has_write || piece->offset > shown->write_room ||
 	    piece->length > shown->piece_bytes)
 		return -EINVAL;
-	return piece_ask(call, &call->header.writes[0], false, piece);
+	return piece_ask(call, &call->header.writes[0], false, piece, batch);
 }
 
-void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
+void ldma_piece_push(struct ldma_piece *shown, uint32_t length, struct ldma_rpc_batch *batch)
 {
 	struct piece *piece = shown->transport;
 	struct call *call = piece->call;
@@ -284,7 +284,7 @@ void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 		length = 0;
 	}
 	if (!length) {
-		take_back(piece);
+		take_back(piece, batch);
 		return;
 	}
 	piece->length = length;
@@ -298,12 +298,12 @@ void ldma_piece_push(struct ldma_piece *shown, uint32_t length)
 	}
 	ldma_unlock(&endpoint->lock);
 	if (is_over)
-		piece_free(piece);
+		piece_free(piece, batch);
 	else
-		outbox_submit(endpoint, length);
+		outbox_submit(endpoint, length, batch);
 }
 
-void ldma_piece_drop(struct ldma_piece *shown)
+void ldma_piece_drop(struct ldma_piece *shown, struct ldma_rpc_batch *batch)
 {
-	take_back(shown->transport);
+	take_back(shown->transport, batch);
 }

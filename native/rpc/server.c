@@ -12,30 +12,19 @@
 #define JOINED_BYTES (256 << 10)    /* and so much at once, since the peer may be idle meanwhile */
 #define SLICE_NS UINT64_C(50000000) /* the interval at which the thread looks for other work */
 
-/* Only the service's own thread has batches. Its identity tells, not an argument, since posting also begins in
- * callbacks of a pool, which do not say which thread returned a buffer; and not a thread-local variable, since each
- * extension module that links this file has one of its own. */
-
-static bool is_batching(const struct ldma_service *service)
-{
-	return pthread_equal(__atomic_load_n(&service->self, __ATOMIC_RELAXED), pthread_self()) &&
-	       service->is_batching;
-}
-
 /* Posts what a batch has led to so far, under one lock. Then it breaks the endpoints that failed, which post by
  * themselves. */
-static void post_all(struct ldma_service *service, uint64_t now)
+static void post_all(struct ldma_rpc_batch *batch, uint64_t now)
 {
+	struct ldma_service *service = batch->service;
 	struct ldma_endpoint *endpoint, *broken = NULL;
-	bool was_batching = service->is_batching;
 
-	if (!service->dirty)
+	if (!batch->dirty)
 		return;
-	service->is_batching = false;
-	service->unposted_bytes = 0;
+	batch->unposted_bytes = 0;
 	ldma_port_lock(service->config.port);
-	while ((endpoint = service->dirty)) {
-		service->dirty = endpoint->next_dirty;
+	while ((endpoint = batch->dirty)) {
+		batch->dirty = endpoint->next_dirty;
 		endpoint->is_dirty = false;
 		if (!outbox_post(endpoint, now)) {
 			endpoint->next_dirty = broken;
@@ -46,41 +35,34 @@ static void post_all(struct ldma_service *service, uint64_t now)
 	__atomic_add_fetch(&service->stats.locks, 1, __ATOMIC_RELAXED);
 	while ((endpoint = broken)) {
 		broken = endpoint->next_dirty;
-		endpoint_break(endpoint);
+		endpoint_break(endpoint, NULL);
 	}
-	service->is_batching = was_batching;
 }
 
-bool service_defer(struct ldma_service *service, struct ldma_endpoint *endpoint,
-		   uint32_t data_bytes)
+void batch_add(struct ldma_rpc_batch *batch, struct ldma_endpoint *endpoint, uint32_t data_bytes)
 {
-	if (!is_batching(service))
-		return false;
 	if (!endpoint->is_dirty) {
 		endpoint->is_dirty = true;
-		endpoint->next_dirty = service->dirty;
-		service->dirty = endpoint;
+		endpoint->next_dirty = batch->dirty;
+		batch->dirty = endpoint;
 	}
-	service->unposted_bytes += data_bytes;
-	if (service->unposted_bytes >= JOINED_BYTES)
-		post_all(service, ldma_now_ns());
-	return true;
+	batch->unposted_bytes += data_bytes;
+	if (batch->unposted_bytes >= JOINED_BYTES)
+		post_all(batch, ldma_now_ns());
 }
 
 static uint32_t handle_batch(struct ldma_service *service)
 {
 	struct ldma_wc wcs[BATCH];
 	uint32_t count = ldma_cq_poll(service->config.cq, wcs, BATCH);
-	uint64_t now = ldma_now_ns();
+	struct ldma_rpc_batch batch = {.service = service, .now_ns = ldma_now_ns()};
 
-	service->is_batching = true;
 	for (uint32_t i = 0; i < count; i++) {
-		endpoint_complete(&wcs[i], now);
-		if (service->unposted_bytes >= TRAIN_BYTES)
-			post_all(service, ldma_now_ns());
+		endpoint_complete(&wcs[i], &batch);
+		if (batch.unposted_bytes >= TRAIN_BYTES)
+			post_all(&batch, ldma_now_ns());
 	}
-	service->is_batching = false;
-	post_all(service, ldma_now_ns());
+	post_all(&batch, ldma_now_ns());
 	__atomic_add_fetch(&service->stats.batches, count > 0, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&service->stats.completions, count, __ATOMIC_RELAXED);
 	return count;
@@ -155,7 +137,7 @@ static void end_stalled(struct ldma_service *service)
 		return;
 	service->looked_ns = now;
 	while ((endpoint = find_stalled(service, now)))
-		endpoint_break(endpoint);
+		endpoint_break(endpoint, NULL);
 }
 
 static void *run(void *arg)
@@ -163,7 +145,6 @@ static void *run(void *arg)
 	struct ldma_service *service = arg;
 	const struct ldma_service_config *config = &service->config;
 
-	__atomic_store_n(&service->self, pthread_self(), __ATOMIC_RELAXED);
 	while (!__atomic_load_n(&service->is_stopping, __ATOMIC_ACQUIRE)) {
 		uint64_t begun_ns;
 

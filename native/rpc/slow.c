@@ -72,7 +72,7 @@ static int plan_all(struct call *call)
 	return 0;
 }
 
-static void refuse(struct call *call, int error)
+static void refuse(struct call *call, int error, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 
@@ -82,26 +82,26 @@ static void refuse(struct call *call, int error)
 	else
 		endpoint->stats.errors.message++;
 	ldma_unlock(&endpoint->lock);
-	reply_error(call, LDMA_RPCRDMA_ERR_CHUNK);
+	reply_error(call, LDMA_RPCRDMA_ERR_CHUNK, batch);
 }
 
-static void fetch_next(struct call *call, int error)
+static void fetch_next(struct call *call, int error, struct ldma_rpc_batch *batch)
 {
 	if (error) {
-		refuse(call, error);
+		refuse(call, error, batch);
 	} else if (call->fetched < call->fetch_count) {
 		const struct fetch *fetch = &call->fetches[call->fetched++];
 
 		transfer_start(call, fetch->chunk, fetch->from, fetch->to, fetch->length, true,
-			       fetch_next);
+			       fetch_next, batch);
 	} else if (call->whole_bytes < 4 || get32(call->whole) != call->shown.xid) {
-		refuse(call, -EPROTO);
+		refuse(call, -EPROTO, batch);
 	} else {
 		service_queue(call->shown.endpoint->service, call);
 	}
 }
 
-static void gather(struct call *call)
+static void gather(struct call *call, struct ldma_rpc_batch *batch)
 {
 	int error = -ENOMEM;
 
@@ -110,7 +110,7 @@ static void gather(struct call *call)
 	call->fetch_count = call->fetched = 0;
 	if (call->whole && call->fetches)
 		error = plan_all(call);
-	fetch_next(call, error);
+	fetch_next(call, error, batch);
 }
 
 /* Returns whether there is room for the call. The endpoint is locked. */
@@ -120,7 +120,7 @@ static bool may_gather(const struct ldma_endpoint *endpoint, const struct call *
 	       endpoint->config.gathered_bytes - endpoint->stats.gathered_bytes;
 }
 
-void slow_begin(struct call *call)
+void slow_begin(struct call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	bool is_now;
@@ -131,7 +131,7 @@ void slow_begin(struct call *call)
 		return;
 	}
 	if (whole_bytes(call) > endpoint->config.message_bytes) {
-		refuse(call, -EMSGSIZE);
+		refuse(call, -EMSGSIZE, batch);
 		return;
 	}
 	call->whole_bytes = whole_bytes(call);
@@ -143,10 +143,10 @@ void slow_begin(struct call *call)
 		list_append(&endpoint->to_gather, call);
 	ldma_unlock(&endpoint->lock);
 	if (is_now)
-		gather(call);
+		gather(call, batch);
 }
 
-void slow_forget(struct call *call)
+void slow_forget(struct call *call, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
 	struct call *next = NULL;
@@ -168,7 +168,7 @@ void slow_forget(struct call *call)
 	}
 	ldma_unlock(&endpoint->lock);
 	if (next)
-		gather(next);
+		gather(next, batch);
 }
 
 const uint8_t *ldma_call_message(const struct ldma_call *shown, uint64_t *ret_length)
@@ -179,12 +179,12 @@ const uint8_t *ldma_call_message(const struct ldma_call *shown, uint64_t *ret_le
 	return call->whole ? call->whole : shown->message;
 }
 
-static void data_is_written(struct call *call, int error)
+static void data_is_written(struct call *call, int error, struct ldma_rpc_batch *batch)
 {
 	if (error)
-		refuse(call, error);
+		refuse(call, error, batch);
 	else
-		reply_answer(call);
+		reply_answer(call, batch);
 }
 
 /* Copies the message, with its data in place or without. */
@@ -217,22 +217,22 @@ void ldma_call_answer(struct ldma_call *shown, const void *message, uint64_t len
 	if (call->is_overfull ||
 	    !copy_answer(call, message, length, data, is_placed ? 0 : data_length, data_offset)) {
 		if (call->is_overfull)
-			reply_answer(call);
+			reply_answer(call, NULL);
 		else
-			refuse(call, -ENOMEM);
+			refuse(call, -ENOMEM, NULL);
 		return;
 	}
 	if (!is_placed) {
-		reply_answer(call);
+		reply_answer(call, NULL);
 		return;
 	}
 	call->data = malloc(data_length);
 	if (!call->data) {
-		refuse(call, -ENOMEM);
+		refuse(call, -ENOMEM, NULL);
 		return;
 	}
 	memcpy(call->data, data, data_length);
 	call->data_bytes = data_length;
 	transfer_start(call, &call->header.writes[0], 0, call->data, data_length, false,
-		       data_is_written);
+		       data_is_written, NULL);
 }

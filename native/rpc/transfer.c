@@ -5,7 +5,7 @@
 
 #include "rpc/endpoint_internal.h"
 
-static void piece_came(struct ldma_piece *piece);
+static void piece_came(struct ldma_piece *piece, struct ldma_rpc_batch *batch);
 
 /* Claims a piece for the next data. NULL: all has been asked for, or no piece is free. The endpoint is locked. */
 static struct ldma_piece *claim(struct transfer *transfer, uint32_t most)
@@ -33,22 +33,24 @@ static void release(struct transfer *transfer, const struct ldma_piece *piece, i
 		transfer->error = error;
 }
 
-static void copy(const struct transfer *transfer, struct ldma_piece *piece)
+static void copy(const struct transfer *transfer, struct ldma_piece *piece,
+		 struct ldma_rpc_batch *batch)
 {
 	uint8_t *memory = transfer->memory + (piece->offset - transfer->from);
 
 	if (transfer->is_pull) {
 		memcpy(memory, piece->memory, piece->length);
-		ldma_piece_drop(piece);
+		ldma_piece_drop(piece, batch);
 	} else {
 		memcpy(piece->memory, memory, piece->length);
-		ldma_piece_push(piece, piece->length);
+		ldma_piece_push(piece, piece->length, batch);
 	}
 }
 
 /* Goes on as far as it can, after the end of a piece if that is not NULL. The thread counts as one under way, in place
  * of the piece that ended, so the call is not over before the thread leaves. */
-static void advance(struct call *call, const struct ldma_piece *ended, int error)
+static void advance(struct call *call, const struct ldma_piece *ended, int error,
+		    struct ldma_rpc_batch *batch)
 {
 	struct transfer *transfer = &call->transfer;
 	const struct ldma_endpoint_config *config = &call->shown.endpoint->config;
@@ -61,9 +63,9 @@ static void advance(struct call *call, const struct ldma_piece *ended, int error
 		release(transfer, ended, error);
 	while ((piece = claim(transfer, config->data_bytes))) {
 		ldma_unlock(lock);
-		error = piece_ask(call, transfer->chunk, transfer->is_pull, piece);
+		error = piece_ask(call, transfer->chunk, transfer->is_pull, piece, batch);
 		if (!error)
-			copy(transfer, piece);
+			copy(transfer, piece, batch);
 		ldma_lock(lock);
 		if (error != -EINPROGRESS) {
 			release(transfer, piece, error);
@@ -73,21 +75,22 @@ static void advance(struct call *call, const struct ldma_piece *ended, int error
 	is_over = !--transfer->under_way;
 	ldma_unlock(lock);
 	if (is_over)
-		transfer->complete(call, transfer->error);
+		transfer->complete(call, transfer->error, batch);
 }
 
-static void piece_came(struct ldma_piece *piece)
+static void piece_came(struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct call *call = call_of(piece->call);
 
 	if (!piece->error)
-		copy(&call->transfer, piece);
-	advance(call, piece, piece->error);
+		copy(&call->transfer, piece, batch);
+	advance(call, piece, piece->error, batch);
 }
 
 void transfer_start(struct call *call, const struct ldma_rpcrdma_chunk *chunk, uint64_t from,
 		    uint8_t *memory, uint64_t length, bool is_pull,
-		    void (*complete)(struct call *call, int error))
+		    void (*complete)(struct call *call, int error, struct ldma_rpc_batch *batch),
+		    struct ldma_rpc_batch *batch)
 {
 	call->transfer = (struct transfer){
 		.chunk = chunk,
@@ -99,5 +102,5 @@ void transfer_start(struct call *call, const struct ldma_rpcrdma_chunk *chunk, u
 		.is_pull = is_pull,
 		.complete = complete,
 	};
-	advance(call, NULL, 0);
+	advance(call, NULL, 0, batch);
 }

@@ -297,13 +297,15 @@ static void test_idle_shards_go(void)
 struct user {
 	struct ldma_pool_waiter waiter;
 	int completed_as; /* 1, 2, ... in the order of completions */
+	void *context;
 };
 
 static int completions;
 
-static void note(struct ldma_pool_waiter *waiter)
+static void note(struct ldma_pool_waiter *waiter, void *context)
 {
 	((struct user *)waiter)->completed_as = ++completions;
+	((struct user *)waiter)->context = context;
 }
 
 static struct user user = {.waiter.complete = note};
@@ -337,9 +339,11 @@ static void test_waiters_are_served_in_order(void)
 	assert(stats_of(pool).oldest_ns[LDMA_POOL_DATA] == 400);
 	assert(!ldma_pool_cancel(pool, &data[1].waiter)); /* from the middle */
 	assert(data[1].waiter.result == -ECANCELED && !data[1].completed_as);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 2; i++)
 		assert(!ldma_pool_return(pool, handles[i]));
+	assert(!ldma_pool_return_with(pool, handles[2], &config));
 	assert(control.completed_as == 1 && data[0].completed_as == 2 && data[2].completed_as == 3);
+	assert(!control.context && !data[0].context && data[2].context == &config);
 	assert(!control.waiter.result && control.waiter.waited_ns == 100);
 	assert(data[0].waiter.waited_ns == 400 && data[2].waiter.waited_ns == 200);
 	assert(data[1].waiter.waited_ns == 300);
@@ -390,9 +394,9 @@ static void test_a_waiter_calls_for_a_shard(void)
 static struct ldma_pool *reentered;
 
 /* A waiter may use the pool from its completion: here, it passes the buffer on. */
-static void pass_on(struct ldma_pool_waiter *waiter)
+static void pass_on(struct ldma_pool_waiter *waiter, void *context)
 {
-	note(waiter);
+	note(waiter, context);
 	assert(!ldma_pool_return(reentered, waiter->buffer.handle));
 }
 

@@ -30,8 +30,9 @@ static void count_call(void *owner)
 	calls++;
 }
 
-static void be_served(struct ldma_pool_waiter *waiter)
+static void be_served(struct ldma_pool_waiter *waiter, void *context)
 {
+	(void)context;
 	assert(!waiter->result);
 }
 

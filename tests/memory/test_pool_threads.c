@@ -38,8 +38,9 @@ struct user {
 	uint32_t got, kept;
 };
 
-static void wake(struct ldma_pool_waiter *waiter)
+static void wake(struct ldma_pool_waiter *waiter, void *context)
 {
+	(void)context;
 	sem_post(&((struct user *)waiter)->done);
 }
 

@@ -40,7 +40,7 @@ static void *deliver(void *argument)
 {
 	struct ldma_piece *piece = argument;
 
-	piece->done(piece);
+	piece->done(piece, NULL);
 	return NULL;
 }
 
@@ -80,48 +80,52 @@ static int make_piece(struct ldma_call *call, struct ldma_piece *piece, bool is_
 	if (self->is_later)
 		deliver_later(piece);
 	else if (is_lost)
-		piece->done(piece);
+		piece->done(piece, NULL);
 	else
 		return 0;
 	return -EINPROGRESS;
 }
 
-int ldma_call_pull(struct ldma_call *call, struct ldma_piece *piece)
+int ldma_call_pull(struct ldma_call *call, struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
+	(void)batch;
 	EXPECT(piece->offset + piece->length <= call->read_length);
 	return make_piece(call, piece, true);
 }
 
-int ldma_call_room(struct ldma_call *call, struct ldma_piece *piece)
+int ldma_call_room(struct ldma_call *call, struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
+	(void)batch;
 	return make_piece(call, piece, false);
 }
 
-void ldma_piece_drop(struct ldma_piece *piece)
+void ldma_piece_drop(struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
 	struct memory_call *self = (struct memory_call *)piece->call;
 
+	(void)batch;
 	EXPECT(!piece->error && piece->memory);
 	__atomic_sub_fetch(&self->pieces_open, 1, __ATOMIC_RELAXED);
 	free(piece->memory);
 	piece->memory = NULL;
 }
 
-void ldma_piece_push(struct ldma_piece *piece, uint32_t length)
+void ldma_piece_push(struct ldma_piece *piece, uint32_t length, struct ldma_rpc_batch *batch)
 {
 	struct memory_call *self = (struct memory_call *)piece->call;
 
 	EXPECT(!piece->error && length <= piece->length);
 	EXPECT(piece->offset + length <= self->write_chunk_bytes);
 	memcpy(self->write_chunk + piece->offset, piece->memory, length);
-	ldma_piece_drop(piece);
+	ldma_piece_drop(piece, batch);
 }
 
 void ldma_call_reply(struct ldma_call *call, const void *message, uint32_t length,
-		     uint64_t data_length)
+		     uint64_t data_length, struct ldma_rpc_batch *batch)
 {
 	struct memory_call *self = (struct memory_call *)call;
 
+	(void)batch;
 	EXPECT(!__atomic_load_n(&self->pieces_open, __ATOMIC_RELAXED));
 	EXPECT(length <= sizeof(self->reply) && length <= call->reply_room);
 	EXPECT(!self->replies++);
@@ -136,7 +140,7 @@ static inline bool offer(struct ldma_program *program, struct memory_call *self)
 {
 	self->replies = self->pieces = self->pieces_open = self->pieces_most = 0;
 	EXPECT(!sem_init(&self->is_replied, 0, 0));
-	if (!program->take(program, &self->call)) {
+	if (!program->take(program, &self->call, NULL)) {
 		EXPECT(!self->pieces && !self->replies);
 		return false;
 	}

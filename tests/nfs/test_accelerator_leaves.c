@@ -252,7 +252,7 @@ static void test_operations_are_bounded(void)
 	make_message(&one, LDMA_NFS_OP_READ, &asked);
 	first = make_call(&one, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&first.is_replied, 0, 0));
-	EXPECT(served.program->take(served.program, &first.call));
+	EXPECT(served.program->take(served.program, &first.call, NULL));
 	asked = ask(&served, 1, 0, 100);
 	make_message(&two, LDMA_NFS_OP_READ, &asked);
 	second = make_call(&two, chunk, sizeof(chunk));
@@ -291,7 +291,7 @@ static void test_revoked_while_in_use(void)
 	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&call.is_replied, 0, 0));
-	EXPECT(served.program->take(served.program, &call.call));
+	EXPECT(served.program->take(served.program, &call.call, NULL));
 	EXPECT(ldma_opens_revoke(&served.accelerator->opens, other));
 	EXPECT(is_open(fd));
 	while (sem_wait(&call.is_replied))

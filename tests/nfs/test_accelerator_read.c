@@ -138,7 +138,7 @@ static void test_file_that_shrinks(void)
 	make_message(&m, LDMA_NFS_OP_READ, &asked);
 	call = make_call(&m, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&call.is_replied, 0, 0));
-	EXPECT(served.program->take(served.program, &call.call));
+	EXPECT(served.program->take(served.program, &call.call, NULL));
 	EXPECT(!ftruncate(served.fd, 70000));
 	while (sem_wait(&call.is_replied))
 		EXPECT(errno == EINTR);

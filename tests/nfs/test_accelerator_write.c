@@ -284,7 +284,7 @@ static void test_one_worker_writes(void)
 	call.call.read_length = LONG;
 	call.read_chunk = data;
 	EXPECT(!sem_init(&call.is_replied, 0, 0));
-	EXPECT(served.program->take(served.program, &call.call));
+	EXPECT(served.program->take(served.program, &call.call, NULL));
 	EXPECT(call.pieces == 9); /* all of them are there, and nothing is written */
 	pthread_mutex_lock(&workers->lock);
 	queued_most = workers->queued_most;
@@ -312,8 +312,8 @@ static void test_verifier_that_changes(void)
 	write = make_call(&one, NULL, 0);
 	commit = make_call(&two, NULL, 0);
 	EXPECT(!sem_init(&write.is_replied, 0, 0) && !sem_init(&commit.is_replied, 0, 0));
-	EXPECT(served.program->take(served.program, &write.call));
-	EXPECT(served.program->take(served.program, &commit.call));
+	EXPECT(served.program->take(served.program, &write.call, NULL));
+	EXPECT(served.program->take(served.program, &commit.call, NULL));
 	__atomic_store_n(served.verifier, 1, __ATOMIC_RELAXED);
 	wait_for_reply(&write);
 	wait_for_reply(&commit);
@@ -347,11 +347,11 @@ static void test_shorter_delay(void)
 	soon = make_call(&two, chunk, sizeof(chunk));
 	EXPECT(!sem_init(&late.is_replied, 0, 0) && !sem_init(&soon.is_replied, 0, 0));
 	ldma_workers_set_delay(&served.accelerator->workers, UINT64_C(3600000000000));
-	EXPECT(served.program->take(served.program, &late.call));
+	EXPECT(served.program->take(served.program, &late.call, NULL));
 	while (!has_timer(&served.accelerator->workers))
 		usleep(1000);
 	ldma_workers_set_delay(&served.accelerator->workers, 1000000);
-	EXPECT(served.program->take(served.program, &soon.call));
+	EXPECT(served.program->take(served.program, &soon.call, NULL));
 	wait_for_reply(&soon);
 	ldma_workers_stop(&served.accelerator->workers);
 	wait_for_reply(&late);
@@ -375,7 +375,7 @@ static void test_delay(void)
 		make_message(&m[i], LDMA_NFS_OP_READ, &asked);
 		calls[i] = make_call(&m[i], chunks[i], 4096);
 		EXPECT(!sem_init(&calls[i].is_replied, 0, 0));
-		EXPECT(served.program->take(served.program, &calls[i].call));
+		EXPECT(served.program->take(served.program, &calls[i].call, NULL));
 		if (i == CALLS / 2) /* those that come later may be due before */
 			ldma_workers_set_delay(&served.accelerator->workers, DELAY_NS / 10);
 	}

@@ -43,7 +43,7 @@ static uint8_t pattern(uint64_t offset)
 	return (uint8_t)(offset * 7 + offset / 251);
 }
 
-static void end_work(struct work *work)
+static void end_work(struct work *work, struct ldma_rpc_batch *batch)
 {
 	struct ldma_call *call = work->call;
 	bool is_read = get32(call->message + 4) % 3 == READ;
@@ -52,7 +52,7 @@ static void end_work(struct work *work)
 	put32(reply, call->xid);
 	put32(reply + 4, work->has_failed);
 	put32(reply + 8, work->sum);
-	ldma_call_reply(call, reply, sizeof(reply), is_read ? work->done : 0);
+	ldma_call_reply(call, reply, sizeof(reply), is_read ? work->done : 0, batch);
 	pthread_mutex_destroy(&work->mutex);
 	free(work);
 }
@@ -63,7 +63,7 @@ struct work_piece {
 };
 
 /* The piece has its memory. The mutex is not held. */
-static void use_piece(struct work *work, struct ldma_piece *piece)
+static void use_piece(struct work *work, struct ldma_piece *piece, struct ldma_rpc_batch *batch)
 {
 	bool is_read = get32(piece->call->message + 4) % 3 == READ;
 	uint32_t length = piece->length, sum = 0;
@@ -75,9 +75,9 @@ static void use_piece(struct work *work, struct ldma_piece *piece)
 			sum += piece->memory[i];
 	}
 	if (is_read)
-		ldma_piece_push(piece, length);
+		ldma_piece_push(piece, length, batch);
 	else
-		ldma_piece_drop(piece);
+		ldma_piece_drop(piece, batch);
 	__atomic_add_fetch(&work->sum, sum, __ATOMIC_RELAXED);
 }
 
@@ -90,18 +90,18 @@ static void end_piece(struct work *work, struct work_piece *piece, bool has_fail
 	free(piece);
 }
 
-static void drive_work(struct work *work);
+static void drive_work(struct work *work, struct ldma_rpc_batch *batch);
 
-static void piece_is_there(struct ldma_piece *shown)
+static void piece_is_there(struct ldma_piece *shown, struct ldma_rpc_batch *batch)
 {
 	struct work_piece *piece = (struct work_piece *)shown;
 	struct work *work = piece->work;
 
 	if (!shown->error)
-		use_piece(work, shown);
+		use_piece(work, shown, batch);
 	pthread_mutex_lock(&work->mutex);
 	end_piece(work, piece, shown->error);
-	drive_work(work);
+	drive_work(work, batch);
 }
 
 static struct work_piece *next_piece(struct work *work)
@@ -119,7 +119,7 @@ static struct work_piece *next_piece(struct work *work)
 }
 
 /* Asks for as many pieces as it gets. The mutex is held, and is not afterwards. */
-static void drive_work(struct work *work)
+static void drive_work(struct work *work, struct ldma_rpc_batch *batch)
 {
 	struct ldma_call *call = work->call;
 	bool is_read = get32(call->message + 4) % 3 == READ, is_over;
@@ -134,10 +134,10 @@ static void drive_work(struct work *work)
 		int error;
 
 		pthread_mutex_unlock(&work->mutex);
-		error = is_read ? ldma_call_room(call, &piece->shown)
-				: ldma_call_pull(call, &piece->shown);
+		error = is_read ? ldma_call_room(call, &piece->shown, batch)
+				: ldma_call_pull(call, &piece->shown, batch);
 		if (!error)
-			use_piece(work, &piece->shown);
+			use_piece(work, &piece->shown, batch);
 		pthread_mutex_lock(&work->mutex);
 		if (error == -EINPROGRESS)
 			continue;
@@ -155,28 +155,28 @@ static void drive_work(struct work *work)
 	is_over = !work->under_way && (work->has_failed || work->asked == DATA_SIZE);
 	/* It had as many as it may, and all of them ended meanwhile: no other thread will go on. */
 	if (!is_over && !work->under_way) {
-		drive_work(work);
+		drive_work(work, batch);
 		return;
 	}
 	pthread_mutex_unlock(&work->mutex);
 	if (is_over)
-		end_work(work);
+		end_work(work, batch);
 }
 
-static void begin_work(struct work *work)
+static void begin_work(struct work *work, struct ldma_rpc_batch *batch)
 {
 	pthread_mutex_lock(&work->mutex);
-	drive_work(work);
+	drive_work(work, batch);
 }
 
-static bool take(struct ldma_program *program, struct ldma_call *call)
+static bool take(struct ldma_program *program, struct ldma_call *call, struct ldma_rpc_batch *batch)
 {
 	struct world *world = (struct world *)program;
 	uint32_t what = get32(call->message + 4);
 	struct work *work;
 
 	if (what == ECHO) {
-		ldma_call_reply(call, call->message, call->length, 0);
+		ldma_call_reply(call, call->message, call->length, 0, batch);
 		return true;
 	}
 	if (what == SLOW)
@@ -185,7 +185,7 @@ static bool take(struct ldma_program *program, struct ldma_call *call)
 	work->call = call;
 	pthread_mutex_init(&work->mutex, NULL);
 	if (what < SLOW) {
-		begin_work(work);
+		begin_work(work, batch);
 		return true;
 	}
 	pthread_mutex_lock(&world->mutex);
@@ -210,7 +210,7 @@ static void *work_later(void *arg)
 		}
 		world->later = work->next;
 		pthread_mutex_unlock(&world->mutex);
-		begin_work(work);
+		begin_work(work, NULL);
 		pthread_mutex_lock(&world->mutex);
 	}
 	pthread_mutex_unlock(&world->mutex);

@@ -23,11 +23,12 @@ void pool_raise(int fd)
 		return; /* full: it is readable already */
 }
 
-static void complete(struct ldma_pool_waiter *waiter)
+static void complete(struct ldma_pool_waiter *waiter, void *context)
 {
 	struct pool_sleeper *sleeper = (struct pool_sleeper *)waiter;
 	struct pool_inbox *inbox = sleeper->inbox;
 
+	(void)context;
 	if (inbox) {
 		sleeper->next = __atomic_load_n(&inbox->last, __ATOMIC_RELAXED);
 		while (!__atomic_compare_exchange_n(&inbox->last, &sleeper->next, sleeper, true,
