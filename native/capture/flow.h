@@ -33,7 +33,9 @@
 #include "wire/packet.h"
 
 #define LDMA_FLOW_MAX 32768       /* halves; about 7 KiB each at worst */
-#define LDMA_FLOW_RTT_BUCKETS 960 /* log-linear, 32 to an octave: half a bucket is 1.6 % */
+#define LDMA_FLOW_RTT_BITS 5      /* log-linear, 32 buckets to an octave: half a bucket is 1.6 % */
+#define LDMA_FLOW_RTT_UNIT_BITS 4 /* units of 16 ns; from 137 s on all count in the last bucket */
+#define LDMA_FLOW_RTT_BUCKETS (30 << LDMA_FLOW_RTT_BITS)
 
 struct ldma_flow_table;
 struct ldma_flow_track;

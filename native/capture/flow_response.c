@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/log_linear.h"
+
 void track_pass_begin(struct ldma_flow_track *track, uint32_t psn)
 {
 	if (track->pass_count == TRACK_PASSES) {
@@ -59,25 +61,16 @@ uint32_t track_lost_responses(struct ldma_flow *flow, uint32_t psn, bool is_data
 
 static uint32_t rtt_bucket(uint64_t ns)
 {
-	uint64_t v = ns >> 4;
-	uint32_t shift;
+	uint64_t units = ns >> LDMA_FLOW_RTT_UNIT_BITS;
 
-	if (v < 64)
-		return (uint32_t)v;
-	shift = 63u - (uint32_t)__builtin_clzll(v) - 5u;
-	if (shift > 27)
-		return LDMA_FLOW_RTT_BUCKETS - 1;
-	return shift * 32 + (uint32_t)(v >> shift);
+	return units >> 33 ? LDMA_FLOW_RTT_BUCKETS - 1
+			   : ldma_log_linear_bucket(units, LDMA_FLOW_RTT_BITS);
 }
 
-static uint64_t rtt_bucket_ns(uint32_t bucket)
+static int64_t rtt_bucket_ns(uint32_t bucket)
 {
-	uint32_t shift;
-
-	if (bucket < 64)
-		return (uint64_t)bucket * 16 + 8;
-	shift = bucket / 32 - 1;
-	return (((uint64_t)(bucket - shift * 32) << shift) * 16) + ((uint64_t)8 << shift);
+	return (int64_t)ldma_log_linear_middle_ns(bucket, LDMA_FLOW_RTT_BITS,
+						  LDMA_FLOW_RTT_UNIT_BITS);
 }
 
 int64_t ldma_flow_rtt_ns(const struct ldma_flow *a, const struct ldma_flow *b, uint32_t per_mille)
@@ -90,9 +83,9 @@ int64_t ldma_flow_rtt_ns(const struct ldma_flow *a, const struct ldma_flow *b, u
 	for (uint32_t i = 0; i < LDMA_FLOW_RTT_BUCKETS; i++) {
 		below += (a->rtt ? a->rtt[i] : 0) + (uint64_t)(b && b->rtt ? b->rtt[i] : 0);
 		if (below >= rank && below)
-			return (int64_t)rtt_bucket_ns(i);
+			return rtt_bucket_ns(i);
 	}
-	return (int64_t)rtt_bucket_ns(LDMA_FLOW_RTT_BUCKETS - 1);
+	return rtt_bucket_ns(LDMA_FLOW_RTT_BUCKETS - 1);
 }
 
 static void sample(struct ldma_flow *flow, uint64_t ns)
