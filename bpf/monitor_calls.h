@@ -202,7 +202,7 @@ static __always_inline void on_call(struct walk *walk, struct scratch *scratch,
 	int has_message;
 
 	has_message = begin_message(walk, &message, is_again, &header, &spot);
-	if (has_message < 0 || header.proc > RPCRDMA_NOMSG ||
+	if (has_message < 0 || header.proc > LDMA_RPCRDMA_NOMSG ||
 	    (has_message && !read_call(&message, &seen)))
 		return;
 	connection->flows[LDMA_MONITOR_TO_SERVER].credits = header.credits;
@@ -294,7 +294,7 @@ static __always_inline void count_session(__u32 index, __u32 connection,
 static __always_inline bool has_worked_unseen(const struct ldma_monitor_call *call,
 					      const struct rpcrdma *header)
 {
-	return header->proc == RPCRDMA_NOMSG && call->has_id &&
+	return header->proc == LDMA_RPCRDMA_NOMSG && call->has_id &&
 	       header->reply_bytes >= SEQUENCE_REPLY_BYTES + call->tag_bytes;
 }
 
@@ -314,7 +314,7 @@ static __always_inline void read_answer(struct walk *walk, const struct ldma_mon
 		ret->read = seen->bytes;
 	} else if (seen->kind == LDMA_MONITOR_WRITE) {
 		ret->written = seen->bytes;
-	} else if (!seen->has_failed && header->proc != RPCRDMA_ERROR) {
+	} else if (!seen->has_failed && header->proc != LDMA_RPCRDMA_ERROR) {
 		/* Its results were not seen, or are of other operations: counts what chunks moved. */
 		ret->read = header->write_bytes;
 		ret->written = more->bytes;
@@ -367,7 +367,7 @@ static __always_inline void on_answer(struct walk *walk, struct scratch *scratch
 	__u32 state;
 
 	has_message = begin_message(walk, &message, is_again, &header, &spot);
-	if (has_message < 0 || header.proc == RPCRDMA_DONE)
+	if (has_message < 0 || header.proc == LDMA_RPCRDMA_DONE)
 		return;
 	row = find_call(&spot, header.xid);
 	if (!row) {

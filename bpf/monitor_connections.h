@@ -12,14 +12,14 @@
 #include <bpf/bpf_helpers.h>
 
 #include "bpf/monitor_tables.h"
+#include "wire/cm.h"
 
 #define LOOPBACK 1         /* the index of lo, in each network namespace */
 #define REQUESTS_MOST 1024 /* REQs that wait for their REPs */
 #define CM_BYTES 80        /* of a MAD: the header, and the part of a message that is read */
 #define CM_AT 24           /* where the message begins */
 
-enum { CM_CLASS = 7, CM_SEND = 3, CM_RC = 0 };
-enum { CM_REQ = 0x10, CM_REJ = 0x12, CM_REP = 0x13, CM_DREQ = 0x15, CM_DREP = 0x16 };
+enum { CM_SEND = 3, CM_RC = 0 }; /* a method of MADs, and a REQ's kind of queue pair */
 
 /* The walk through a packet, segment by segment. */
 struct walk {
@@ -252,20 +252,20 @@ static __noinline int on_unnamed_end(const __u8 *cm, const struct ldma_monitor_k
 static __always_inline void on_mad(const __u8 *cm, const struct ldma_monitor_key *path,
 				   __u32 ip_version)
 {
-	if (cm[0] != 1 || cm[1] != CM_CLASS || cm[3] != CM_SEND || cm[16])
+	if (cm[0] != 1 || cm[1] != LDMA_CM_CLASS || cm[3] != CM_SEND || cm[16])
 		return;
 	switch (cm[17]) {
-	case CM_REQ:
+	case LDMA_CM_REQ:
 		on_request(cm, path);
 		break;
-	case CM_REP:
+	case LDMA_CM_REP:
 		on_reply(cm, path, ip_version);
 		break;
-	case CM_DREQ:
+	case LDMA_CM_DREQ:
 		on_unnamed_end(cm, path);
 		/* fall through */
-	case CM_REJ:
-	case CM_DREP:
+	case LDMA_CM_REJ:
+	case LDMA_CM_DREP:
 		on_end(cm, path, true);
 		on_end(cm, path, false);
 		break;

@@ -229,7 +229,7 @@ static __always_inline enum strange_kind read_strange(const struct scratch *scra
 	learning->strange.xid = header.xid;
 	if (!has_message || !has(&message, 24))
 		return STRANGE_OTHER;
-	if (peek(&message, 4) == RPC_CALL) {
+	if (peek(&message, 4) == LDMA_RPC_CALL) {
 		if (!has(&message, 32) || peek(&message, 12) != LDMA_NFS_PROGRAM)
 			return STRANGE_OTHER;
 		learning->call = (struct seen_call){0};

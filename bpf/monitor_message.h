@@ -17,6 +17,7 @@
 #include "bpf/monitor_scratch.h"
 #include "bpf/monitor_tables.h"
 #include "wire/nfs.h"
+#include "wire/rpc.h"
 
 #define LOOK_BYTES 528 /* the part of a segment that is read, from its BTH on */
 #define RPCRDMA_SHORTEST_BYTES 16
@@ -28,10 +29,6 @@
 #define WRITE_ARGS_BYTES 32 /* stateid, offset, stability, count */
 /* A reply without tag to a COMPOUND whose SEQUENCE worked; with one that failed it is shorter. */
 #define SEQUENCE_REPLY_BYTES 80
-
-enum { RPCRDMA_MSG, RPCRDMA_NOMSG, RPCRDMA_MSGP, RPCRDMA_DONE, RPCRDMA_ERROR };
-enum { RPC_CALL, RPC_REPLY };
-enum { AUTH_NONE, AUTH_SYS };
 
 /* A message in the window: `at` is where the walk through it stands, `end` where it, or its part that is read, ends. */
 struct message {
@@ -119,9 +116,10 @@ static __always_inline int read_header(struct message *message, struct rpcrdma *
 	ret->credits = peek(message, 8);
 	ret->proc = peek(message, 12);
 	ret->read_bytes = ret->write_bytes = ret->reply_bytes = 0;
-	if (peek(message, 4) != 1 || ret->proc > RPCRDMA_ERROR || ret->proc == RPCRDMA_MSGP)
+	if (peek(message, 4) != LDMA_RPCRDMA_VERSION || ret->proc > LDMA_RPCRDMA_ERROR ||
+	    ret->proc == LDMA_RPCRDMA_MSGP)
 		return -1;
-	if (ret->proc > RPCRDMA_NOMSG)
+	if (ret->proc > LDMA_RPCRDMA_NOMSG)
 		return 0;
 	if (!has(message, RPCRDMA_FIXED_BYTES))
 		return -1;
@@ -138,7 +136,7 @@ static __always_inline int read_header(struct message *message, struct rpcrdma *
 		return 0;
 	if (!take(message, &more) || (more && !take_chunk(message, &ret->reply_bytes)))
 		return 0;
-	return ret->proc == RPCRDMA_MSG;
+	return ret->proc == LDMA_RPCRDMA_MSG;
 }
 
 /* What a call says about itself. */
@@ -159,7 +157,7 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 	/* xid, direction, version of RPC, program, its version, procedure, credential's flavour and length */
 	if (!has(message, 32))
 		return true;
-	if (peek(message, 4) != RPC_CALL)
+	if (peek(message, 4) != LDMA_RPC_CALL)
 		return false;
 	ret->kind = LDMA_MONITOR_FOREIGN;
 	if (peek(message, 12) != LDMA_NFS_PROGRAM || peek(message, 16) != LDMA_NFS_VERSION ||
@@ -167,7 +165,7 @@ static __always_inline bool read_call(struct message *message, struct seen_call 
 		return true;
 	ret->kind = LDMA_MONITOR_OTHER;
 	flavour = peek(message, 24);
-	if (flavour > AUTH_SYS || !skip(message, 32, peek(message, 28)))
+	if (flavour > LDMA_RPC_AUTH_SYS || !skip(message, 32, peek(message, 28)))
 		return true;
 	if (!has(message, 8) || !skip(message, 8, peek(message, 4))) /* the verifier */
 		return true;
@@ -210,7 +208,7 @@ struct seen_reply {
 /* Returns whether the message is a reply, or too short to tell. */
 static __always_inline bool is_reply(const struct message *message)
 {
-	return !has(message, 24) || peek(message, 4) == RPC_REPLY;
+	return !has(message, 24) || peek(message, 4) == LDMA_RPC_REPLY;
 }
 
 /* Reads an RPC message. Returns false if it is no reply. is_compound: the call was a COMPOUND. */
@@ -222,7 +220,7 @@ static __always_inline bool read_reply(struct message *message, bool is_compound
 	/* xid, direction, whether it was accepted, verifier's flavour and length, how it was */
 	if (!has(message, 24))
 		return true;
-	if (peek(message, 4) != RPC_REPLY)
+	if (peek(message, 4) != LDMA_RPC_REPLY)
 		return false;
 	if (peek(message, 8) || !skip(message, 20, peek(message, 16)) || !has(message, 4) ||
 	    peek(message, 0)) {

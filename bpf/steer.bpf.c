@@ -20,6 +20,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "bpf/steer.h"
+#include "wire/cm.h"
 
 #define ROCE_PORT 4791
 #define LOOPBACK 1 /* the index of lo in every network namespace */
@@ -28,10 +29,6 @@
 #define UDP_BYTES 8
 #define GSI_QP 1
 #define MAD_OFFSET 20 /* from the BTH: after it and the DETH */
-#define CM_CLASS 7
-#define CM_REQ 0x10
-#define CM_SIDR_REQ 0x17
-#define CM_SIDR_REP 0x18
 
 struct {
 	__uint(type, BPF_MAP_TYPE_REUSEPORT_SOCKARRAY);
@@ -82,18 +79,18 @@ static __always_inline enum kind find_owner_of_mad(void *ctx, __u32 at, __u32 *r
 	struct mad mad;
 	__u32 service, *claim;
 
-	if (bpf_skb_load_bytes(ctx, at, &mad, sizeof(mad)) || mad.class != CM_CLASS)
+	if (bpf_skb_load_bytes(ctx, at, &mad, sizeof(mad)) || mad.class != LDMA_CM_CLASS)
 		return ANYBODYS;
 	switch (bpf_ntohs(mad.attribute)) {
-	case CM_REQ:
-	case CM_SIDR_REQ:
+	case LDMA_CM_REQ:
+	case LDMA_CM_SIDR_REQ:
 		service = bpf_ntohl(mad.service[1]);
 		claim = mad.service[0] ? NULL : bpf_map_lookup_elem(&claims, &service);
 		if (!claim)
 			return ANYBODYS;
 		*ret_slot = *claim;
 		return CLAIMED;
-	case CM_SIDR_REP:
+	case LDMA_CM_SIDR_REP:
 		*ret_slot = mad.own_id[0];
 		return DIRECT;
 	default:

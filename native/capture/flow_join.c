@@ -2,11 +2,8 @@
 #include <string.h>
 
 #include "capture/flow_table.h"
+#include "wire/cm.h"
 
-#define CM_CLASS 7
-#define CM_REQ 0x10
-#define CM_REP 0x13
-#define CM_DREQ 0x15
 #define MAD_BYTES 24
 #define JOIN_REACH 32
 
@@ -61,10 +58,10 @@ void flow_manage(struct ldma_flow_table *table, const struct ldma_packet *packet
 	uint32_t bucket;
 	int32_t index;
 
-	if (mad[1] != CM_CLASS || packet->payload_captured < MAD_BYTES + 48)
+	if (mad[1] != LDMA_CM_CLASS || packet->payload_captured < MAD_BYTES + 48)
 		return;
 	switch (packet->mad_attribute) {
-	case CM_REQ:
+	case LDMA_CM_REQ:
 		cm = &table->cm[get32(p) % CM_PENDING];
 		memset(cm, 0, sizeof(*cm));
 		memcpy(cm->active, packet->src, 16);
@@ -74,7 +71,7 @@ void flow_manage(struct ldma_flow_table *table, const struct ldma_packet *packet
 		cm->active_qp = get24(p + 32);
 		cm->is_used = true;
 		break;
-	case CM_REP:
+	case LDMA_CM_REP:
 		cm = &table->cm[get32(p + 4) % CM_PENDING];
 		if (!cm->is_used || cm->comm_id != get32(p + 4) ||
 		    memcmp(cm->active, packet->dst, 16) || memcmp(cm->passive, packet->src, 16))
@@ -83,7 +80,7 @@ void flow_manage(struct ldma_flow_table *table, const struct ldma_packet *packet
 		cm->is_complete = true;
 		join_cm(table, cm);
 		break;
-	case CM_DREQ:
+	case LDMA_CM_DREQ:
 		memcpy(key.src, packet->src, 16);
 		memcpy(key.dst, packet->dst, 16);
 		key.dest_qp = get24(p + 8);

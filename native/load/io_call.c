@@ -4,11 +4,9 @@
 #include <errno.h>
 
 #include "rpc/reader.h"
+#include "wire/rpc.h"
 
-enum { CALL, REPLY };
-enum { RPC_VERSION = 2, MINOR = 1 };
-enum { UNSTABLE = 0, FILE_SYNC = 2 };
-enum { DENIED_BASE = 1000, VERIFIER_MOST = 400, TAG_MOST = 1024, OPERATIONS = 3 };
+enum { MINOR = 1, DENIED_BASE = 1000, TAG_MOST = 1024, OPERATIONS = 3 };
 
 struct writer {
 	uint8_t *start, *at;
@@ -41,8 +39,8 @@ int ldma_io_template_init(struct ldma_io_template *ret, const struct ldma_io_tar
 		return -EINVAL;
 	*ret = (struct ldma_io_template){0};
 	word(&out, 0);
-	word(&out, CALL);
-	word(&out, RPC_VERSION);
+	word(&out, LDMA_RPC_CALL);
+	word(&out, LDMA_RPC_VERSION);
 	word(&out, LDMA_NFS_PROGRAM);
 	word(&out, LDMA_NFS_VERSION);
 	word(&out, LDMA_NFS_COMPOUND);
@@ -68,7 +66,7 @@ int ldma_io_template_init(struct ldma_io_template *ret, const struct ldma_io_tar
 	ret->offset_at = place(&out);
 	out.at += 8;
 	if (is_write)
-		word(&out, UNSTABLE);
+		word(&out, LDMA_NFS_UNSTABLE);
 	ret->count_at = place(&out);
 	out.at += 4;
 	ret->length = place(&out);
@@ -79,13 +77,13 @@ int ldma_io_template_init(struct ldma_io_template *ret, const struct ldma_io_tar
 static enum ldma_io_verdict parse_rpc(struct ldma_reader *reader, struct ldma_io_reply *ret)
 {
 	ldma_reader_word(reader); /* the XID has led here */
-	ldma_reader_expect(reader, REPLY);
+	ldma_reader_expect(reader, LDMA_RPC_REPLY);
 	if (ldma_reader_word(reader)) {
 		ret->status = DENIED_BASE + ldma_reader_word(reader);
 		return reader->is_bad ? LDMA_IO_MALFORMED : LDMA_IO_REFUSED;
 	}
 	ldma_reader_word(reader);
-	ldma_reader_skip_opaque(reader, VERIFIER_MOST);
+	ldma_reader_skip_opaque(reader, LDMA_RPC_AUTH_MOST);
 	ret->status = ldma_reader_word(reader);
 	if (reader->is_bad)
 		return LDMA_IO_MALFORMED;
@@ -134,7 +132,7 @@ static void parse_write(struct ldma_reader *reader, const struct ldma_io *io,
 			struct ldma_io_reply *ret)
 {
 	ret->count = ldma_reader_word(reader);
-	if (ret->count > io->count || ldma_reader_word(reader) > FILE_SYNC)
+	if (ret->count > io->count || ldma_reader_word(reader) > LDMA_NFS_FILE_SYNC)
 		reader->is_bad = true;
 	ldma_reader_hyper(reader); /* the verifier */
 }

@@ -6,14 +6,13 @@
 
 #include "base/wake.h"
 #include "load/load_internal.h"
+#include "wire/rpc.h"
 
 #define XID_BITS 12
 _Static_assert(LDMA_STREAM_CALLS == 1 << XID_BITS, "numbers in XIDs");
 #define RECORD_MOST(size) ((size) + 4096)
 #define SEND_RECORDS 4 /* WRITEs for which the stream has room while they wait, at least */
 #define SEND_LEAST (UINT32_C(1) << 18)
-
-enum { RPC_REPLY = 1 };
 
 int load_tcp_open(struct load_link *link, int fd)
 {
@@ -90,7 +89,7 @@ static int deliver(struct load_link *link, const uint8_t *record, uint32_t lengt
 		return -EPROTO;
 	xid = get32(record);
 	number = xid % LDMA_STREAM_CALLS;
-	if (get32(record + 4) == RPC_REPLY && link->users[number] && link->xids[number] == xid)
+	if (get32(record + 4) == LDMA_RPC_REPLY && link->users[number] && link->xids[number] == xid)
 		load_link_ended(link, take_user(link, number), 0, record, length, NULL, 0, now_ns);
 	return 0;
 }

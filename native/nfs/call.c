@@ -269,7 +269,7 @@ void ldma_nfs_call_advance(struct ldma_nfs_call *call, struct ldma_nfs_piece *en
 void ldma_nfs_call_begin(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
 {
 	const struct ldma_compound *compound = &call->compound;
-	bool is_stable = compound->stable != LDMA_UNSTABLE;
+	bool is_stable = compound->stable != LDMA_NFS_UNSTABLE;
 
 	call->next_offset = 0;
 	call->free_pieces = ALL_PIECES;

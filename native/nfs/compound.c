@@ -5,26 +5,10 @@
 
 #include "nfs/opens.h"
 #include "rpc/reader.h"
-
-enum { CALL = 0, REPLY = 1, RPC_VERSION = 2, AUTH_NONE = 0, AUTH_SYS = 1 };
-#define AUTH_MAX 400
-#define MACHINE_MAX 255
-#define GIDS_MAX 16
+#include "wire/rpc.h"
 
 /* The attributes that fstat knows, by word of the bitmap, without fsid and owners: Python answers those. */
-#define BIT(n) (UINT32_C(1) << (n) % 32)
-enum {
-	TYPE = 1,
-	CHANGE = 3,
-	SIZE = 4,
-	FILEID = 20,
-	MODE = 33,
-	NUMLINKS = 35,
-	SPACE_USED = 45,
-	TIME_ACCESS = 47,
-	TIME_METADATA = 52,
-	TIME_MODIFY = 53,
-};
+#define BIT(name) (UINT32_C(1) << LDMA_NFS_ATTR_##name % 32)
 static const uint32_t known[2] = {
 	BIT(TYPE) | BIT(CHANGE) | BIT(SIZE) | BIT(FILEID),
 	BIT(MODE) | BIT(NUMLINKS) | BIT(SPACE_USED) | BIT(TIME_ACCESS) | BIT(TIME_METADATA) |
@@ -59,11 +43,11 @@ static uint32_t auth_sys_uid(const uint8_t *body, uint32_t length)
 	uint32_t uid, machine_length, gids;
 
 	ldma_reader_word(&in); /* stamp */
-	opaque(&in, MACHINE_MAX, &machine_length);
+	opaque(&in, LDMA_RPC_MACHINE_MOST, &machine_length);
 	uid = ldma_reader_word(&in);
 	ldma_reader_word(&in); /* gid */
 	gids = ldma_reader_word(&in);
-	if (in.is_bad || gids > GIDS_MAX || gids * 4 != in.left)
+	if (in.is_bad || gids > LDMA_RPC_GIDS_MOST || gids * 4 != in.left)
 		return LDMA_UID_NONE;
 	return uid;
 }
@@ -75,20 +59,21 @@ static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 	const uint8_t *body;
 
 	ret->xid = ldma_reader_word(in);
-	ldma_reader_expect(in, CALL);
-	ldma_reader_expect(in, RPC_VERSION);
+	ldma_reader_expect(in, LDMA_RPC_CALL);
+	ldma_reader_expect(in, LDMA_RPC_VERSION);
 	ldma_reader_expect(in, LDMA_NFS_PROGRAM);
 	ldma_reader_expect(in, LDMA_NFS_VERSION);
 	ldma_reader_expect(in, LDMA_NFS_COMPOUND);
 	flavor = ldma_reader_word(in);
-	body = opaque(in, AUTH_MAX, &length);
+	body = opaque(in, LDMA_RPC_AUTH_MOST, &length);
 	ret->uid = LDMA_UID_NONE;
-	if (flavor == AUTH_SYS && body)
+	if (flavor == LDMA_RPC_AUTH_SYS && body)
 		ret->uid = auth_sys_uid(body, length);
 	/* A malformed AUTH_SYS, or one of the uid that stands for none, is left to Python. */
-	if (flavor == AUTH_SYS ? ret->uid == LDMA_UID_NONE : flavor != AUTH_NONE || length)
+	if (flavor == LDMA_RPC_AUTH_SYS ? ret->uid == LDMA_UID_NONE
+					: flavor != LDMA_RPC_AUTH_NONE || length)
 		in->is_bad = true;
-	ldma_reader_expect(in, AUTH_NONE); /* the verifier */
+	ldma_reader_expect(in, LDMA_RPC_AUTH_NONE); /* the verifier */
 	ldma_reader_expect(in, 0);
 }
 
@@ -182,7 +167,7 @@ bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uin
 	if (operations == 4)
 		decode_getattr(&in, ret);
 	ret->request_bytes = length + (read_length ? padded(ret->count) : 0);
-	return !in.is_bad && !in.left && ret->stable <= LDMA_FILE_SYNC &&
+	return !in.is_bad && !in.left && ret->stable <= LDMA_NFS_FILE_SYNC &&
 	       (ret->op == LDMA_NFS_OP_WRITE || !read_length) && ret->request_bytes >= length;
 }
 
@@ -288,9 +273,9 @@ uint32_t ldma_compound_encode(const struct ldma_compound *compound,
 	uint8_t *p = ret;
 
 	p = w32(p, compound->xid);
-	p = w32(p, REPLY);
+	p = w32(p, LDMA_RPC_REPLY);
 	p = w32(p, 0); /* accepted */
-	p = w32(p, AUTH_NONE);
+	p = w32(p, LDMA_RPC_AUTH_NONE);
 	p = w32(p, 0);
 	p = w32(p, 0); /* success */
 	p = w32(p, has_getattr ? result->stat_status : result->status);

@@ -19,8 +19,6 @@
 #define LDMA_RPC_REPLY_BYTES 24     /* before the results of a COMPOUND */
 #define LDMA_COMPOUND_REPLY_MAX 384 /* without data */
 
-enum ldma_stable { LDMA_UNSTABLE, LDMA_DATA_SYNC, LDMA_FILE_SYNC };
-
 /* A call; its pointers point into the message. */
 struct ldma_compound {
 	uint32_t xid;
@@ -36,7 +34,7 @@ struct ldma_compound {
 	uint32_t seqid;
 	uint64_t offset;
 	uint32_t count;
-	enum ldma_stable stable;
+	enum ldma_nfs_stable stable;
 	const uint8_t *data; /* of WRITE; NULL: in the read chunk */
 	bool has_getattr;
 	uint32_t attributes[2];
@@ -53,7 +51,7 @@ struct ldma_compound_result {
 	enum ldma_nfs_status status; /* of READ, WRITE or COMMIT; unless OK, nothing follows */
 	uint32_t count;
 	bool is_eof;
-	enum ldma_stable committed;
+	enum ldma_nfs_stable committed;
 	uint64_t verifier;                /* of WRITE and COMMIT */
 	enum ldma_nfs_status stat_status; /* of GETATTR */
 	struct stat stat;

@@ -49,8 +49,8 @@ static void sync_failed(struct ldma_accelerator *accelerator)
 
 static int sync_file(const struct ldma_nfs_call *call)
 {
-	bool is_data =
-		call->compound.op == LDMA_NFS_OP_WRITE && call->compound.stable == LDMA_DATA_SYNC;
+	bool is_data = call->compound.op == LDMA_NFS_OP_WRITE &&
+		       call->compound.stable == LDMA_NFS_DATA_SYNC;
 
 	if (is_data ? fdatasync(call->grant->fd) : fsync(call->grant->fd)) {
 		int error = errno;
@@ -64,9 +64,9 @@ static int sync_file(const struct ldma_nfs_call *call)
 /* Returns the flags of one pwritev2 for a piece. */
 static int write_flags(const struct ldma_nfs_call *call)
 {
-	if (call->needs_sync || call->compound.stable == LDMA_UNSTABLE)
+	if (call->needs_sync || call->compound.stable == LDMA_NFS_UNSTABLE)
 		return 0;
-	return call->compound.stable == LDMA_DATA_SYNC ? RWF_DSYNC : RWF_SYNC;
+	return call->compound.stable == LDMA_NFS_DATA_SYNC ? RWF_DSYNC : RWF_SYNC;
 }
 
 /* Makes one storage call for what the piece still lacks. Returns bytes, 0 at the end of a file, or a negative error. */

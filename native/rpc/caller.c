@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/rpc.h"
+
 #define XID_BITS 12 /* of the number of a call */
 _Static_assert(LDMA_CALLER_MOST == 1 << XID_BITS, "numbers in XIDs");
-
-enum { RPC_REPLY = 1 };
 
 uint64_t ldma_caller_bytes(uint32_t calls, uint32_t send_bytes, uint32_t receive_bytes)
 {
@@ -236,7 +236,7 @@ static enum ldma_caller_event receive(struct ldma_caller *caller, const uint8_t 
 	if (kind == LDMA_REPLY_MALFORMED || !credits) /* 0 credits: RFC 8166, 3.3.1 */
 		return broken(caller, -EPROTO);
 	if (kind == LDMA_REPLY_INLINE &&
-	    (length - header.length < 8 || get32(data + header.length + 4) != RPC_REPLY)) {
+	    (length - header.length < 8 || get32(data + header.length + 4) != LDMA_RPC_REPLY)) {
 		caller->counters.strays++; /* a call of the peer, which chooses its own XIDs */
 		return LDMA_CALLER_NOTHING;
 	}

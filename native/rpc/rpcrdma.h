@@ -7,21 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LDMA_RPCRDMA_VERSION 1
+#include "wire/rpc.h"
+
 #define LDMA_RPCRDMA_CHUNKS 16      /* the most chunks of a list that limits can allow */
 #define LDMA_RPCRDMA_SEGMENTS 256   /* and the most segments of all lists together */
 #define LDMA_RPCRDMA_FIXED_BYTES 28 /* of a header whose lists are empty */
 #define LDMA_RPCRDMA_ERROR_BYTES 28 /* the most that an RDMA_ERROR takes */
-
-enum ldma_rpcrdma_proc {
-	LDMA_RPCRDMA_MSG,
-	LDMA_RPCRDMA_NOMSG,
-	LDMA_RPCRDMA_MSGP,
-	LDMA_RPCRDMA_DONE,
-	LDMA_RPCRDMA_ERROR,
-};
-
-enum ldma_rpcrdma_error { LDMA_RPCRDMA_ERR_VERS = 1, LDMA_RPCRDMA_ERR_CHUNK = 2 };
 
 struct ldma_rpcrdma_limits {
 	uint32_t chunks;     /* of the read list, and of the write list */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Numbers of NFSv4.1 that C and BPF know: the operations of data, and the statuses that the server answers with or looks
- * at. All there are, with the same names, are in livedma.wire.nfs_numbers; tests/wire/test_nfs_numbers.py compares. */
+/* Numbers of NFSv4.1 that C and BPF know: the operations of data, the statuses that the server answers with or looks at,
+ * and what fstat knows of a file. All there are, with the same names, are in livedma.wire.nfs_numbers and
+ * livedma.nfs.numbers; tests/wire/test_numbers.py compares. */
 #ifndef LDMA_WIRE_NFS_H
 #define LDMA_WIRE_NFS_H
 
@@ -40,6 +41,27 @@ enum ldma_nfs_op {
 	LDMA_NFS_OP_DESTROY_SESSION = 44,
 	LDMA_NFS_OP_SEQUENCE = 53,
 	LDMA_NFS_OP_DESTROY_CLIENTID = 57,
+};
+
+/* RFC 8881 18.32: stable_how4 */
+enum ldma_nfs_stable {
+	LDMA_NFS_UNSTABLE = 0,
+	LDMA_NFS_DATA_SYNC = 1,
+	LDMA_NFS_FILE_SYNC = 2,
+};
+
+/* RFC 8881 5: bits of a bitmap4 */
+enum ldma_nfs_attribute {
+	LDMA_NFS_ATTR_TYPE = 1,
+	LDMA_NFS_ATTR_CHANGE = 3,
+	LDMA_NFS_ATTR_SIZE = 4,
+	LDMA_NFS_ATTR_FILEID = 20,
+	LDMA_NFS_ATTR_MODE = 33,
+	LDMA_NFS_ATTR_NUMLINKS = 35,
+	LDMA_NFS_ATTR_SPACE_USED = 45,
+	LDMA_NFS_ATTR_TIME_ACCESS = 47,
+	LDMA_NFS_ATTR_TIME_METADATA = 52,
+	LDMA_NFS_ATTR_TIME_MODIFY = 53,
 };
 
 #endif

@@ -94,10 +94,13 @@ static void fill(uint8_t salt)
 static void test_ways_to_write(bool is_later)
 {
 	static const struct writing ways[] = {
-		{0, 4096, LDMA_UNSTABLE, false, false},  {100, 999, LDMA_UNSTABLE, true, false},
-		{5, LONG, LDMA_UNSTABLE, false, false},  {0, 4096, LDMA_DATA_SYNC, false, false},
-		{9, LONG, LDMA_DATA_SYNC, false, false}, {1, 100, LDMA_FILE_SYNC, true, false},
-		{7, LONG, LDMA_FILE_SYNC, false, false},
+		{0, 4096, LDMA_NFS_UNSTABLE, false, false},
+		{100, 999, LDMA_NFS_UNSTABLE, true, false},
+		{5, LONG, LDMA_NFS_UNSTABLE, false, false},
+		{0, 4096, LDMA_NFS_DATA_SYNC, false, false},
+		{9, LONG, LDMA_NFS_DATA_SYNC, false, false},
+		{1, 100, LDMA_NFS_FILE_SYNC, true, false},
+		{7, LONG, LDMA_NFS_FILE_SYNC, false, false},
 	};
 	struct served served = serve(0, 2);
 	uint64_t change = 0, size = 0, bytes = 0;
@@ -130,14 +133,15 @@ static void test_stable_is_stable(void)
 	synced_writes = data_synced_writes = syncs = data_syncs = 0;
 	write_file(&served, (struct writing){.count = LONG});
 	EXPECT(!synced_writes && !data_synced_writes && !syncs && !data_syncs);
-	write_file(&served, (struct writing){.count = 4096, .stable = LDMA_DATA_SYNC});
+	write_file(&served, (struct writing){.count = 4096, .stable = LDMA_NFS_DATA_SYNC});
 	EXPECT(data_synced_writes == 1);
-	write_file(&served,
-		   (struct writing){.count = 10, .stable = LDMA_FILE_SYNC, .is_in_message = true});
+	write_file(
+		&served,
+		(struct writing){.count = 10, .stable = LDMA_NFS_FILE_SYNC, .is_in_message = true});
 	EXPECT(synced_writes == 1 && data_synced_writes == 1 && !syncs && !data_syncs);
-	write_file(&served, (struct writing){.count = LONG, .stable = LDMA_DATA_SYNC});
+	write_file(&served, (struct writing){.count = LONG, .stable = LDMA_NFS_DATA_SYNC});
 	EXPECT(data_syncs == 1 && !syncs);
-	write_file(&served, (struct writing){.count = LONG, .stable = LDMA_FILE_SYNC});
+	write_file(&served, (struct writing){.count = LONG, .stable = LDMA_NFS_FILE_SYNC});
 	EXPECT(data_syncs == 1 && syncs == 1 && synced_writes == 1 && data_synced_writes == 1);
 	stop_serving(&served);
 }
@@ -183,7 +187,7 @@ static void test_failure(void)
 	EXPECT(word(&call, STATUS_AT) == LDMA_NFS_FBIG && word(&call, RESULTS_AT) == 3);
 	EXPECT(word(&call, OP_STATUS_AT) == LDMA_NFS_FBIG && call.reply_length == BODY_AT);
 	/* In the middle of several pieces: the rest is not written. */
-	call = write_file(&served, (struct writing){.count = LONG, .stable = LDMA_FILE_SYNC});
+	call = write_file(&served, (struct writing){.count = LONG, .stable = LDMA_NFS_FILE_SYNC});
 	EXPECT(word(&call, STATUS_AT) == LDMA_NFS_FBIG);
 	EXPECT(!setrlimit(RLIMIT_FSIZE, &before));
 	EXPECT(served.accelerator->kinds[LDMA_KIND_WRITE].errors == 2);
@@ -264,7 +268,7 @@ static void wait_for_reply(struct memory_call *call)
 /* Parts of one WRITE are one worker's, one after the other: others would only wait for the file. */
 static void test_one_worker_writes(void)
 {
-	const struct writing what = {.count = LONG, .stable = LDMA_UNSTABLE};
+	const struct writing what = {.count = LONG, .stable = LDMA_NFS_UNSTABLE};
 	struct served served = serve(0, 3);
 	struct ldma_workers *workers = &served.accelerator->workers;
 	struct asked asked = ask(&served, 1, 0, LONG);

@@ -53,12 +53,12 @@ static void test_write_in_the_message(void)
 {
 	struct asked asked = {.count = 5,
 			      .data = (const uint8_t *)"hello",
-			      .stable = LDMA_FILE_SYNC,
+			      .stable = LDMA_NFS_FILE_SYNC,
 			      .getattr = 2,
 			      .attributes = {WORD0, WORD1}};
 
 	EXPECT(decode(LDMA_NFS_OP_WRITE, &asked));
-	EXPECT(c.count == 5 && !memcmp(c.data, "hello", 5) && c.stable == LDMA_FILE_SYNC);
+	EXPECT(c.count == 5 && !memcmp(c.data, "hello", 5) && c.stable == LDMA_NFS_FILE_SYNC);
 	EXPECT(c.has_getattr && c.attributes[0] == WORD0 && c.attributes[1] == WORD1);
 	EXPECT(c.request_bytes == m.length);
 	asked.stable = 3;
@@ -269,7 +269,7 @@ static struct ldma_compound_result plain_result(void)
 					     .status_flags = 0x20,
 					     .count = 5,
 					     .is_eof = true,
-					     .committed = LDMA_DATA_SYNC,
+					     .committed = LDMA_NFS_DATA_SYNC,
 					     .verifier = UINT64_C(0x0102030405060708)};
 }
 
@@ -298,7 +298,7 @@ static void test_replies(void)
 	expect_head(0, "tagged", 3);
 	add64(&expected, (uint64_t)LDMA_NFS_OP_WRITE << 32);
 	add32(&expected, 5);
-	add32(&expected, LDMA_DATA_SYNC);
+	add32(&expected, LDMA_NFS_DATA_SYNC);
 	add64(&expected, result.verifier);
 	expect_reply(&result, false);
 

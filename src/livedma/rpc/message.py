@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
-from livedma.wire.rpc import CALL, REPLY
+from livedma.wire.rpc import AUTH_MOST, CALL, GIDS_MOST, MACHINE_MOST, REPLY
+from livedma.wire.rpc import VERSION as RPC_VERSION
 
 __all__ = [
     "AUTH_NONE",
@@ -36,11 +37,6 @@ __all__ = [
     "encode_reply",
     "is_reply",
 ]
-
-RPC_VERSION = 2
-AUTH_MOST = 400  # section 8.2
-MACHINE_MOST = 255  # appendix A
-GIDS_MOST = 16
 
 
 class Flavor(IntEnum):

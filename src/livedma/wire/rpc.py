@@ -14,7 +14,11 @@ from typing import Any
 
 from livedma.wire.xdr import Malformed, Reader, Short
 
+VERSION = 2
 CALL, REPLY = 0, 1
+AUTH_MOST = 400  # section 8.2
+MACHINE_MOST = 255  # appendix A
+GIDS_MOST = 16
 NFS, MOUNT, NLM, NSM, NFSACL, PORTMAP = 100003, 100005, 100021, 100024, 100227, 100000
 NFS_CALLBACK = 0x40000000
 # Program numbers for transient use by anyone (RFC 5531 section 13), as by NFSv4.0 callbacks.
@@ -79,7 +83,6 @@ FLAVORS = {
 }
 GSS_PROCS = ("DATA", "INIT", "CONTINUE_INIT", "DESTROY")
 GSS_SERVICES = {1: "none", 2: "integrity", 3: "privacy"}
-_AUTH_MOST = 400  # RFC 5531 section 8.2
 
 
 def procedure_name(program: int, version: int, procedure: int) -> str:
@@ -125,27 +128,27 @@ def decode(reader: Reader, ret: dict[str, Any]) -> None:
 
 def _call(reader: Reader, ret: dict[str, Any]) -> None:
     ret["rpcvers"] = version = reader.u32()
-    if version != 2:
+    if version != VERSION:
         raise Malformed(f"RPC version {version}", reader.pos - 4)
     name_call(ret, reader.u32(), reader.u32(), reader.u32())
     flavor = reader.u32()
     cred: dict[str, Any] = {"flavor": FLAVORS.get(flavor, str(flavor))}
     ret["cred"] = cred
     start = reader.pos + 4
-    body = reader.opaque(_AUTH_MOST)
+    body = reader.opaque(AUTH_MOST)
     try:
         _cred(flavor, Reader(body), cred)
     except Malformed as wrong:
         raise Malformed(f"{wrong.what} of the credential", start + wrong.at) from None
     reader.u32()
-    reader.opaque(_AUTH_MOST)
+    reader.opaque(AUTH_MOST)
 
 
 def _cred(flavor: int, body: Reader, cred: dict[str, Any]) -> None:
     try:
         if flavor == 1:
             body.u32()
-            cred["machine"] = body.text(255)
+            cred["machine"] = body.text(MACHINE_MOST)
             cred["uid"] = body.u32()
             cred["gid"] = body.u32()
         elif flavor == 6:
@@ -176,7 +179,7 @@ def _reply(reader: Reader, ret: dict[str, Any]) -> None:
             _range(reader, ret)
         return
     reader.u32()
-    reader.opaque(_AUTH_MOST)
+    reader.opaque(AUTH_MOST)
     accept = reader.u32()
     if accept >= len(ACCEPT_STATS):
         raise Malformed(f"RPC accept status {accept}", reader.pos - 4)

@@ -13,10 +13,7 @@ from enum import IntEnum
 
 from livedma.nfs.numbers import CallbackOp, Status
 from livedma.rpc.message import (
-    AUTH_MOST,
     AUTH_NONE,
-    GIDS_MOST,
-    MACHINE_MOST,
     Accepted,
     AcceptStatus,
     AuthSys,
@@ -28,6 +25,7 @@ from livedma.rpc.message import (
 )
 from livedma.rpc.service import CallingConnection
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
+from livedma.wire.rpc import AUTH_MOST, GIDS_MOST, MACHINE_MOST
 
 __all__ = ["BackChannel", "CallbackSecurity", "Outcome", "Request"]
 
