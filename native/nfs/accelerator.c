@@ -35,23 +35,6 @@ void ldma_nfs_call_free(struct ldma_nfs_call *call)
 	ldma_unlock(&accelerator->lock);
 }
 
-static struct ldma_grant *find_grant(struct ldma_accelerator *accelerator,
-				     const struct ldma_slots *slots,
-				     const struct ldma_compound *compound)
-{
-	struct ldma_open_key key = {
-		.other = compound->other,
-		.seqid = compound->seqid,
-		.handle = compound->handle,
-		.handle_length = compound->handle_length,
-		.client = slots->client,
-		.uid = compound->uid,
-		.is_write = compound->op != LDMA_NFS_OP_READ,
-	};
-
-	return ldma_opens_find(&accelerator->opens, &key);
-}
-
 /* Returns whether the call and its reply fit what the session agreed and the transport can carry. */
 static bool is_within_limits(const struct ldma_slots *slots, const struct ldma_call *rpc,
 			     const struct ldma_compound *compound)
@@ -101,6 +84,14 @@ static uint64_t *consider(struct ldma_accelerator *accelerator, struct ldma_call
 {
 	struct ldma_accelerator_counters *counters = &accelerator->counters;
 	const struct ldma_compound *compound = &call->compound;
+	struct ldma_open_key key = {
+		.other = compound->other,
+		.seqid = compound->seqid,
+		.handle = compound->handle,
+		.handle_length = compound->handle_length,
+		.uid = compound->uid,
+		.is_write = compound->op != LDMA_NFS_OP_READ,
+	};
 	uint64_t *why = NULL;
 
 	call->accelerator = accelerator;
@@ -110,7 +101,8 @@ static uint64_t *consider(struct ldma_accelerator *accelerator, struct ldma_call
 		ldma_sessions_find(&accelerator->sessions, compound->session_id, rpc->connection);
 	if (!call->slots)
 		return &counters->left_session;
-	call->grant = find_grant(accelerator, call->slots, compound);
+	key.client = call->slots->client;
+	call->grant = ldma_opens_find(&accelerator->opens, &key);
 	if (!call->grant) {
 		ldma_slots_put(call->slots);
 		return &counters->left_stateid;
@@ -140,16 +132,16 @@ static bool take(struct ldma_program *program, struct ldma_call *rpc, struct ldm
 		call->accelerator = accelerator;
 		why = has_shape ? consider(accelerator, rpc, call) : &counters->left_shape;
 	}
-	ldma_lock(&accelerator->stats_lock);
-	++*(why ? why : &counters->taken);
-	ldma_unlock(&accelerator->stats_lock);
-	if (why) {
-		if (call)
-			ldma_nfs_call_free(call);
-		return false;
+	if (!why) {
+		ldma_nfs_call_begin(call, batch);
+		return true;
 	}
-	ldma_nfs_call_begin(call, batch);
-	return true;
+	ldma_lock(&accelerator->stats_lock);
+	++*why;
+	ldma_unlock(&accelerator->stats_lock);
+	if (call)
+		ldma_nfs_call_free(call);
+	return false;
 }
 
 int ldma_accelerator_create(const struct ldma_accelerator_config *config,

@@ -23,7 +23,7 @@ struct ldma_kind_counters {
 };
 
 struct ldma_accelerator_counters {
-	uint64_t taken;
+	uint64_t taken; /* and answered */
 	/* The calls that were left, by reason. */
 	uint64_t left_shape, left_session, left_stateid, left_slot, left_limit;
 	uint64_t at_once;   /* storage calls that did not have to wait */

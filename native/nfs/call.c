@@ -7,14 +7,6 @@
 
 #define ALL_PIECES ((1u << LDMA_CALL_PIECES) - 1)
 
-/* Returns the memory of the data, or NULL if it is the transport's. */
-static uint8_t *own_memory(struct ldma_nfs_call *call)
-{
-	if (call->is_inline)
-		return call->reply + ldma_compound_data_at(&call->compound);
-	return (uint8_t *)call->compound.data;
-}
-
 /* Notes that the connection ended before all of the data had come. */
 static int lose(struct ldma_nfs_call *call)
 {
@@ -36,14 +28,14 @@ static void piece_came(struct ldma_piece *data, struct ldma_rpc_batch *batch)
 static struct ldma_nfs_piece *claim(struct ldma_nfs_call *call)
 {
 	uint64_t left = call->total - call->next_offset;
+	uint8_t *memory = (uint8_t *)call->compound.data; /* NULL: it is the transport's */
+	uint32_t most = call->rpc->piece_bytes;
 	struct ldma_nfs_piece *piece;
-	uint8_t *memory;
-	uint32_t most;
 
 	if (call->error || call->next_offset >= call->total || !call->free_pieces)
 		return NULL;
-	memory = own_memory(call);
-	most = call->rpc->piece_bytes;
+	if (call->is_inline)
+		memory = call->reply + ldma_compound_data_at(&call->compound);
 	piece = &call->pieces[__builtin_ctz(call->free_pieces)];
 	call->free_pieces &= call->free_pieces - 1;
 	call->under_way++;
@@ -115,7 +107,7 @@ static enum ldma_nfs_status status_of(int error)
 	}
 }
 
-/* Finds what the reply says of the file. */
+/* Finds what the reply says of a file that was written, or of which attributes were asked for. */
 static void look_at_file(struct ldma_nfs_call *call, struct ldma_compound_result *result)
 {
 	struct ldma_changes *changes = call->accelerator->changes;
@@ -123,8 +115,6 @@ static void look_at_file(struct ldma_nfs_call *call, struct ldma_compound_result
 	bool is_changed = call->compound.op == LDMA_NFS_OP_WRITE;
 	uint64_t ctime_ns;
 
-	if (!is_changed && !call->compound.has_getattr)
-		return;
 	if (fstat(grant->fd, &result->stat)) {
 		result->stat_status = status_of(errno);
 		return;
@@ -136,108 +126,87 @@ static void look_at_file(struct ldma_nfs_call *call, struct ldma_compound_result
 			   : ldma_changes_value(changes, grant->device, grant->inode, ctime_ns);
 }
 
-static void end_slot(struct ldma_nfs_call *call, uint32_t reply_length)
+/* Counts what the call did, and ends its slot. */
+static void account(struct ldma_nfs_call *call, uint32_t reply_length)
 {
-	struct ldma_slots *slots = call->slots;
+	struct ldma_accelerator *accelerator = call->accelerator;
 	const struct ldma_compound *compound = &call->compound;
-	const struct ldma_call *rpc = call->rpc;
+	enum ldma_kind kind = ldma_nfs_call_kind(call);
+	struct ldma_kind_counters *counters = &accelerator->kinds[kind];
+	struct ldma_call *rpc = call->rpc;
 	bool is_kept = compound->op != LDMA_NFS_OP_READ;
-	struct ldma_slots_took took = {
+	bool is_done = !call->error && !call->is_lost;
+	struct ldma_slots_took took;
+
+	if (is_done)
+		*(is_kept ? &rpc->written_bytes : &rpc->read_bytes) = call->total;
+	ldma_lock(&accelerator->stats_lock);
+	accelerator->counters.taken++;
+	counters->calls++;
+	accelerator->counters.lost += call->is_lost;
+	counters->errors += call->error && !call->is_lost;
+	counters->bytes += is_done ? call->total : 0;
+	ldma_unlock(&accelerator->stats_lock);
+	if (call->is_lost) {
+		/* The client sends it again, over another connection: the same bytes to the same place. */
+		ldma_slots_cancel(call->slots, compound->sequence.slot);
+		return;
+	}
+	took = (struct ldma_slots_took){
 		.now_ns = __atomic_load_n(&call->ended_ns, __ATOMIC_RELAXED),
 		.read_bytes = rpc->read_bytes,
 		.written_bytes = rpc->written_bytes,
 		.waited_ns = rpc->waited_ns,
 		.storage_ns = rpc->storage_ns,
 		.is_native = !call->error,
-		.kind = ldma_nfs_call_kind(call),
+		.kind = kind,
 	};
-
-	if (call->is_lost) {
-		/* The client sends it again, over another connection: the same bytes to the same place. */
-		ldma_slots_cancel(slots, compound->sequence.slot);
-		return;
-	}
-	ldma_slots_end(slots, compound->sequence.slot, &took,
+	ldma_slots_end(call->slots, compound->sequence.slot, &took,
 		       is_kept ? call->reply + LDMA_RPC_REPLY_BYTES : NULL,
 		       is_kept ? reply_length - LDMA_RPC_REPLY_BYTES : 0);
 }
 
-static void count_end(struct ldma_nfs_call *call)
+/* Syncs if that is still to be done; else replies and frees the call. All is moved, or there was an error, and only this
+ * thread has the call. */
+static void conclude(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
 {
-	struct ldma_accelerator *accelerator = call->accelerator;
-	struct ldma_kind_counters *kind = &accelerator->kinds[ldma_nfs_call_kind(call)];
-
-	ldma_lock(&accelerator->stats_lock);
-	kind->calls++;
-	if (call->is_lost)
-		accelerator->counters.lost++;
-	else if (call->error)
-		kind->errors++;
-	else
-		kind->bytes += call->total;
-	ldma_unlock(&accelerator->stats_lock);
-}
-
-static void count_bytes(struct ldma_nfs_call *call)
-{
-	struct ldma_call *rpc = call->rpc;
-
-	if (call->error || call->is_lost)
-		return;
-	if (call->compound.op == LDMA_NFS_OP_READ)
-		rpc->read_bytes = call->total;
-	else
-		rpc->written_bytes = call->total;
-}
-
-/* Ends the slot, replies and frees the call, of which nothing is under way. */
-static void answer(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
-{
+	const struct ldma_compound *compound = &call->compound;
 	struct ldma_compound_result result = {
-		.limits = ldma_slots_limits(call->slots),
 		.status_flags = __atomic_load_n(&call->slots->status_flags, __ATOMIC_RELAXED),
 		.status = status_of(call->error),
 		.count = (uint32_t)call->total,
-		.committed = call->compound.stable,
+		.committed = compound->stable,
 		.verifier = call->verifier,
 	};
 	uint64_t pushed = 0;
 	uint32_t length;
 
-	if (call->compound.op == LDMA_NFS_OP_READ) {
+	if (call->needs_sync && !call->error) {
+		call->needs_sync = false;
+		call->free_pieces &= ~1u;
+		call->under_way = 1;
+		call->pieces[0] = (struct ldma_nfs_piece){.call = call};
+		ldma_nfs_sync(call->pieces);
+		return;
+	}
+	result.limits = ldma_slots_limits(call->slots);
+	if (compound->op == LDMA_NFS_OP_READ) {
 		result.is_eof = call->is_short ||
-				call->compound.offset + call->total >= (uint64_t)call->stat.st_size;
+				compound->offset + call->total >= (uint64_t)call->stat.st_size;
 		pushed = call->error || call->is_inline ? 0 : call->total;
 	}
 	/* A WRITE returns the verifier from before its data was written: if the data is lost at once, COMMIT returns
 	 * another. */
-	if (call->compound.op == LDMA_NFS_OP_COMMIT)
+	if (compound->op == LDMA_NFS_OP_COMMIT)
 		result.verifier = ldma_nfs_call_verifier(call);
-	look_at_file(call, &result);
-	length = ldma_compound_encode(&call->compound, &result, call->is_inline, call->reply);
-	count_bytes(call);
-	end_slot(call, length);
-	count_end(call);
+	if (compound->op == LDMA_NFS_OP_WRITE || compound->has_getattr)
+		look_at_file(call, &result);
+	length = ldma_compound_encode(compound, &result, call->is_inline, call->reply);
+	account(call, length);
 	ldma_call_reply(call->rpc, call->reply, length, pushed, batch);
 	ldma_slots_put(call->slots);
 	ldma_grant_put(call->grant);
 	ldma_nfs_call_free(call);
-}
-
-/* Syncs or replies: all is moved, or there was an error, and only this thread has the call. */
-static void conclude(struct ldma_nfs_call *call, struct ldma_rpc_batch *batch)
-{
-	struct ldma_nfs_piece *piece = call->pieces;
-
-	if (call->error || !call->needs_sync) {
-		answer(call, batch);
-		return;
-	}
-	call->needs_sync = false;
-	call->free_pieces &= ~1u;
-	call->under_way = 1;
-	*piece = (struct ldma_nfs_piece){.call = call};
-	ldma_nfs_sync(piece);
 }
 
 /* The thread counts as one under way, in place of the piece that ended, so the call is not over before the thread

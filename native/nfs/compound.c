@@ -52,7 +52,7 @@ static uint32_t auth_sys_uid(const uint8_t *body, uint32_t length)
 	return uid;
 }
 
-/* Decodes the call up to the arguments of COMPOUND. */
+/* Decodes the call up to the tag of COMPOUND. */
 static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 {
 	uint32_t flavor, length;
@@ -75,10 +75,6 @@ static void decode_call(struct ldma_reader *in, struct ldma_compound *ret)
 		in->is_bad = true;
 	ldma_reader_expect(in, LDMA_RPC_AUTH_NONE); /* the verifier */
 	ldma_reader_expect(in, 0);
-}
-
-static void decode_tag(struct ldma_reader *in, struct ldma_compound *ret)
-{
 	ret->tag = opaque(in, LDMA_TAG_MAX, &ret->tag_length);
 	for (uint32_t i = 0; i < ret->tag_length; i++)
 		if (ret->tag[i] > 0x7f) /* Python checks whether it is UTF-8 */
@@ -142,7 +138,6 @@ bool ldma_compound_decode(struct ldma_compound *ret, const uint8_t *message, uin
 
 	*ret = (struct ldma_compound){0};
 	decode_call(&in, ret);
-	decode_tag(&in, ret);
 	minor = ldma_reader_word(&in);
 	operations = ldma_reader_word(&in);
 	if (minor < 1 || minor > 2 || operations < 3 || operations > 4)

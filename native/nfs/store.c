@@ -8,30 +8,21 @@
 
 #include "base/monotonic.h"
 
-static void record(struct ldma_nfs_piece *piece, uint64_t storage_ns, bool is_by_worker)
-{
-	struct ldma_nfs_call *call = piece->call;
-	struct ldma_accelerator *accelerator = call->accelerator;
-
-	ldma_call_stored(call->rpc, storage_ns, is_by_worker ? piece->work.queued_ns : 0);
-	ldma_lock(&accelerator->stats_lock);
-	ldma_histogram_add(&accelerator->kinds[ldma_nfs_call_kind(call)].storage, storage_ns);
-	if (is_by_worker)
-		accelerator->counters.by_worker++;
-	else
-		accelerator->counters.at_once++;
-	ldma_unlock(&accelerator->stats_lock);
-}
-
-/* Ends the storage call of a piece. */
+/* Ends and counts the storage call of a piece. */
 static void end(struct ldma_nfs_piece *piece, int error, bool is_by_worker,
 		struct ldma_rpc_batch *batch)
 {
 	struct ldma_nfs_call *call = piece->call;
-	uint64_t now_ns = ldma_now_ns();
+	struct ldma_accelerator *accelerator = call->accelerator;
+	uint64_t now_ns = ldma_now_ns(), storage_ns = now_ns - piece->begun_ns;
 
 	__atomic_store_n(&call->ended_ns, now_ns, __ATOMIC_RELAXED);
-	record(piece, now_ns - piece->begun_ns, is_by_worker);
+	ldma_call_stored(call->rpc, storage_ns, is_by_worker ? piece->work.queued_ns : 0);
+	ldma_lock(&accelerator->stats_lock);
+	ldma_histogram_add(&accelerator->kinds[ldma_nfs_call_kind(call)].storage, storage_ns);
+	accelerator->counters.by_worker += is_by_worker;
+	accelerator->counters.at_once += !is_by_worker;
+	ldma_unlock(&accelerator->stats_lock);
 	if (piece->is_lent && call->compound.op == LDMA_NFS_OP_READ && !error)
 		ldma_piece_push(&piece->data, piece->moved, batch);
 	else if (piece->is_lent)

@@ -138,19 +138,6 @@ void ldma_endpoint_get_stats(struct ldma_endpoint *endpoint, struct ldma_endpoin
 	ldma_unlock(&endpoint->lock);
 }
 
-/* Ends a Receive without a call. */
-static void end_receive(struct call *call, struct ldma_rpc_batch *batch)
-{
-	struct ldma_endpoint *endpoint = call->shown.endpoint;
-	uint64_t handle = call->buffer.handle;
-
-	ldma_lock(&endpoint->lock);
-	call->next = endpoint->free_calls;
-	endpoint->free_calls = call;
-	ldma_unlock(&endpoint->lock);
-	ldma_pool_return_with(endpoint->config.receive_pool, handle, batch);
-}
-
 static void end_posting(struct posting *posting, struct ldma_rpc_batch *batch)
 {
 	struct piece *piece = CONTAINER(posting, struct piece, posting);
@@ -176,7 +163,7 @@ static void end_unposted(struct posting *ops, struct call_list *receives, struct
 		end_posting(posting, batch);
 	}
 	while ((call = list_take(receives)))
-		end_receive(call, batch);
+		receive_end(call, batch);
 	while ((call = list_take(calls))) {
 		call->whole_bytes = 0; /* it waited for room and has taken none */
 		call_finish(call, batch);
@@ -286,46 +273,6 @@ void endpoint_check_over(struct ldma_endpoint *endpoint)
 		service_ended(endpoint->service, endpoint);
 }
 
-static void complete_receive(struct call *call, const struct ldma_wc *wc,
-			     struct ldma_rpc_batch *batch)
-{
-	struct ldma_endpoint *endpoint = call->shown.endpoint;
-	bool is_call = wc->status == LDMA_WC_SUCCESS;
-
-	ldma_lock(&endpoint->lock);
-	endpoint->stats.posted--;
-	if (is_call && endpoint->is_draining) {
-		endpoint->stats.drained_calls++;
-		is_call = false;
-	}
-	if (is_call) {
-		endpoint->stats.in_progress++;
-		endpoint->stats.calls++;
-		endpoint->stats.bytes_received += wc->byte_length;
-		endpoint_get(endpoint);
-	}
-	ldma_unlock(&endpoint->lock);
-	if (is_call)
-		call_arrive(call, wc->byte_length, batch);
-	else
-		end_receive(call, batch);
-}
-
-/* SENDs complete in the order in which they were posted. */
-static void complete_send(struct call *call, const struct ldma_wc *wc, struct ldma_rpc_batch *batch)
-{
-	struct ldma_endpoint *endpoint = call->shown.endpoint;
-
-	ldma_lock(&endpoint->lock);
-	list_take(&endpoint->sending);
-	if (wc->status == LDMA_WC_SUCCESS) {
-		endpoint->stats.replies++;
-		endpoint->stats.bytes_sent += call->send_bytes;
-	}
-	ldma_unlock(&endpoint->lock);
-	call_finish(call, batch);
-}
-
 /* Completes the pieces of one request of the queue pair: this one and those that follow in its list. */
 static void complete_pieces(struct piece *piece, const struct ldma_wc *wc,
 			    struct ldma_rpc_batch *batch)
@@ -347,26 +294,18 @@ static void complete_pieces(struct piece *piece, const struct ldma_wc *wc,
 	}
 }
 
-static struct ldma_endpoint *endpoint_of(enum tag tag, void *pointer)
-{
-	switch (tag) {
-	case TAG_RECEIVE:
-	case TAG_SEND:
-		return ((struct call *)pointer)->shown.endpoint;
-	case TAG_PIECE:
-		return ((struct piece *)pointer)->call->shown.endpoint;
-	default:
-		return pointer;
-	}
-}
-
 void endpoint_complete(const struct ldma_wc *wc, struct ldma_rpc_batch *batch)
 {
 	enum tag tag = (enum tag)(wc->wr_id & TAG_MASK);
 	void *pointer = (void *)(uintptr_t)(wc->wr_id & ~(uint64_t)TAG_MASK);
-	struct ldma_endpoint *endpoint = endpoint_of(tag, pointer);
+	struct call *call = pointer;
+	struct ldma_endpoint *endpoint = pointer;
 	bool has_more, is_new = false;
 
+	if (tag == TAG_RECEIVE || tag == TAG_SEND)
+		endpoint = call->shown.endpoint;
+	else if (tag == TAG_PIECE)
+		endpoint = ((struct piece *)pointer)->call->shown.endpoint;
 	if (wc->status != LDMA_WC_SUCCESS) {
 		ldma_lock(&endpoint->lock);
 		endpoint->stats.errors.connection += wc->status != LDMA_WC_WR_FLUSH_ERR;
@@ -375,11 +314,16 @@ void endpoint_complete(const struct ldma_wc *wc, struct ldma_rpc_batch *batch)
 	}
 	if (is_new)
 		endpoint_break(endpoint, batch);
-	if (tag == TAG_RECEIVE)
-		complete_receive(pointer, wc, batch);
-	else if (tag == TAG_SEND)
-		complete_send(pointer, wc, batch);
-	else if (tag == TAG_PIECE)
+	if (tag == TAG_RECEIVE) {
+		call_arrive(call, wc, batch);
+		return;
+	}
+	if (tag == TAG_SEND) {
+		call->is_sent = wc->status == LDMA_WC_SUCCESS;
+		call_finish(call, batch);
+		return;
+	}
+	if (tag == TAG_PIECE)
 		complete_pieces(pointer, wc, batch);
 	/* The send queue may have room again. */
 	ldma_lock(&endpoint->lock);

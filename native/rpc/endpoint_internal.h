@@ -84,9 +84,11 @@ struct call {
 	struct ldma_pool_buffer buffer;
 	struct ldma_rpcrdma header;
 	struct ldma_rpcrdma_segment few[FEW_SEGMENTS];
-	uint32_t pieces; /* those that the program has, or waits for */
+	uint32_t pieces;      /* those that the program has, or waits for */
+	uint32_t reply_bytes; /* of the header of a reply that goes inline */
 	uint32_t send_bytes, invalidated;
-	bool is_replying;
+	bool is_taken;                         /* by the program */
+	bool is_replying, is_sending, is_sent; /* the reply is queued; posted; has arrived */
 	bool has_memory;            /* the slow path's, or for a long reply: slow_forget frees it */
 	bool is_overfull;           /* more was pushed than the chunk takes */
 	struct piece *reply_pieces; /* WRITEs that complete with the reply */
@@ -202,21 +204,17 @@ void endpoint_check_over(struct ldma_endpoint *endpoint);
 /* Handles a completion of a batch. */
 void endpoint_complete(const struct ldma_wc *wc, struct ldma_rpc_batch *batch);
 
-/* credits.c; the endpoint is locked */
+/* outbox.c */
 
-/* Prepares Receives up to the credits. */
-void credits_top_up(struct ldma_endpoint *endpoint);
-
-/* Returns the credits that a reply may grant. */
-uint32_t credits_granted(const struct ldma_endpoint *endpoint);
-
-/* Takes a free call; NULL: there is none. */
-struct call *call_take(struct ldma_endpoint *endpoint);
+/* Prepares Receives up to the credits and some to spare, and returns the credits that a reply may grant. The endpoint is
+ * locked. */
+uint32_t credits_top_up(struct ldma_endpoint *endpoint);
 
 /* Is called by the pool, with a batch or NULL. */
 void credits_receive_buffer(struct ldma_pool_waiter *waiter, void *batch);
 
-/* outbox.c */
+/* Ends a Receive without a call. */
+void receive_end(struct call *call, struct ldma_rpc_batch *batch);
 
 /* Queues a piece or a reply to be posted. The endpoint is locked. */
 void outbox_append(struct ldma_endpoint *endpoint, struct posting *posting, bool is_reply);
@@ -233,7 +231,7 @@ bool outbox_post(struct ldma_endpoint *endpoint, uint64_t now);
 
 /* Does what ldma_call_pull and ldma_call_room do, for any chunk. */
 int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
-	      struct ldma_piece *shown, struct ldma_rpc_batch *batch);
+	      enum ldma_pool_class class, struct ldma_piece *shown, struct ldma_rpc_batch *batch);
 
 /* Ends a pull: its data has come, or there was an error. */
 void piece_end_pull(struct piece *piece, int error, struct ldma_rpc_batch *batch);
@@ -247,13 +245,11 @@ void piece_fail_all(struct piece *pieces, struct ldma_rpc_batch *batch);
 
 /* call.c */
 
-/* Handles a call of so many bytes that came. */
-void call_arrive(struct call *call, uint32_t length, struct ldma_rpc_batch *batch);
+/* Handles the completion of a Receive: a call has come, or the connection is over. */
+void call_arrive(struct call *call, const struct ldma_wc *wc, struct ldma_rpc_batch *batch);
 
 /* Frees a call that is over, and gives its buffers back. */
 void call_finish(struct call *call, struct ldma_rpc_batch *batch);
-
-/* reply.c */
 
 /* Ends a call with an RDMA_ERROR. */
 void reply_error(struct call *call, enum ldma_rpcrdma_error error, struct ldma_rpc_batch *batch);

@@ -177,65 +177,41 @@ void piece_fail_all(struct piece *pieces, struct ldma_rpc_batch *batch)
 	}
 }
 
-/* A message that is too long to go inline has a chunk for itself. It is control traffic: what moves data of files has
- * that in chunks of their own (RFC 8166, 3.4.1 and 3.4.4), and there data takes no buffer of the pool's reserve. */
-static enum ldma_pool_class class_of(const struct call *call,
-				     const struct ldma_rpcrdma_chunk *chunk)
-{
-	const struct ldma_rpcrdma *header = &call->header;
-	bool is_message = chunk == &header->reply ||
-			  (header->proc == LDMA_RPCRDMA_NOMSG && chunk == &header->reads[0]);
-
-	return is_message ? LDMA_POOL_CONTROL : LDMA_POOL_DATA;
-}
-
-/* Asks the pool for a buffer. Returns 0: it has one; -EINPROGRESS: it waits; or an error. The endpoint is locked. */
-static int ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
-	       struct ldma_piece *shown)
-{
-	struct ldma_endpoint *endpoint = call->shown.endpoint;
-	struct piece *piece;
-	int result;
-
-	if (call->pieces == LDMA_CALL_PIECES)
-		return -EAGAIN;
-	if (endpoint->is_broken)
-		return -ESHUTDOWN;
-	piece = take_free(endpoint);
-	if (!piece)
-		return -ENOMEM;
-	piece->shown = shown;
-	piece->buffer.handle = 0;
-	piece->call = call;
-	piece->chunk = chunk;
-	piece->offset = shown->offset;
-	piece->length = shown->length;
-	piece->is_pull = is_pull;
-	piece->waiter.complete = waited;
-	shown->call = &call->shown;
-	shown->error = 0;
-	shown->transport = piece;
-	result = ldma_pool_wait(endpoint->config.data_pool, class_of(call, chunk), &piece->waiter);
-	if (result == -EINPROGRESS) {
-		enter_queue(endpoint, piece);
-	} else if (result) {
-		set_free(endpoint, piece);
-		return -ESHUTDOWN;
-	} else {
-		has_buffer(endpoint, piece);
-	}
-	call->pieces++;
-	return result;
-}
-
 int piece_ask(struct call *call, const struct ldma_rpcrdma_chunk *chunk, bool is_pull,
-	      struct ldma_piece *shown, struct ldma_rpc_batch *batch)
+	      enum ldma_pool_class class, struct ldma_piece *shown, struct ldma_rpc_batch *batch)
 {
 	struct ldma_endpoint *endpoint = call->shown.endpoint;
-	int result;
+	struct piece *piece = NULL;
+	int result = 0;
 
 	ldma_lock(&endpoint->lock);
-	result = ask(call, chunk, is_pull, shown);
+	if (call->pieces == LDMA_CALL_PIECES)
+		result = -EAGAIN;
+	else if (endpoint->is_broken)
+		result = -ESHUTDOWN;
+	else if (!(piece = take_free(endpoint)))
+		result = -ENOMEM;
+	if (!result) {
+		piece->shown = shown;
+		piece->buffer.handle = 0;
+		piece->call = call;
+		piece->chunk = chunk;
+		piece->offset = shown->offset;
+		piece->length = shown->length;
+		piece->is_pull = is_pull;
+		piece->waiter.complete = waited;
+		shown->call = &call->shown;
+		shown->error = 0;
+		shown->transport = piece;
+		result = ldma_pool_wait(endpoint->config.data_pool, class, &piece->waiter);
+		if (!result)
+			has_buffer(endpoint, piece);
+		else if (result == -EINPROGRESS)
+			enter_queue(endpoint, piece);
+		else
+			set_free(endpoint, piece);
+		call->pieces += !result || result == -EINPROGRESS;
+	}
 	ldma_unlock(&endpoint->lock);
 	if (result || !is_pull)
 		return result;
@@ -259,7 +235,7 @@ int ldma_call_pull(struct ldma_call *shown, struct ldma_piece *piece, struct ldm
 	    piece->offset > shown->read_length ||
 	    piece->length > shown->read_length - piece->offset)
 		return -EINVAL;
-	return piece_ask(call, &call->header.reads[0], true, piece, batch);
+	return piece_ask(call, &call->header.reads[0], true, LDMA_POOL_DATA, piece, batch);
 }
 
 int ldma_call_room(struct ldma_call *shown, struct ldma_piece *piece, struct ldma_rpc_batch *batch)
@@ -269,7 +245,7 @@ int ldma_call_room(struct ldma_call *shown, struct ldma_piece *piece, struct ldm
 	if (!shown->has_write || piece->offset > shown->write_room ||
 	    piece->length > shown->piece_bytes)
 		return -EINVAL;
-	return piece_ask(call, &call->header.writes[0], false, piece, batch);
+	return piece_ask(call, &call->header.writes[0], false, LDMA_POOL_DATA, piece, batch);
 }
 
 void ldma_piece_push(struct ldma_piece *shown, uint32_t length, struct ldma_rpc_batch *batch)

@@ -3,15 +3,9 @@
 
 #include <errno.h>
 
-#include "base/bytes.h"
+#include "rpc/reader.h"
 
 #define SEGMENT_BYTES 16
-
-/* A cursor that reads zeros beyond the end, and sets is_bad. */
-struct cursor {
-	const uint8_t *at, *end;
-	bool is_bad;
-};
 
 struct budget {
 	const struct ldma_rpcrdma_limits *limits;
@@ -20,43 +14,29 @@ struct budget {
 	uint32_t room; /* for the segments that are kept */
 };
 
-static uint32_t word(struct cursor *cursor)
+static bool boolean(struct ldma_reader *in)
 {
-	uint32_t value;
-
-	if (cursor->end - cursor->at < 4) {
-		cursor->is_bad = true;
-		return 0;
-	}
-	value = get32(cursor->at);
-	cursor->at += 4;
-	return value;
-}
-
-static bool boolean(struct cursor *cursor)
-{
-	uint32_t value = word(cursor);
+	uint32_t value = ldma_reader_word(in);
 
 	if (value > 1)
-		cursor->is_bad = true;
+		in->is_bad = true;
 	return value == 1;
 }
 
-static void segment(struct cursor *cursor, struct budget *budget, struct ldma_rpcrdma *header,
+static void segment(struct ldma_reader *in, struct budget *budget, struct ldma_rpcrdma *header,
 		    struct ldma_rpcrdma_chunk *chunk)
 {
 	struct ldma_rpcrdma_segment found;
 
-	found.handle = word(cursor);
-	found.length = word(cursor);
-	found.offset = (uint64_t)word(cursor) << 32;
-	found.offset |= word(cursor);
+	found.handle = ldma_reader_word(in);
+	found.length = ldma_reader_word(in);
+	found.offset = ldma_reader_hyper(in);
 	/* A segment may end at the last address, and no further. */
 	if (found.length && found.offset > UINT64_MAX - (found.length - 1))
-		cursor->is_bad = true;
+		in->is_bad = true;
 	if (found.length > budget->list_bytes || !budget->segments)
-		cursor->is_bad = true;
-	if (cursor->is_bad)
+		in->is_bad = true;
+	if (in->is_bad)
 		return;
 	budget->list_bytes -= found.length;
 	budget->segments--;
@@ -83,7 +63,7 @@ static void sort(struct ldma_rpcrdma_segment *segments, uint32_t *positions, uin
 	}
 }
 
-static void group(struct cursor *cursor, const struct budget *budget, struct ldma_rpcrdma *header,
+static void group(struct ldma_reader *in, const struct budget *budget, struct ldma_rpcrdma *header,
 		  const uint32_t *positions)
 {
 	struct ldma_rpcrdma_chunk *chunk = NULL;
@@ -91,7 +71,7 @@ static void group(struct cursor *cursor, const struct budget *budget, struct ldm
 	for (uint32_t i = 0; i < header->segment_count; i++) {
 		if (!chunk || chunk->position != positions[i]) {
 			if (header->read_count == budget->limits->chunks) {
-				cursor->is_bad = true;
+				in->is_bad = true;
 				return;
 			}
 			chunk = &header->reads[header->read_count++];
@@ -102,54 +82,55 @@ static void group(struct cursor *cursor, const struct budget *budget, struct ldm
 	}
 }
 
-static void read_list(struct cursor *cursor, struct budget *budget, struct ldma_rpcrdma *header)
+static void read_list(struct ldma_reader *in, struct budget *budget, struct ldma_rpcrdma *header)
 {
 	uint32_t positions[LDMA_RPCRDMA_SEGMENTS];
 	struct ldma_rpcrdma_chunk all = {0};
 
 	budget->list_bytes = budget->limits->list_bytes;
-	while (boolean(cursor) && !cursor->is_bad) {
-		uint32_t position = word(cursor);
+	while (boolean(in) && !in->is_bad) {
+		uint32_t position = ldma_reader_word(in);
 
 		if (header->segment_count < LDMA_RPCRDMA_SEGMENTS)
 			positions[header->segment_count] = position;
-		segment(cursor, budget, header, &all);
+		segment(in, budget, header, &all);
 	}
-	if (cursor->is_bad || header->segment_count > budget->room)
+	if (in->is_bad || !header->segment_count || header->segment_count > budget->room)
 		return;
 	sort(header->segments, positions, header->segment_count);
-	group(cursor, budget, header, positions);
+	group(in, budget, header, positions);
 }
 
-static void chunk(struct cursor *cursor, struct budget *budget, struct ldma_rpcrdma *header,
+static void chunk(struct ldma_reader *in, struct budget *budget, struct ldma_rpcrdma *header,
 		  struct ldma_rpcrdma_chunk *ret)
 {
-	uint32_t count = word(cursor);
+	uint32_t count = ldma_reader_word(in);
 
 	*ret = (struct ldma_rpcrdma_chunk){.first = header->segment_count};
-	if (count > budget->segments ||
-	    count > (uint64_t)(cursor->end - cursor->at) / SEGMENT_BYTES)
-		cursor->is_bad = true;
-	for (uint32_t i = 0; i < count && !cursor->is_bad; i++)
-		segment(cursor, budget, header, ret);
+	if (count > budget->segments || count > in->left / SEGMENT_BYTES)
+		in->is_bad = true;
+	for (uint32_t i = 0; i < count && !in->is_bad; i++)
+		segment(in, budget, header, ret);
 }
 
-static void write_list(struct cursor *cursor, struct budget *budget, struct ldma_rpcrdma *header)
+static void write_list(struct ldma_reader *in, struct budget *budget, struct ldma_rpcrdma *header)
 {
 	budget->list_bytes = budget->limits->list_bytes;
-	while (boolean(cursor) && !cursor->is_bad) {
+	while (boolean(in) && !in->is_bad) {
 		if (header->write_count == budget->limits->chunks) {
-			cursor->is_bad = true;
+			in->is_bad = true;
 			return;
 		}
-		chunk(cursor, budget, header, &header->writes[header->write_count++]);
+		chunk(in, budget, header, &header->writes[header->write_count++]);
 	}
 }
 
-/* Checks that positions are those of XDR items, each behind the data of the chunk before. The chunk at position 0 is
- * the reduced message itself, into which the others are put. */
-static bool has_good_positions(const struct ldma_rpcrdma *header)
+/* Checks where the header says that the RPC message is (RFC 8166, 3.5 and 4.5.2), and that positions are those of XDR
+ * items, each behind the data of the chunk before. The chunk at position 0 is the reduced message itself, into which the
+ * others are put. */
+static bool has_good_placement(const struct ldma_rpcrdma *header)
 {
+	bool has_zero = header->read_count && !header->reads[0].position;
 	uint64_t end = 0;
 
 	for (uint32_t i = 0; i < header->read_count; i++) {
@@ -160,65 +141,45 @@ static bool has_good_positions(const struct ldma_rpcrdma *header)
 		if (read->position)
 			end = read->position + read->length;
 	}
-	return true;
-}
-
-/* Checks where the header says that the RPC message is (RFC 8166, 3.5 and 4.5.2). */
-static bool has_good_placement(const struct ldma_rpcrdma *header)
-{
-	bool has_zero = header->read_count && !header->reads[0].position;
-
-	if (!has_good_positions(header))
-		return false;
 	if (header->proc == LDMA_RPCRDMA_MSG)
 		return !has_zero;
 	return has_zero || (!header->read_count && header->has_reply && header->reply.count);
 }
 
-static int lists(struct cursor *cursor, const struct ldma_rpcrdma_limits *limits, uint32_t room,
-		 struct ldma_rpcrdma *header)
+static int error(struct ldma_reader *in, struct ldma_rpcrdma *header)
 {
-	struct budget budget = {.limits = limits, .segments = limits->segments, .room = room};
-
-	read_list(cursor, &budget, header);
-	if (!cursor->is_bad)
-		write_list(cursor, &budget, header);
-	budget.list_bytes = limits->list_bytes;
-	if (!cursor->is_bad && boolean(cursor)) {
-		header->has_reply = true;
-		chunk(cursor, &budget, header, &header->reply);
-	}
-	if (cursor->is_bad)
-		return -EPROTO;
-	return header->segment_count > room ? -ENOSPC : 0;
-}
-
-static int error(struct cursor *cursor, struct ldma_rpcrdma *header)
-{
-	header->error = word(cursor);
+	header->error = ldma_reader_word(in);
 	if (header->error == LDMA_RPCRDMA_ERR_VERS) {
-		header->lowest = word(cursor);
-		header->highest = word(cursor);
+		header->lowest = ldma_reader_word(in);
+		header->highest = ldma_reader_word(in);
 	} else if (header->error != LDMA_RPCRDMA_ERR_CHUNK) {
 		return -EPROTO;
 	}
-	return cursor->is_bad ? -EPROTO : 0;
+	return in->is_bad ? -EPROTO : 0;
 }
 
-static int message(struct cursor *cursor, const struct ldma_rpcrdma_limits *limits, uint32_t room,
+static int message(struct ldma_reader *in, const struct ldma_rpcrdma_limits *limits, uint32_t room,
 		   struct ldma_rpcrdma *header)
 {
-	int result = lists(cursor, limits, room, header);
+	struct budget budget = {.limits = limits, .segments = limits->segments, .room = room};
 
-	if (result)
-		return result;
+	read_list(in, &budget, header);
+	if (!in->is_bad)
+		write_list(in, &budget, header);
+	budget.list_bytes = limits->list_bytes;
+	if (!in->is_bad && boolean(in)) {
+		header->has_reply = true;
+		chunk(in, &budget, header, &header->reply);
+	}
+	if (in->is_bad)
+		return -EPROTO;
+	if (header->segment_count > room)
+		return -ENOSPC;
 	if (!has_good_placement(header))
 		return -EPROTO;
 	if (header->proc == LDMA_RPCRDMA_NOMSG)
-		return cursor->at == cursor->end ? 0 : -EPROTO;
-	if (cursor->end - cursor->at < 4 || get32(cursor->at) != header->xid)
-		return -EPROTO;
-	return 0;
+		return in->left ? -EPROTO : 0;
+	return in->left < 4 || get32(in->at) != header->xid ? -EPROTO : 0;
 }
 
 int ldma_rpcrdma_decode(const uint8_t *data, uint32_t length,
@@ -226,27 +187,27 @@ int ldma_rpcrdma_decode(const uint8_t *data, uint32_t length,
 			struct ldma_rpcrdma_segment *segments, uint32_t room,
 			struct ldma_rpcrdma *ret)
 {
-	struct cursor cursor = {.at = data, .end = data + length};
+	struct ldma_reader in = {data, length, false};
 	int result = 0;
 
 	ret->segments = segments;
 	ret->read_count = ret->write_count = ret->segment_count = 0;
 	ret->has_reply = false;
-	ret->xid = word(&cursor);
-	ret->version = word(&cursor);
-	ret->credits = word(&cursor);
-	ret->proc = word(&cursor);
-	if (cursor.is_bad)
+	ret->xid = ldma_reader_word(&in);
+	ret->version = ldma_reader_word(&in);
+	ret->credits = ldma_reader_word(&in);
+	ret->proc = ldma_reader_word(&in);
+	if (in.is_bad)
 		return -EPROTO;
 	if (ret->proc == LDMA_RPCRDMA_ERROR) /* of any version: it may be the answer to another */
-		result = error(&cursor, ret);
+		result = error(&in, ret);
 	else if (ret->version != LDMA_RPCRDMA_VERSION)
 		return -EPROTONOSUPPORT;
 	else if (ret->proc == LDMA_RPCRDMA_MSG || ret->proc == LDMA_RPCRDMA_NOMSG)
-		result = message(&cursor, limits, room, ret);
+		result = message(&in, limits, room, ret);
 	else if (ret->proc != LDMA_RPCRDMA_DONE) /* section 4.6.1: also RDMA_MSGP */
 		return -EPROTO;
-	ret->header_bytes = (uint32_t)(cursor.at - data);
+	ret->header_bytes = (uint32_t)(in.at - data);
 	return result;
 }
 

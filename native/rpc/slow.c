@@ -126,6 +126,9 @@ void slow_begin(struct call *call, struct ldma_rpc_batch *batch)
 	bool is_now;
 
 	call->has_memory = true;
+	ldma_lock(&endpoint->lock);
+	endpoint->stats.slow_calls++;
+	ldma_unlock(&endpoint->lock);
 	if (!call->header.read_count) {
 		service_queue(endpoint->service, call);
 		return;

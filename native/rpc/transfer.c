@@ -33,6 +33,18 @@ static void release(struct transfer *transfer, const struct ldma_piece *piece, i
 		transfer->error = error;
 }
 
+/* A message that is too long to go inline has a chunk for itself. It is control traffic: what moves data of files has
+ * that in chunks of their own (RFC 8166, 3.4.1 and 3.4.4), and there data takes no buffer of the pool's reserve. */
+static enum ldma_pool_class class_of(const struct call *call,
+				     const struct ldma_rpcrdma_chunk *chunk)
+{
+	const struct ldma_rpcrdma *header = &call->header;
+	bool is_message = chunk == &header->reply ||
+			  (header->proc == LDMA_RPCRDMA_NOMSG && chunk == &header->reads[0]);
+
+	return is_message ? LDMA_POOL_CONTROL : LDMA_POOL_DATA;
+}
+
 static void copy(const struct transfer *transfer, struct ldma_piece *piece,
 		 struct ldma_rpc_batch *batch)
 {
@@ -63,7 +75,8 @@ static void advance(struct call *call, const struct ldma_piece *ended, int error
 		release(transfer, ended, error);
 	while ((piece = claim(transfer, config->data_bytes))) {
 		ldma_unlock(lock);
-		error = piece_ask(call, transfer->chunk, transfer->is_pull, piece, batch);
+		error = piece_ask(call, transfer->chunk, transfer->is_pull,
+				  class_of(call, transfer->chunk), piece, batch);
 		if (!error)
 			copy(transfer, piece, batch);
 		ldma_lock(lock);
