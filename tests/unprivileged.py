@@ -9,7 +9,7 @@ from pathlib import Path
 
 from needs import needs
 
-__all__ = ["NOBODY", "as_nobody"]
+__all__ = ["NOBODY", "as_nobody", "as_user"]
 
 NOBODY = 65534
 _OTHERS_MAY_PASS = 0o001
@@ -30,3 +30,8 @@ def as_nobody(*capabilities: str, uid: int = NOBODY) -> list[str]:
         kept = ",".join(f"+{name}" for name in capabilities)
         command += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
     return command
+
+
+def as_user(memlock: int) -> list[str]:
+    """Does the same as `as_nobody`, as a user that no other test is, who may pin so many bytes."""
+    return ["prlimit", f"--memlock={memlock}:{memlock}", *as_nobody(uid=200_000 + os.getpid())]

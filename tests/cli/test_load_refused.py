@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,11 +21,12 @@ from livedma.nfs.load import Plan, footprint, links
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import NfsService, ServiceOptions
 from needs import needs
+from unprivileged import as_user
 
 pytestmark = pytest.mark.slow
 
 _NET = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
-SERVER = f"{_NET}.80"
+SERVER, CLIENT = f"{_NET}.80", f"{_NET}.81"
 PORTS = {"rdma": 20049, "tcp": 20490}
 
 
@@ -32,6 +35,9 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     needs(os.geteuid() == 0, "a server that acts for several users needs root")
     directory = tmp_path_factory.mktemp("export")
     (directory / "file").write_text("x")
+    directory.chmod(0o755)
+    (directory / "shared").mkdir()
+    (directory / "shared").chmod(0o777)
     service_options = ServiceOptions(
         addresses=[SERVER],
         tcp_port=PORTS["tcp"],
@@ -60,6 +66,30 @@ def test_operations_that_are_too_large(
     said = refused(capsys, "--size", "8MiB", *ramp, proto=proto)
     assert "the server takes 1,048,576 bytes a call at most, and --size is 8,388,608" in said
     assert "use --size 1048576 or less" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (("--sessions", "64", "--file-size", "256KiB"), 0, "errors      none"),
+        (("--size", "1MiB"), 0, "errors      none"),
+        (("--size", "100MiB"), 1, "use --size 1048576 or less"),
+    ],
+)
+def test_a_plain_user_may_use_usual_sizes(
+    export: Path, options: tuple[str, ...], status: int, words: str
+) -> None:
+    """More memory than the usual limit lets users pin; what stops the last is the server."""
+    where = ["load", SERVER, "--source", CLIENT, "--dir", "/shared", "--seconds", "0.1"]
+    done = subprocess.run(
+        [*as_user(8 << 20), sys.executable, "-m", "livedma.cli", *where, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, words in done.stdout + done.stderr) == (status, True), done
+    assert not list((export / "shared").iterdir())
 
 
 def test_memory_that_takes_long_to_pin(
@@ -97,7 +127,7 @@ def test_directories(
 def test_files_that_have_no_room(export: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--sessions", "1000", "--file-size", "1000GiB", "--size", "1MiB")
     assert "the files of 1,000 sessions would take 1073.7 TB, and / of the server has" in said
-    assert list(export.iterdir()) == [export / "file"]
+    assert {one.name for one in export.iterdir()} == {"file", "shared"}
 
 
 def test_more_sessions_than_memory(

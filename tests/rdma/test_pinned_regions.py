@@ -36,7 +36,7 @@ from livedma.errors import BudgetError, LimitError
 from livedma.memory import accounting, tenant
 from livedma.rdma import Device
 from needs import needs
-from unprivileged import as_nobody
+from unprivileged import as_user
 
 
 @pytest.fixture(autouse=True)
@@ -197,21 +197,16 @@ def test_the_memory_is_let_go(end: str) -> None:
     device.close()
 
 
-def user(memlock: int) -> list[str]:
-    """Runs a command without privilege, as a user that no other test is."""
-    return ["prlimit", f"--memlock={memlock}:{memlock}", *as_nobody(uid=200_000 + os.getpid())]
-
-
 @pytest.mark.slow
 def test_commands_work_under_the_usual_limit() -> None:
-    address, as_user = loopback_address(), user(8 * MIB)
-    with serving(*as_user, "livedma", "perf", "send-bw", "--listen", address) as server:
-        done = run(*as_user, "livedma", "perf", "send-bw", address, "-n", "100")
+    address, user = loopback_address(), as_user(8 * MIB)
+    with serving(*user, "livedma", "perf", "send-bw", "--listen", address) as server:
+        done = run(*user, "livedma", "perf", "send-bw", address, "-n", "100")
         assert done.returncode == 0, done.stderr
         assert server.wait()[0] == 0
     address = loopback_address()
-    with serving(*as_user, "livedma", "rping", "-s", "-a", address) as server:
-        done = run(*as_user, "livedma", "rping", "-c", "-a", address, "-C", "3")
+    with serving(*user, "livedma", "rping", "-s", "-a", address) as server:
+        done = run(*user, "livedma", "rping", "-c", "-a", address, "-C", "3")
         assert done.returncode == 0, done.stderr
         assert server.wait()[0] == 0
 
@@ -222,7 +217,7 @@ def test_commands_say_what_limit_stops_them(memlock: int) -> None:
     needs(os.geteuid() == 0, "becoming another user needs root")
     address = loopback_address()
     with serving("livedma", "perf", "send-bw", "--listen", address):
-        done = run(*user(memlock), "livedma", "perf", "send-bw", address)
+        done = run(*as_user(memlock), "livedma", "perf", "send-bw", address)
     assert done.returncode == 1
     assert done.stderr.startswith("livedma: cannot pin ") and "RLIMIT_MEMLOCK is" in done.stderr
     assert "Traceback" not in done.stderr
@@ -232,7 +227,7 @@ def test_commands_say_what_limit_stops_them(memlock: int) -> None:
 def test_a_client_hears_of_the_limit_of_its_server() -> None:
     needs(os.geteuid() == 0, "becoming another user needs root")
     address = loopback_address()
-    with serving(*user(MIB), "livedma", "perf", "send-bw", "--listen", address) as server:
+    with serving(*as_user(MIB), "livedma", "perf", "send-bw", "--listen", address) as server:
         done = run("livedma", "perf", "send-bw", address, "--size", "1MiB")
         assert "livedma: cannot pin 2 MiB" in server.wait()[2]
     assert done.returncode == 1

@@ -13,8 +13,9 @@ from typing import Literal
 
 from livedma._native.caller import memory_bytes, receives
 from livedma._native.load import Load, buffer_bytes
+from livedma._native.rdma import Region
 from livedma.nfs.load.plan import Plan
-from livedma.rdma import CompletionQueue, Device, MemoryRegion, ProtectionDomain, QueuePair, cm
+from livedma.rdma import CompletionQueue, Device, ProtectionDomain, QueuePair, cm
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
 from livedma.rpc.rdma_client import INLINE_BYTES
 from livedma.rpc.rdma_private import PrivateData, agree
@@ -129,7 +130,7 @@ class _RdmaLink:
 
     number: int = -1
     connection: cm.Connection | None = None
-    regions: list[MemoryRegion] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
     inline_bytes: int = 0
 
     def close(self) -> None:
@@ -179,7 +180,7 @@ class RdmaLinks:
 
     async def _connect(self, link: _RdmaLink, address: str, port: int, within_s: float) -> None:
         said, calls = PrivateData(INLINE_BYTES, INLINE_BYTES), self._plan.calls
-        # Before the connection is asked for: pinning gigabytes takes longer than a server may.
+        # Before the connection is asked for: gigabytes may take longer than a server waits.
         messages = self._memory(link, memory_bytes(calls, INLINE_BYTES, INLINE_BYTES))
         data_bytes = calls * buffer_bytes(self._plan.size)
         data = self._memory(link, data_bytes, "remote_read", "remote_write")
@@ -221,8 +222,10 @@ class RdmaLinks:
         link.inline_bytes = inline.send_bytes
 
     def _memory(self, link: _RdmaLink, size: int, *access: str) -> tuple[int, int, memoryview]:
+        # It is not pinned: the device is in this process and finds it by its address. So users who
+        # may pin little can load as much as root, also while a lost connection has its memory yet.
         buffer = mmap.mmap(-1, size)
-        region = self._pd.register(buffer, *access)
+        region = self._device.engine.register(buffer, ("local_write", *access), pd=self._pd)
         link.regions.append(region)
         return region.key, region.va, memoryview(buffer)
 
