@@ -230,10 +230,10 @@ static int add_session(struct ldma_load *load, const struct ldma_load_session_co
 		return error;
 	session->number = load->session_count;
 	load->sessions[load->session_count++] = session;
+	load->filled += session->phase == SESSION_READY;
 	if (session->link->error) {
 		load_session_lose(session);
 	} else if (session->phase == SESSION_READY) {
-		load->filled++;
 		if (load->has_begun)
 			load_session_begin(session, now_ns);
 	} else {

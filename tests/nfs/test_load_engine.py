@@ -377,6 +377,14 @@ def test_a_stream_that_breaks_the_rules_ends(extra: bytes) -> None:
         assert not run.load.figures().open
 
 
+def test_a_session_without_files_to_fill_is_ready_also_where_its_connection_is_lost() -> None:
+    with rig("write") as run:
+        run.peer.cut()
+        wait_until(lambda: run.load.link_error(0))
+        run.add()
+        assert (run.load.figures().filled, run.load.figures().lost) == (1, 1)
+
+
 def test_a_lost_connection_leaves_its_sessions_waiting() -> None:
     with rig() as run:
         run.add()
