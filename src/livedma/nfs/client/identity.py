@@ -41,6 +41,8 @@ class Identity:
         self.lease_s = _LEASE_S
         self.read_most = self.write_most = _DATA_MOST  #: bytes of one READ or WRITE
         self.opens: set[OpenState] = set()
+        #: Why the server asked for its latest call to come again later; None: it did not.
+        self.deferred: Status | None = None
         self.recoveries = 0  #: how often sessions or state had to be got back
         #: Held from when CREATE_SESSION is sent until it is answered, over whatever connection:
         #: the server would take another one with the same sequence for its repetition.
@@ -60,6 +62,11 @@ class Identity:
     @property
     def sessions(self) -> tuple[Session, ...]:
         return tuple(self._sessions)
+
+    @property
+    def heard_s(self) -> float:
+        """Returns when the server last answered, by the loop's clock, which is monotonic."""
+        return self._heard_s
 
     async def ready(self) -> None:
         """Waits while state is being got back; gets back what is left of it first."""

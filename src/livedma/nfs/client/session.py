@@ -239,12 +239,14 @@ class Session(Files):
                 if broken.may_be_executed and not can_repeat:
                     raise OutcomeUnknown(_unknown(operations, path)) from None
                 continue
+            self._identity.deferred = None
             if outcome.error is None:
                 return outcome.results
             before = operations[: max(0, outcome.failed_at - 1)]
             can_retry = all(one.is_repeatable and not one.keeps_reply for one in before)
             if outcome.status not in _COME_AGAIN or not can_retry or backoff.is_over:
                 raise outcome.error
+            self._identity.deferred = outcome.status
             await backoff.wait()
 
     async def _in_a_slot(

@@ -122,7 +122,7 @@ class Driven(Runner):
                 await self._ramp(numbers, rate)
             elif numbers:
                 async with self._control.use() as client:
-                    await self._sessions.add(client, numbers)
+                    await self._add(client, numbers)
             figures = await self._filled()
             if number:
                 self._check(figures)

@@ -61,6 +61,11 @@ class Recovery:
         self.gaps_s: list[float] = []
         self.words = ""
 
+    @property
+    def why(self) -> str:
+        """Returns why the last attempt failed, if connections were lost and are not back."""
+        return self.words or (self._why if self._since_ns is not None else "")
+
     def away_s(self, now_ns: int) -> float:
         """Returns how long there has been no answer, if a connection was lost and is not back."""
         self._settle()
@@ -81,6 +86,7 @@ class Recovery:
             if not self._is_needed():
                 continue
             self._since_ns, self._restored_ns = self._load.heard_ns() or time.monotonic_ns(), 0
+            self._why = "it does not answer"
             if not await self._go_on_trying():
                 self._give_up()
                 return
@@ -98,7 +104,6 @@ class Recovery:
     async def _go_on_trying(self) -> bool:
         """Tries until sessions are answered again; False if the server does not come back."""
         backoff = Backoff(self._patience_s, _PAUSE_S, _PAUSE_MOST_S)
-        self._why = "it does not answer"
         connecting = asyncio.create_task(self._reconnect(), name="reconnect")
         try:
             while True:

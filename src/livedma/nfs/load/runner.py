@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from livedma._native.latency import Latency
 from livedma._native.load import Figures
@@ -25,6 +25,7 @@ from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.recovery import Recovery
 from livedma.nfs.load.result import Interval, Result, SessionResult, named
 from livedma.nfs.load.sessions import LoadError, Sessions
+from livedma.nfs.load.waiting import Waiting
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.rdma import Device
 from livedma.rpc.client import ConnectionLost
@@ -33,15 +34,12 @@ __all__ = ["LoadError", "Runner"]
 
 _INTERVAL_S = 1.0
 _LOOK_S = 0.02
-_SILENT_S = 1.5  # that a server may take before the user is told
 _TIDE_S = 0.05  # between two changes of the tide
 _FILL_S = 120.0  # without any progress of the files
 _FIRST_S = 10.0  # for the server's first answers
-_TOLD_EACH = 64  # sessions between two messages
 _LAST_S = 5.0  # for the last replies at the end
 _CONTROL_SLOTS = 8
 _MESSAGE_EXTRA = 4096
-_PATIENCE_S = 15.0
 _CALL_S = 60.0  # for the answer to a call that changes files: a server's disk may be busy
 _CLEAN_UP_S = 90.0  # for removing sessions and files
 _REMOVAL_S = 0.02  # for each of them besides
@@ -138,6 +136,8 @@ class Runner:
             give_up=self.stop,
             patience_s=self._away_s,
         )
+        name = f"{self._address} port {self._port}"
+        self._waiting = Waiting(name, client, self._load, self._places, self._recovery, self._tell)
         if self.plan.follow and self.plan.proto == "rdma":
             follower.start()
         beside = [
@@ -145,14 +145,14 @@ class Runner:
             asyncio.create_task(self._control.keep_lease(), name="lease"),
         ]
         try:
-            await check_room(self.plan, client)
+            await self._waiting.during(check_room(self.plan, client), lambda: "")
             return await self._measure(client)
         finally:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
             await follower.stop()
-            await self._clean_up(client)
+            await self._clean_up()
 
     async def _first_contact(self, link: int) -> Client:
         """Connects the client; gives up soon on a peer that is silent, or no NFS server."""
@@ -181,38 +181,40 @@ class Runner:
             message_bytes=self.plan.size + _MESSAGE_EXTRA,
             credential=self._credential,
             call_s=_CALL_S,
-            patience_s=_PATIENCE_S,
+            patience_s=self._away_s,
         )
 
     # Sessions.
 
     async def _add_all(self, client: Client) -> None:
         """Makes all sessions, with their files filled."""
-        await self._sessions.add(client, self._told(range(self.plan.sessions)))
+        await self._add(client, range(self.plan.sessions))
         self._check(self._load.figures())
         self._check(await self._filled())
 
-    def _told(self, numbers: Sequence[int]) -> Iterator[int]:
-        for number in numbers:
-            if not number % _TOLD_EACH:
-                self._tell(f"making sessions: {number} of {len(numbers)}")
-            yield number
+    async def _add(self, client: Client, numbers: Sequence[int]) -> None:
+        """Makes sessions."""
+
+        def progress() -> str:
+            return f"making sessions: {len(self._places.sessions)} of {self.plan.sessions}"
+
+        await self._waiting.during(self._sessions.add(client, numbers), progress)
 
     async def _filled(self) -> Figures:
         """Waits until the files of all working sessions are filled."""
         figures = self._look()
         fills, end_s = 0, 0.0
         while figures.filled + figures.failed < figures.sessions:
-            if self._recovery.words:
-                raise LoadError(self._recovery.words)
-            if figures.counters.fills > fills or not end_s:
+            self._waiting.check()
+            self._waiting.look(f"writing files: {figures.filled} of {figures.sessions}")
+            # While connections are lost, patience is the recovery's.
+            if figures.counters.fills > fills or not end_s or self._recovery.why:
                 fills, end_s = figures.counters.fills, time.monotonic() + _FILL_S
             elif time.monotonic() > end_s:
                 raise LoadError(
                     f"the server has not written anything for {_FILL_S:g} s: use fewer --sessions "
                     "or a smaller --file-size"
                 )
-            self._tell(f"writing files: {figures.filled} of {figures.sessions}")
             await asyncio.sleep(_LOOK_S)
             figures = self._look()
         return figures
@@ -227,7 +229,7 @@ class Runner:
             return
         words = [self._load.session(i).words for i in range(figures.sessions)]
         why = next((named(one) for one in words if one), None)
-        lost = next(iter(self._lost()), None)
+        lost = self._recovery.why or next(iter(self._lost()), None)
         raise LoadError(why or lost or next(iter(self._sessions.refused), "no session was made"))
 
     async def _ramp(self, numbers: Iterable[int], rate: float) -> None:
@@ -287,7 +289,7 @@ class Runner:
             connections=self._places.opened,
             reconnects=self._places.replaced,
             gaps_s=(*self._recovery.gaps_s, *([away_s] if away_s else ())),
-            ended=self._recovery.words or _silence(away_s),
+            ended=self._recovery.words or _silence(away_s, self._recovery.why),
             latency=total,
         )
 
@@ -332,13 +334,8 @@ class Runner:
         away_s = self._recovery.away_s(after.now_ns)
         self._show(Interval.between(before, after, away_s))
         if after.open or away_s:
-            self._tell_silence(after.now_ns)
+            self._waiting.look()
         return after
-
-    def _tell_silence(self, now_ns: int) -> None:
-        silent_s = (now_ns - self._load.heard_ns()) * 1e-9
-        if silent_s > _SILENT_S:
-            self._tell(f"{self._address} port {self._port} has not answered for {silent_s:.0f} s")
 
     async def _drain(self) -> Figures:
         """Waits until the last operation was answered, or the server is silent."""
@@ -357,20 +354,28 @@ class Runner:
 
     # The end.
 
-    async def _clean_up(self, client: Client) -> None:
-        """Removes all that the run made, as far as the server can still be reached."""
+    async def _clean_up(self) -> None:
+        """Removes all that the run made, as long as the server can be reached."""
         self._load.stop()
         if not self._places.is_lost:
             self._tell("removing the files of the run")
+        limit_s = _CLEAN_UP_S + len(self._places.sessions) * _REMOVAL_S
+        try:
             with contextlib.suppress(TimeoutError, LivedmaError, NfsError, OSError):
-                async with asyncio.timeout(_CLEAN_UP_S + len(self._places.sessions) * _REMOVAL_S):
-                    await self._drain()
-                    await self._sessions.remove(await self._control.take())
-        self.left = sorted(self._sessions.left)
+                async with asyncio.timeout(limit_s):
+                    await self._waiting.while_reached(self._remove())
+        finally:
+            self.left = sorted(self._sessions.left)
+
+    async def _remove(self) -> None:
+        await self._drain()
+        await self._sessions.remove(await self._control.take())
 
 
-def _silence(away_s: float) -> str:
-    return f"when time was up, the server had not answered for {away_s:.1f} s" if away_s else ""
+def _silence(away_s: float, why: str) -> str:
+    if not away_s:
+        return ""
+    return f"when time was up, the server had not answered for {away_s:.1f} s: {why}"
 
 
 def _status_name(operation: int, status: int) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from livedma.nfs.client.file import File
 from livedma.nfs.client.hand_over import HandedOver
 from livedma.nfs.load.places import Places
 from livedma.nfs.load.plan import Plan
-from livedma.nfs.numbers import Status
+from livedma.nfs.numbers import NfsError, Status
 from livedma.rpc.client import RpcError
 from livedma.rpc.message import AuthSys, Call, encode_call
 from livedma.rpc.xdr import Encoder
@@ -187,11 +188,11 @@ class Sessions:
 
         async def remove(file: File) -> None:
             async with turn:
-                try:
+                # It may be lost; its name is there all the same.
+                with contextlib.suppress(LivedmaError, NfsError, OSError):
                     await file.close()
-                finally:  # It may be lost; its name is there all the same.
-                    await client.remove(file.path)
-                    self.left.discard(file.path)
+                await client.remove(file.path)
+                self.left.discard(file.path)
 
         made = await asyncio.gather(*self._made, return_exceptions=True)
         files = [*self._files.values(), *(one for one in made if isinstance(one, File))]
