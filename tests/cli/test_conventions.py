@@ -92,6 +92,19 @@ def test_every_help_has_an_example(one: argparse.ArgumentParser) -> None:
         assert re.search(rf"examples?:\n  .*{command}\b", one.epilog or "")
 
 
+@pytest.mark.parametrize("one", list(parsers(TOP)), ids=lambda one: one.prog)
+def test_help_fits_the_terminal(
+    one: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = one.format_help().splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert [line for line in lines if re.match(r" [^ ]", line)] == []
+    said = " ".join(" ".join(lines).split())
+    for text in (one.description or "", one.epilog or ""):  # no word is lost
+        assert " ".join(text.split()) in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

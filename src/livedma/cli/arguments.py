@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -19,6 +21,37 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f": did you mean '{close[0]}'?" if close else ""
 
 
+class _Page(argparse.HelpFormatter):
+    """Wraps descriptions and epilogs at the terminal's width, and keeps examples as they stand.
+
+    An example is an indented line, which may have a remark behind it, two spaces from it. A remark
+    that is too long goes on below, in its own column.
+    """
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks: list[str] = []
+        for is_prose, group in itertools.groupby(text.splitlines(), key=_is_prose):
+            lines = list(group)
+            if is_prose:
+                blocks.append(textwrap.fill("\n".join(lines), width))
+            else:
+                blocks += [_example(line, width) for line in lines]
+        return textwrap.indent("\n".join(blocks), indent)
+
+
+def _is_prose(line: str) -> bool:
+    return bool(line) and not line.startswith(" ")
+
+
+def _example(line: str, width: int) -> str:
+    found = re.fullmatch(r"(\s+\S.*?\S\s{2,})(\S.*)", line)
+    if found is None or len(line) <= width:
+        return line
+    remark = " " * len(found[1])
+    wrapped = textwrap.fill(found[2], width, initial_indent=remark, subsequent_indent=remark)
+    return found[1] + wrapped.lstrip()
+
+
 class Parser(argparse.ArgumentParser):
     """Extends argparse's parser: options and positionals may come in any order.
 
@@ -27,6 +60,9 @@ class Parser(argparse.ArgumentParser):
     """
 
     _is_intermixing = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Page, **options})
 
     def error(self, message: str) -> NoReturn:
         from livedma.cli.paint import Paint

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   livedma capture eth0
   livedma capture eth0 --host 10.0.0.7 --op send,write --snaplen 128
-  livedma capture eth0 --direction rx --format pcapng --write trace.pcapng --seconds 10
+  livedma capture eth0 --direction rx --format pcapng --write trace.pcapng
   livedma capture eth0 --format json --count 1000 | jq .psn
   livedma capture --device 10.0.0.5 --format pcapng --write device.pcapng
 
@@ -73,7 +73,6 @@ def register(commands: Any) -> None:
         "device from its own paths, and passes all packets on untouched. "
         "Ends with Ctrl-C; packets lost because the ring buffer was full are counted.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("iface", metavar="IFACE", nargs="?", help="the interface; it may go away and come back")

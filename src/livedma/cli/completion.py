@@ -24,7 +24,6 @@ def register(commands: Any) -> None:
         description="Prints what a shell has to read to complete commands, options, choices, "
         "files and directories.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=_SHELLS, help="which shell")
     parser.set_defaults(run=run)

@@ -35,7 +35,6 @@ def register(commands: Any) -> None:
         description="Decodes the RoCE packets of a pcap or pcapng file and verifies their ICRCs. "
         "Packets that are not RoCE are counted, not printed.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="the capture; - for standard input")
     parser.add_argument("--format", choices=FORMATS, help="how packets are printed (text)")

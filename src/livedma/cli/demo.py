@@ -41,7 +41,6 @@ def register(commands: Any) -> None:
         "and does something about it. Then the same again under the policy static, which does "
         "nothing. Ends by itself and leaves nothing behind.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--policy", choices=_POLICIES, default="extend", help="what is done about it (extend)")

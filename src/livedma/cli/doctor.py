@@ -28,7 +28,6 @@ def register(commands: Any) -> None:
         "is there, what it costs if not, and the command that changes it. Opens a device at each "
         "address and attaches the monitor to lo for a moment; changes nothing.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "only",

@@ -37,7 +37,6 @@ def register(commands: Any) -> None:
         description="Measures one question on this machine: points in turns, each "
         "run in a fresh process, and an answer computed from the data. Without NAME: lists them.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("name", metavar="NAME", nargs="?", help="as listed without a name")

@@ -25,7 +25,6 @@ def register(commands: Any) -> None:
         "it is in use. It is refused if the window or the server's --budget has no room for it, or "
         "if the connection is over TCP, whose memory is not managed.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
     parser.set_defaults(run=run, do="extend")

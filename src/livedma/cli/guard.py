@@ -19,11 +19,11 @@ if TYPE_CHECKING:  # these modules need libbpf; other commands work without it
 _OPERATIONS = (*wire.OPERATIONS, "UNKNOWN")
 
 _EXAMPLES = """examples:
-  livedma guard eth0                                     rules and what they did
+  livedma guard eth0                         rules and what they did
   livedma guard eth0 add drop --from 10.0.0.0/8 --op WRITE,READ
   livedma guard eth0 add limit 10k/s --qp 1
-  livedma guard eth0 qps set 17,18,0x1f                  the queue pairs that exist;
-  livedma guard eth0 add drop --qp unknown               a flood for others stops here
+  livedma guard eth0 qps set 17,18,0x1f      the queue pairs that exist;
+  livedma guard eth0 add drop --qp unknown   a flood for others stops here
   livedma guard eth0 remove 2
   livedma guard eth0 off"""
 
@@ -36,7 +36,6 @@ def register(commands: Any) -> None:
         "matches decides; what matches none passes, and so does everything that is not RoCE. The "
         "guard stays when the command ends. Without an action: lists the rules.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("interface", metavar="IFACE", help="the interface")
     parser.add_argument("--json", action="store_true", help="print the guard as JSON")
@@ -56,7 +55,6 @@ def _action(
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # --json may stand before or behind the action.
     parser.add_argument(

@@ -42,7 +42,6 @@ def register(commands: Any) -> None:
         "network of their own. The first time, their image is built and cached. "
         "Without an action: says what is up.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="say what is up as JSON")
     parser.add_argument(
@@ -73,7 +72,6 @@ def _action(actions: Any, name: str, act: Any, text: str, example: str) -> argpa
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(act=act, parser=parser)
     return parser

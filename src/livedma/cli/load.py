@@ -40,7 +40,6 @@ def register(commands: Any) -> None:
         description="Reads and writes files of an NFSv4.1 server through many sessions at once, "
         "verifies the data and measures what each session gets.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("server", metavar="ADDR", help="the server's address or name")

@@ -20,7 +20,6 @@ def register(commands: Any) -> None:
         help="manual pages, of all that --help says",
         description="Prints the manual page of a command, or of livedma itself, for man(1).",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("command", metavar="COMMAND", nargs="?", help="whose (livedma's own)")

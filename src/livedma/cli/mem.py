@@ -39,7 +39,6 @@ def register(commands: Any) -> None:
         "what devices of livedma have mapped, in which granule and with how many descriptors; what "
         "limits it; and, in plain words, what is wrong and the command that mends it.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "pids", metavar="PID", nargs="*", type=positive, help="only these processes"

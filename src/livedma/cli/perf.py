@@ -38,7 +38,6 @@ def register(commands: Any) -> None:
         description="Measures SEND, WRITE and READ between two devices. Without ADDR it is the "
         "server, which serves one client and ends.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("test", metavar="TEST", choices=_TESTS, help=", ".join(_TESTS))

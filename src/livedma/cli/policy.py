@@ -25,7 +25,6 @@ def register(commands: Any) -> None:
         description="Prints the policy by which a running server decides about DMA memory; with "
         "NAME, sets another one. Connections stay as they are, and no session is dropped.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="another policy (none is set)")
     asking.add_options(parser)

@@ -23,7 +23,6 @@ def register(commands: Any) -> None:
         description="Has a server that was started with --config read that file again, and says "
         "what has changed and what needs a restart. No session is dropped.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--control", metavar="PATH", type=Path, help="the server's socket (of the one that runs)")

@@ -33,7 +33,6 @@ def register(commands: Any) -> None:
         description="The protocol and the options of librdmacm's rping: the server READs the "
         "client's data and WRITEs it back.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     side = parser.add_mutually_exclusive_group(required=True)

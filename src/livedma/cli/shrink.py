@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from livedma.cli.extend import add_arguments, run
@@ -23,7 +22,6 @@ def register(commands: Any) -> None:
         description="Takes memory out of a connection's window, as buffers become free. Credits "
         "stay as they are, so that calls may have to wait for the buffers that are left.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
     parser.set_defaults(run=run, do="shrink")

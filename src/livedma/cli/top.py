@@ -51,7 +51,6 @@ def register(commands: Any) -> None:
         description="Shows connections with their memory, credits and what limits them, sessions "
         "with what they do and wait for, and what is decided, as it happens.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(

@@ -47,7 +47,6 @@ def register(commands: Any) -> None:
         "livedma's or the kernel's, with the latency and bandwidth of each. What it does not see, "
         "or not yet, it says.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("iface", metavar="IFACE", nargs="*", help="look at these (all that may carry RoCE)")

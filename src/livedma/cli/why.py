@@ -31,7 +31,6 @@ def register(commands: Any) -> None:
         "session is slow: its own slots, its connection's memory, credits or send queue, the "
         "store, the CPU, the network, or nothing.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("session", metavar="SESSION", nargs="?", help="its id, or the beginning of it")

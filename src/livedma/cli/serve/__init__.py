@@ -13,14 +13,14 @@ from livedma.cli.serve.places import control_directory
 __all__ = ["control_directory", "register", "run"]
 
 _EXAMPLES = """examples:
-  livedma serve /srv/data                            root's files are nobody's: --squash none
+  livedma serve /srv/data                   root is nobody: --squash none
   livedma serve /srv/data --read-only --allow 10.0.0.0/8 --allow fd00::/8
-  livedma serve /srv/data --listen 10.0.0.1 --tcp 12049 --window 256MiB --mapped 1/8
-  livedma serve --config /etc/livedma.toml           SIGHUP has it read again
+  livedma serve /srv/data --listen 10.0.0.1 --tcp 12049 --window 256MiB
+  livedma serve --config /etc/livedma.toml  SIGHUP has it read again
 
 and a client:
   mount -o vers=4.1,proto=rdma,port=20049 HOST:/ /mnt
-  mount -o vers=4.2 HOST:/ /mnt                      over TCP"""
+  mount -o vers=4.2 HOST:/ /mnt             over TCP"""
 
 
 def register(commands: Any) -> None:
@@ -30,7 +30,6 @@ def register(commands: Any) -> None:
         description="Exports DIR, which is the root of what clients mount, until Ctrl-C or "
         "SIGTERM; a second one ends it at once.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
     parser.set_defaults(run=run, wrong_use=parser.error)
