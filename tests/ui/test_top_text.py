@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ui.made_frames import EVENTS, fine, frame, many
+from tests.ui.made_frames import EVENTS, connection, fine, frame, many, window
 
 from livedma.control.diagnose.room import SessionRoom
 from livedma.control.show.frame import Frame
@@ -187,3 +187,22 @@ def test_a_frame_comes_back_with_its_room() -> None:
     found = made.as_json()
     assert found["diagnoses"][0]["room"]["sentence"] == room.sentence
     assert Frame.from_json(found) == made
+
+
+@pytest.mark.parametrize("width", [40, 72, 80, 100, 131, 132, 200])
+@pytest.mark.parametrize("host", ["10.80.114.78", "fd00:80:1:2::4e"])
+@pytest.mark.parametrize("height", [3, 20])
+def test_clients_of_one_host_are_told_apart_by_their_ports(
+    host: str, width: int, height: int
+) -> None:
+    ports = (50228, 50230)
+    both = tuple(
+        replace(connection(number), client=host, client_port=port)
+        for number, port in enumerate(ports, 1)
+    )
+    made = frame(connections=both, diagnoses=(fine(1), fine(2)), windows=(window(1), window(2)))
+    for glyphs in (UNICODE, ASCII):
+        shown = "\n".join(map(as_text, connections(made, width, height, glyphs)))
+        assert all(f":{port} " in shown for port in ports), shown
+        if width >= 80 and "." in host and height > 3:
+            assert f"{host}:{ports[0]} " in shown

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from livedma.control.diagnose.limits import Diagnosis, Limit
 from livedma.control.show.frame import Frame
@@ -17,6 +17,8 @@ __all__ = ["connections", "height_wanted"]
 
 _WIDE = 132
 _MARK_WIDTH = 4
+_ADDRESS_AND_PORT = 21  # of IPv4, at most
+_BESIDE_CLIENT = 59  # of a narrow line: the mark, three figures, and a short bar of memory
 _LIMIT_WIDTH = 14
 _REASONS = {True: (1, 0), False: (3, 2, 1, 0)}  # by whether the terminal is wide
 _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
@@ -24,10 +26,13 @@ _MARK = {"slow": "!", "limited": "~", "fine": " ", "unknown": "?"}
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Says how much of a connection is shown: lines for the words of its diagnosis, and cells."""
+    """Says how much of a connection is shown: lines for the words of its diagnosis, and cells of
+    its client's address.
+    """
 
     is_wide: bool
     reason_lines: int
+    client_width: int = 0
 
     @property
     def lines(self) -> int:
@@ -62,6 +67,7 @@ def connections(
         return [rule(what, "", width, glyphs, strong=True)]
     count = len(frame.snapshot.connections)
     shape = _shape(count, width, height - 1)
+    shape = replace(shape, client_width=_client_width(frame, shape, width))
     ordered = _ordered(frame, fits=count * shape.lines <= height - 1)
     lines = [line for one in ordered for line in _lines(frame, one, shape, width, glyphs)]
     shown = lines[first : first + height - 1]
@@ -79,10 +85,11 @@ def _ordered(frame: Frame, *, fits: bool) -> list[Connection]:
 
 
 def _head(frame: Frame, shape: _Shape, width: int, glyphs: Glyphs) -> Line:
-    text = f"    {'connection':<15} {'bandwidth':>9} {'p99':>8} {'credits':>9}  "
+    name_width = shape.client_width
+    text = f"    {'connection':<{name_width}} {'bandwidth':>9} {'p99':>8} {'credits':>9}  "
     if shape.is_wide:
         text = (
-            f"    {'connection':<{_client_width(width)}} {'sessions':>8} {'op/s':>8}"
+            f"    {'connection':<{name_width}} {'sessions':>8} {'op/s':>8}"
             f" {'bandwidth':>10} {'p50':>8} {'p99':>8} {'in flight':>9} {'credits':>9}  "
         )
     if not frame.is_steered:
@@ -98,8 +105,16 @@ def _head(frame: Frame, shape: _Shape, width: int, glyphs: Glyphs) -> Line:
     return cut(((text, "strong"), *legend), width, glyphs)
 
 
-def _client_width(width: int) -> int:
-    return min(40, 16 + max(0, width - _WIDE) // 4)
+def _client_width(frame: Frame, shape: _Shape, width: int) -> int:
+    """Returns the cells of the first column: it grows for addresses, and where there is much room
+    for names, too.
+    """
+    longest = max(width_of(one.client_end) for one in frame.snapshot.connections)
+    wanted = min(longest, _ADDRESS_AND_PORT)
+    if shape.is_wide:
+        return max(wanted, min(40, 16 + (width - _WIDE) // 4))
+    limit = 0 if shape.reason_lines else _LIMIT_WIDTH + 1
+    return max(15, min(wanted, width - limit - _BESIDE_CLIENT))
 
 
 def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Glyphs) -> list[Line]:
@@ -114,15 +129,16 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
     if one.is_tcp:
         credits_ = glyphs.unknown
     mark: Line = ((_MARK[state], role), (f"{one.number:>2} ", "strong"))
+    name_width = shape.client_width
+    client = f"{_client(one, name_width, glyphs):<{name_width}}"
     if shape.is_wide:
-        name_width = _client_width(width)
         text = (
-            f"{_client(one, name_width, glyphs):<{name_width}} {one.sessions:>8}"
+            f"{client} {one.sessions:>8}"
             f" {snapshot.per_s(one.operations):>8,.0f} {bandwidth:>10} {p50:>8} {p99:>8}"
             f" {one.in_flight:>9} {credits_:>9}  "
         )
     else:
-        text = f"{_client(one, 15, glyphs):<15} {bandwidth:>9} {p99:>8} {credits_:>9}  "
+        text = f"{client} {bandwidth:>9} {p99:>8} {credits_:>9}  "
     room = width - sum(len(part) for part, _ in mark) - len(text)
     end: Line = ()
     if not shape.reason_lines:
@@ -133,10 +149,15 @@ def _lines(frame: Frame, one: Connection, shape: _Shape, width: int, glyphs: Gly
 
 
 def _client(one: Connection, width: int, glyphs: Glyphs) -> str:
-    """Returns as much of the client as there is room for; drops the name first, then the port."""
-    ways = (one.client_words, one.client_end, one.client)
-    shown = [printable(way, glyphs) for way in ways]
-    return next((way for way in shown if width_of(way) <= width), fit(shown[-1], width, glyphs))
+    """Returns as much of the client as there is room for; drops the name first, then the address
+    from its left end, since clients of one host differ in their ports.
+    """
+    words, end = printable(one.client_words, glyphs), printable(one.client_end, glyphs)
+    if width_of(words) <= width:
+        return words
+    if width_of(end) <= width:
+        return end
+    return fit(end[::-1], width, glyphs)[::-1]
 
 
 def _state(diagnosis: Diagnosis | None) -> tuple[str, Role]:
