@@ -22,6 +22,7 @@ from unprivileged import as_nobody
 
 LIMIT_S = 60.0
 NOBODY = 65534
+OWN, OWN_V6 = "10.87.0.1", "fd87::1"
 LIVEDMA = [sys.executable, "-m", "livedma.cli"]
 
 
@@ -96,7 +97,15 @@ class Alone:
         covers = (("run", "/run"), ("tmp", "/var/tmp"), ("tmp", "/tmp"))
         mounts = [*_kept(directory / "tmp"), *((directory / one, at) for one, at in covers)]
         commands = " && ".join(f"mount --rbind {source} {target}" for source, target in mounts)
-        begin = f"ip link set lo up && {commands} && echo ready"
+        links = [
+            "ip link set lo up",
+            "ip link add one type veth peer name other",
+            f"ip address add {OWN}/24 dev one",
+            f"ip address add {OWN_V6}/64 dev one nodad",
+            "ip link set one up",
+            "ip link set other up",
+        ]
+        begin = " && ".join([*links, commands, "echo ready"])
         self._holder = subprocess.Popen(
             ["unshare", "-n", "-m", "sh", "-c", f"{begin} && exec sleep infinity"],
             stdout=subprocess.PIPE,
@@ -104,13 +113,13 @@ class Alone:
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == b"ready\n"
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *words: str, is_root: bool = False) -> list[str]:
         enter = ["nsenter", "-n", "-m", "-t", str(self._holder.pid), "--wd=/"]
-        return [*enter, *as_nobody(), *LIVEDMA, *words]
+        return [*enter, *([] if is_root else as_nobody()), *LIVEDMA, *words]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, is_root: bool = False) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*words),
+            self.command(*words, is_root=is_root),
             env=self._environment,
             capture_output=True,
             text=True,
@@ -199,3 +208,20 @@ def test_a_place_that_another_user_has_is_named(alone: Alone) -> None:
     assert done.returncode == 1
     assert f"/tmp/livedma-{NOBODY} cannot be used: it belongs to user 0" in done.stderr
     assert "--control PATH" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", [{}], indirect=True)
+def test_a_client_beside_the_server_needs_no_address_of_its_own(alone: Alone) -> None:
+    load = ("--sessions", "1", "--seconds", "0.2", "--file-size", "1MiB")
+    with alone.serving():
+        for is_root in (False, True):
+            done = alone.run("load", OWN, *load, is_root=is_root)
+            assert done.returncode == 0, done.stderr
+        refused = alone.run("load", OWN_V6, *load)
+        assert refused.returncode == 1
+        said = " ".join(refused.stderr.split())
+        assert f"UDP port 4791 at {OWN_V6} is in use" in said
+        assert "or the server's IPv4 address, or load's --proto tcp" in said
+        over_tcp = alone.run("load", OWN_V6, "--proto", "tcp", *load)
+        assert over_tcp.returncode == 0, over_tcp.stderr

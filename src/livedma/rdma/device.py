@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from livedma._native.port import KINDS, Port
 from livedma.errors import LivedmaError, PortInUseError, PrivilegeError
 from livedma.privilege import as_root
-from livedma.rdma.interface import Interface, interface_of, neighbours, source_for
+from livedma.rdma.interface import Interface, interface_of, sources
 from livedma.rdma.memory import ProtectionDomain
 from livedma.rdma.names import PortKind
 from livedma.rdma.ports import in_use, reason, refusal
@@ -109,12 +109,13 @@ class Device:
     def towards(cls, peer: str, **options: Any) -> Self:
         """Makes a device at the address that packets to the peer come from.
 
-        For a peer on the loopback interface it is another address of that interface.
+        For a peer on this host it may be another address, of the loopback interface.
         """
-        for source in neighbours(peer):
-            with suppress(LivedmaError):  # this one may be taken, too
+        *others, last = sources(peer)
+        for source in others:
+            with suppress(LivedmaError):  # this one may be taken
                 return cls(source, **options)
-        return cls(source_for(peer), **options)
+        return cls(last, **options)
 
     @property
     def address(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from livedma.rdma import rtnetlink
 
-_LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _NEIGHBOURS = 250
 # IP, UDP, BTH and the largest extension header, rounded up as the kernel's rxe does.
 HEADERS = 80
@@ -44,18 +44,26 @@ def addresses() -> list[str]:
     return [str(one) for one in found if not one.is_link_local]
 
 
-def neighbours(peer: str) -> list[str]:
-    """Returns other addresses of the loopback interface, for a device whose peer has one of them.
+def sources(peer: str) -> list[str]:
+    """Returns addresses of this host for a device that talks to the peer, in the order to try them.
 
-    The peer's own address is taken by the peer, and sharing it needs privilege. The list is empty
-    for a peer on another host, and for IPv6, which has a single loopback address.
+    A peer on this host has taken its own address, and sharing that needs privilege. If it is an
+    IPv4 address, other addresses of the loopback interface reach it, too. IPv6 has a single one.
+    The last address is the one whose refusal tells the user most.
     """
+    here = source_for(peer)
     found = socket.getaddrinfo(peer, 4791, type=socket.SOCK_DGRAM)[0][4][0]
     there = ipaddress.ip_address(str(found).partition("%")[0])
-    if there not in _LOOPBACK:
-        return []
-    last = min(int(there) + _NEIGHBOURS, int(_LOOPBACK.broadcast_address))
-    return [str(ipaddress.IPv4Address(one)) for one in range(int(there) + 1, last)]
+    if there in _LOOPBACK:
+        return [*_loopback_after(there), here]
+    if there.version == 4 and here == str(there):
+        return [here, *_loopback_after(_LOOPBACK[1]), here]
+    return [here]
+
+
+def _loopback_after(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[str]:
+    last = min(int(address) + _NEIGHBOURS, int(_LOOPBACK.broadcast_address))
+    return [str(ipaddress.IPv4Address(one)) for one in range(int(address) + 1, last)]
 
 
 def source_for(peer: str) -> str:

@@ -42,15 +42,16 @@ def refusal(error: OSError, address: str, ip_version: int) -> LivedmaError:
 def in_use(address: str, share_reason: str) -> LivedmaError:
     """Makes the error for an address in use. share_reason: why it cannot be shared from here."""
     taken = f"UDP port 4791 at {address} is in use by another device (see `ss -ulpn`)"
+    ways = "use another address with -I, or with a server's --listen"
+    if ":" in address:
+        ways += "; or the server's IPv4 address, or load's --proto tcp"
+    else:
+        ways += " (any of 127.0.0.0/8 is this host)"
     if not share_reason:
         return LivedmaError(
-            f"{taken}, which does not share it, or is another user's or container's;"
-            " use another address"
+            f"{taken}, which does not share it, or is another user's or container's; {ways}"
         )
-    return LivedmaError(
-        f"{taken}; use another address (any of 127.0.0.0/8 is this host)."
-        f" No sharing: {share_reason}"
-    )
+    return LivedmaError(f"{taken}; {ways}. No sharing: {share_reason}")
 
 
 def _obstacle(code: int) -> str:

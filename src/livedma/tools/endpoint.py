@@ -10,7 +10,7 @@ import socket
 
 from livedma.errors import LivedmaError
 from livedma.rdma import Device, PortKind, rtnetlink
-from livedma.rdma.interface import neighbours, source_for
+from livedma.rdma.interface import sources
 
 __all__ = ["device_at", "device_towards", "own_address", "resolve"]
 
@@ -73,11 +73,11 @@ def device_towards(
                 f"{source} and {peer} are of different IP versions: use two addresses of one"
             )
         return device_at(source, spin, port, share=share)
-    for beside in neighbours(peer):
-        with contextlib.suppress(LivedmaError):
-            return device_at(beside, spin, port, share=share)
     try:
-        here = source_for(peer)
+        *others, last = sources(peer)
     except OSError as error:
         raise LivedmaError(f"{peer} cannot be reached ({error.strerror})") from None
-    return device_at(here, spin, port, share=share)
+    for one in others:
+        with contextlib.suppress(LivedmaError):  # this one may be taken
+            return device_at(one, spin, port, share=share)
+    return device_at(last, spin, port, share=share)
