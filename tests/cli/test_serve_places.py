@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,6 +71,28 @@ def test_a_directory_that_another_user_made_first_is_refused(tmp_path: Path) -> 
     assert directory.stat().st_mode & 0o777 == 0o700
     with pytest.raises(LivedmaError, match="cannot be made: No such file"):
         make_private(tmp_path / "missing" / "livedma-0")
+
+
+def test_what_killed_servers_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    directory = tmp_path / "livedma"
+    assert places.control_directory() == directory
+    places.make_control_directory()
+    gone, elsewhere = 1 << 30, (1 << 30) + 1  # no process has such a number
+    for name in (f"serve-{gone}", f"serve-{os.getpid()}", "mine"):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(directory / name))
+    for name in (f"serve-{gone}.token", "serve-notes", f"serve-{elsewhere}.token"):
+        (directory / name).touch()
+    with socket.socket(socket.AF_UNIX) as other:  # a server in another PID namespace
+        other.bind(str(directory / f"serve-{elsewhere}"))
+        other.listen()
+        places.make_control_directory()
+    kept = {f"serve-{os.getpid()}", "mine", "serve-notes"}
+    kept |= {f"serve-{elsewhere}", f"serve-{elsewhere}.token"}
+    assert {one.name for one in directory.iterdir()} == kept
 
 
 def _kept(cover: Path) -> Iterator[tuple[Path, Path]]:

@@ -7,7 +7,9 @@ their environment, so commands look into all places.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,8 +48,9 @@ def default_control() -> Path:
 
 
 def make_control_directory() -> None:
-    """Makes the directory of `default_control`. Raises LivedmaError if another user has it or if it
-    cannot be made.
+    """Makes the directory of `default_control`, and removes what killed servers left in it.
+
+    Raises LivedmaError if another user has it or if it cannot be made.
     """
     from livedma.errors import LivedmaError
     from livedma.nfs.server.private_directory import make_private
@@ -55,12 +58,37 @@ def make_control_directory() -> None:
     directory = control_directory()
     if directory == SERVICES:  # only root can make it, and the service's user may own it
         directory.mkdir(mode=0o755, exist_ok=True)
-        return
+    else:
+        try:
+            make_private(directory)
+        except LivedmaError as error:
+            hint = "name another place for the control socket with --control PATH"
+            raise LivedmaError(f"{error}; {hint}") from None
+    _remove_left(directory)
+
+
+def _remove_left(directory: Path) -> None:
+    """Removes sockets and tokens of processes that are gone. A socket at which a server listens is
+    one of another PID namespace.
+    """
+    from livedma.nfs.control import is_answered
+
+    for path in directory.glob("serve-*"):
+        found = re.fullmatch(r"serve-(\d+)(\.token)?", path.name)
+        if found is None or _is_alive(int(found[1])) or is_answered(path.with_suffix("")):
+            continue
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
     try:
-        make_private(directory)
-    except LivedmaError as error:
-        hint = "name another place for the control socket with --control PATH"
-        raise LivedmaError(f"{error}; {hint}") from None
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def of_other_users() -> Iterator[Path]:

@@ -260,7 +260,7 @@ def _take(path: Path) -> int:
         os.close(fd)
         raise PersistError(
             f"another server{f' (process {owner})' if owner else ''} uses the state directory "
-            f"{path.parent}; give one of them its own"
+            f"{path.parent}; give one of them its own with --state DIR"
         ) from None
     except BaseException:
         os.close(fd)
