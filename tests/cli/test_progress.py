@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -72,14 +76,26 @@ def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert quiet.getvalue() == ""
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address at which nothing answers, since this test has the port of RoCE there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        for host in range(1, 250):
+            address = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}.{host}"
+            with contextlib.suppress(OSError):
+                taken.bind((address, 4791))
+                break
+        yield taken.getsockname()[0]
+
+
 @pytest.mark.parametrize("command", [["rping", "-c", "-a"], ["perf", "send-lat"]])
 def test_commands_tell_whom_they_wait_for(
-    monkeypatch: pytest.MonkeyPatch, command: list[str]
+    monkeypatch: pytest.MonkeyPatch, command: list[str], silent: str
 ) -> None:
     """Nobody answers: the command says so in the end, and meanwhile that it waits."""
     terminal = terminal_for(monkeypatch)
     where = "livedma.tools.perf_client" if command[0] == "perf" else "livedma.tools.rping"
     monkeypatch.setattr(f"{where}._CONNECT_S", 0.3)
-    assert main([*command, "127.0.0.77"]) == 1
-    assert "connecting to 127.0.0.77 port " in terminal.getvalue()
-    assert "127.0.0.77 does not answer" in terminal.getvalue()
+    assert main([*command, silent]) == 1
+    assert f"connecting to {silent} port " in terminal.getvalue()
+    assert f"{silent} does not answer" in terminal.getvalue()
