@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import shutil
 from collections.abc import Iterator
@@ -28,8 +30,13 @@ wait $server
 @pytest.fixture(scope="module", params=SUITES)
 def installed(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """livedma in a venv at /opt/livedma, by `pip install` of the wheel without any extra."""
-    suite: str = request.param
-    root, wheels = clean_root(suite), downloaded(SUITES[suite], "orjson")
+    with _machine(request.param, "livedma", "orjson") as it:
+        yield it
+
+
+@contextlib.contextmanager
+def _machine(suite: str, what: str, *requirements: str) -> Iterator[Machine]:
+    root, wheels = clean_root(suite), downloaded(SUITES[suite], *requirements)
     with room() as directory:
         shared = directory / "shared"
         shutil.copytree(wheels, shared)
@@ -40,7 +47,7 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Machine]:
         it = Machine(root, directory / "machine", shared)
         done = it.run("python3", "-m", "venv", "/opt/livedma")
         assert done.returncode == 0, done.stderr
-        done = it.run(*_pip_install("livedma"))
+        done = it.run(*_pip_install(what))
         assert done.returncode == 0, done.stderr
         yield it
 
@@ -96,3 +103,20 @@ def test_demo(installed: Machine, is_root: bool) -> None:
 def test_doctor(installed: Machine, is_root: bool) -> None:
     said = json.loads(livedma(installed, "doctor", "--json", is_root=is_root))
     assert "127.0.0.1" in said["addresses"]
+
+
+def test_all_extras() -> None:
+    """`pip install livedma[all]`: nothing is missing any more."""
+    with _machine("bookworm", "livedma[all]", *_requirements_of_all()) as it:
+        assert it.run("/opt/livedma/bin/pip", "check").returncode == 0
+        assert "complete" in livedma(it, "completion", "bash", is_root=False)
+        assert "ramp " in livedma(it, "experiment", is_root=False)
+        parquet = ("--format", "parquet", "--write", "/home/user/packets")
+        livedma(it, "decode", "/mnt/shared/rping_rc.pcap", *parquet, is_root=False)
+        demo = ("demo", "--policy", "static", "--seconds", "4")
+        assert "in a browser on this machine" in livedma(it, *demo, is_root=False)
+
+
+def _requirements_of_all() -> list[str]:
+    listed = importlib.metadata.requires("livedma") or []
+    return sorted({one.partition(";")[0].strip() for one in listed} - {""})

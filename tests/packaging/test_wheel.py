@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,18 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from wheels import the_wheel
+from wheels import downloaded, interpreters, the_wheel
+
+from captures import BUNDLED
+
+OTHERS = interpreters("3.12", "3.13")
+_ALL_EXTENSIONS = """
+import importlib, pkgutil, livedma._native as native
+names = [one.name for one in pkgutil.iter_modules(native.__path__)]
+assert len(names) > 10, names
+for name in names:
+    importlib.import_module(f"livedma._native.{name}")
+"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
@@ -51,3 +63,22 @@ def test_its_metadata(wheel: Path) -> None:
     ]
     assert base == ["orjson"]
     assert "License-Expression: BSD-2-Clause AND (GPL-2.0-only OR BSD-2-Clause)" in said
+
+
+@pytest.mark.parametrize("version", OTHERS)
+def test_it_runs_with_other_interpreters(wheel: Path, version: str, tmp_path: Path) -> None:
+    """With each that this machine has; Debian's own are those of the clean roots."""
+    venv = tmp_path / "venv"
+    pip = [sys.executable, "-m", "pip", "--python", str(venv), "--disable-pip-version-check"]
+    found = ["--no-index", "--find-links", str(downloaded(version, "orjson"))]
+    for argv in (
+        [str(OTHERS[version]), "-m", "venv", "--without-pip", str(venv)],
+        [*pip, "install", "-q", *found, str(wheel)],
+        [str(venv / "bin" / "python"), "-c", _ALL_EXTENSIONS],
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        assert done.returncode == 0, (argv, done.stdout, done.stderr)
+    decode = [str(venv / "bin" / "livedma"), "decode", str(BUNDLED / "rping_rc.pcap"), "--json"]
+    decoded = subprocess.run(decode, capture_output=True, text=True, timeout=120, check=True)
+    packets = [json.loads(line) for line in decoded.stdout.splitlines()]
+    assert packets and all(one["icrc"] for one in packets)

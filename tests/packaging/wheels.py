@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from livedma.lab import image
 from needs import needs
 
-__all__ = ["downloaded", "the_wheel"]
+__all__ = ["downloaded", "interpreters", "the_wheel"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_S = 540
@@ -34,6 +35,29 @@ def the_wheel() -> Path:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     (found,) = (ROOT / "dist").glob("livedma-*.whl")
     return found
+
+
+def interpreters(*versions: str) -> dict[str, Path]:
+    """Finds interpreters of these versions on PATH and among pyenv's."""
+    ret: dict[str, Path] = {}
+    for version in versions:
+        found = shutil.which(f"python{version}")
+        homes = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+        candidates = [*homes, *([Path(found)] if found else [])]
+        usable = [one for one in candidates if _is(one, version)]
+        if usable:
+            ret[version] = usable[0]
+    return ret
+
+
+def _is(interpreter: Path, version: str) -> bool:
+    """Whether it is one; pyenv's shims are on PATH for versions that are not chosen, too."""
+    ask = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([interpreter, "-c", ask], capture_output=True, text=True, timeout=60)
+    except OSError:
+        return False
+    return done.stdout.strip() == version
 
 
 def downloaded(version: str, *requirements: str) -> Path:
