@@ -19,8 +19,7 @@ from pairs import End
 
 from livedma.errors import LivedmaError, PortInUseError
 from livedma.lab.hosts import two_hosts
-from livedma.rdma import Device, WorkRequest
-from livedma.rdma.ports import PortKind
+from livedma.rdma import Device, PortKind, WorkRequest
 from livedma.rdma.sharing import OTHERS
 from livedma.wire import cm
 from livedma.wire.private import service_id
