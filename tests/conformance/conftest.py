@@ -12,7 +12,7 @@ from endpoints import Endpoint, Rxe, rxe
 from ours import Ours, our_device
 
 from livedma.lab.guest import Lab
-from livedma.rdma.ports import PortKind
+from livedma.rdma import PortKind
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from livedma.rdma import (
     Device,
     MemoryRegion,
     OnDemandRegion,
+    PortKind,
     ProtectionDomain,
     WorkRequest,
     cm,
 )
-from livedma.rdma.ports import PortKind
 
 _REMOTE = ("remote_write", "remote_read", "remote_atomic")
 
