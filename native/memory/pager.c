@@ -10,131 +10,19 @@
 #include "memory/pager_internal.h"
 #include "memory/vanishing.h"
 
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static struct ldma_pager *current; /* of this process, while it has regions */
-
-static struct ldma_pager *pager_of(struct ldma_paging *paging)
-{
-	return (struct ldma_pager *)((char *)paging - offsetof(struct ldma_pager, paging));
-}
-
 static struct ldma_watched *watched_of(struct ldma_paged *paged)
 {
 	return (struct ldma_watched *)((char *)paged - offsetof(struct ldma_watched, paged));
 }
 
-static void enter(struct ldma_paging *paging)
-{
-	pthread_mutex_lock(&pager_of(paging)->gate);
-}
-
-static void leave(struct ldma_paging *paging)
-{
-	pthread_mutex_unlock(&pager_of(paging)->gate);
-}
-
-static void wake(struct ldma_paging *paging)
-{
-	pthread_cond_signal(&pager_of(paging)->has_fault);
-}
-
-static uint64_t seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint64_t)now.tv_sec;
-}
-
-static const struct ldma_paging_ops ops = {
-	.enter = enter,
-	.leave = leave,
-	.load = ldma_vanishing_load,
-	.store = ldma_vanishing_store,
-	.compare_exchange = ldma_vanishing_compare_exchange,
-	.wake = wake,
-	.seconds = seconds,
-};
-
-void ldma_pager_put(struct ldma_pager *pager)
-{
-	if (__atomic_sub_fetch(&pager->users, 1, __ATOMIC_ACQ_REL))
-		return;
-	ldma_userfault_close(&pager->userfault);
-	close(pager->stop_fd);
-	pthread_cond_destroy(&pager->has_fault);
-	pthread_mutex_destroy(&pager->gate);
-	free(pager);
-}
-
-/* Starts a thread with all signals blocked. No handler of the program may run there: it might free memory, and wait for
- * the thread that it interrupts. */
-static int start_thread(struct ldma_pager *pager, void *(*run)(void *))
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	int error;
-
-	sigfillset(&all);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	__atomic_add_fetch(&pager->users, 1, __ATOMIC_RELAXED);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = -pthread_create(&thread, &attributes, run, pager);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-	if (error)
-		ldma_pager_put(pager);
-	return error;
-}
-
-/* Tells the threads to end; the last user of the pager cleans up. */
-static void stop(struct ldma_pager *pager)
-{
-	pthread_mutex_lock(&pager->gate);
-	pager->is_stopping = true;
-	pthread_cond_signal(&pager->has_fault);
-	pthread_mutex_unlock(&pager->gate);
-	ldma_signal(pager->stop_fd);
-}
-
-static int start(struct ldma_pager **ret)
-{
-	struct ldma_pager *pager = calloc(1, sizeof(*pager));
-	int error;
-
-	if (!pager)
-		return -ENOMEM;
-	ldma_paging_init(&pager->paging, &ops);
-	pthread_mutex_init(&pager->gate, NULL);
-	pthread_cond_init(&pager->has_fault, NULL);
-	pager->pid = getpid();
-	pager->users = 1;
-	pager->userfault = (struct ldma_userfault){-1, -1};
-	pager->stop_fd = ldma_stop_descriptor();
-	error = pager->stop_fd < 0 ? pager->stop_fd : ldma_userfault_open(&pager->userfault);
-	if (!error)
-		error = start_thread(pager, ldma_pager_watch);
-	if (!error)
-		error = start_thread(pager, ldma_pager_fill);
-	if (error) {
-		stop(pager);
-		ldma_pager_put(pager);
-		return error;
-	}
-	*ret = pager;
-	return 0;
-}
-
-/* Stops watching the parts of the range that no region covers. Called in the gate. */
+/* Stops watching the parts of the range to which nobody listens. Called in the gate. */
 void ldma_pager_unwatch(struct ldma_pager *pager, uintptr_t start, uintptr_t end)
 {
 	while (start < end) {
 		uintptr_t next = end;
 		bool is_covered = false;
 
-		for (const struct ldma_watched *at = pager->regions; at; at = at->next) {
+		for (const struct ldma_listener *at = pager->listeners; at; at = at->next) {
 			if (at->start <= start && start < at->end) {
 				is_covered = true;
 				start = at->end;
@@ -160,27 +48,22 @@ void ldma_watched_put(struct ldma_watched *watched)
 	if (__atomic_sub_fetch(&watched->users, 1, __ATOMIC_ACQ_REL))
 		return;
 	ldma_paged_destroy(&watched->paged);
-	ldma_pager_put(watched->pager);
+	ldma_pager_put(watched->listener.pager);
 	free(watched);
 }
 
 static void remove_region(struct ldma_watched *watched)
 {
-	struct ldma_pager *pager = watched->pager;
-	struct ldma_watched **link = &pager->regions;
+	struct ldma_pager *pager = watched->listener.pager;
 
 	pthread_mutex_lock(&pager->gate);
-	while (*link != watched)
-		link = &(*link)->next;
-	*link = watched->next;
-	ldma_pager_unwatch(pager, watched->start, watched->end);
-	ldma_paged_release(&watched->paged);
+	ldma_listener_remove(&watched->listener);
 	watched->is_closed = true;
 	pthread_mutex_unlock(&pager->gate);
 	ldma_watched_put(watched);
 }
 
-/* Called with `opening` held. */
+/* Called with the pager locked. */
 static int add_region(struct ldma_pager *pager, void *memory, uint64_t length,
 		      struct ldma_watched **ret)
 {
@@ -194,55 +77,39 @@ static int add_region(struct ldma_pager *pager, void *memory, uint64_t length,
 		free(watched);
 		return error;
 	}
-	watched->pager = pager;
 	watched->users = 1;
-	__atomic_add_fetch(&pager->users, 1, __ATOMIC_RELAXED);
-	watched->start = (uintptr_t)memory & ~(LDMA_PAGE - 1);
-	watched->end = ((uintptr_t)memory + length + LDMA_PAGE - 1) & ~(LDMA_PAGE - 1);
+	watched->listener = (struct ldma_listener){
+		.pager = pager,
+		.hooks = &ldma_device_hooks,
+		.arg = watched,
+		.start = (uintptr_t)memory & ~(LDMA_PAGE - 1),
+		.end = ((uintptr_t)memory + length + LDMA_PAGE - 1) & ~(LDMA_PAGE - 1),
+		.is_device = true,
+	};
 	pthread_mutex_lock(&pager->gate);
-	watched->next = pager->regions;
-	pager->regions = watched;
+	ldma_listener_add(&watched->listener);
 	pthread_mutex_unlock(&pager->gate);
-	error = ldma_userfault_register(&pager->userfault, watched->start, watched->end);
+	error = ldma_userfault_register(&pager->userfault, watched->listener.start,
+					watched->listener.end);
 	if (error)
 		remove_region(watched);
 	*ret = watched;
 	return error;
 }
 
-/* Ends the pager with its last region. Called with `opening` held. */
-static void release(void)
-{
-	struct ldma_pager *pager = current;
-
-	if (pager->regions)
-		return;
-	current = NULL;
-	stop(pager);
-	ldma_pager_put(pager);
-}
-
 int ldma_pager_open(void *memory, uint64_t length, struct ldma_paged **ret)
 {
 	struct ldma_watched *watched;
-	int error = 0;
+	struct ldma_pager *pager;
+	int error;
 
 	ldma_vanishing_start();
-	pthread_mutex_lock(&opening);
-	if (current && current->pid != getpid()) { /* the parent's: no threads of it are here */
-		ldma_userfault_close(&current->userfault);
-		current = NULL;
-	}
-	if (!current)
-		error = start(&current);
-	if (!error) {
-		error = add_region(current, memory, length, &watched);
-		if (error)
-			release();
-		else
-			*ret = &watched->paged;
-	}
-	pthread_mutex_unlock(&opening);
+	error = ldma_pager_lock(&pager);
+	if (!error)
+		error = add_region(pager, memory, length, &watched);
+	if (!error)
+		*ret = &watched->paged;
+	ldma_pager_unlock();
 	return error;
 }
 
@@ -250,12 +117,11 @@ void ldma_pager_close(struct ldma_paged *paged)
 {
 	struct ldma_watched *watched = watched_of(paged);
 
-	if (watched->pager->pid != getpid()) /* a child has only a copy, without threads */
+	if (watched->listener.pager->pid != getpid()) /* a child has only a copy, without threads */
 		return;
-	pthread_mutex_lock(&opening);
+	ldma_pager_lock_current();
 	remove_region(watched);
-	release();
-	pthread_mutex_unlock(&opening);
+	ldma_pager_unlock();
 }
 
 void ldma_pager_hold(struct ldma_paged *paged)
@@ -295,10 +161,18 @@ int ldma_pager_prefetch(struct ldma_paged *paged, uint64_t offset, uint64_t leng
 	return error;
 }
 
+static void tell(struct ldma_pager *pager, enum ldma_hook hook, enum ldma_cause cause,
+		 uintptr_t start, uintptr_t end)
+{
+	ldma_listeners_tell(pager,
+			    (struct ldma_memory_event){
+				    .start = start, .end = end, .hook = hook, .cause = cause});
+}
+
 int ldma_pager_offer(struct ldma_paged *paged, uint64_t offset, uint64_t length)
 {
 	const struct ldma_watched *watched = watched_of(paged);
-	struct ldma_pager *pager = watched->pager;
+	struct ldma_pager *pager = watched->listener.pager;
 	uintptr_t start = ((uintptr_t)paged->memory + offset) & ~(LDMA_PAGE - 1);
 	uintptr_t end =
 		((uintptr_t)paged->memory + offset + length + LDMA_PAGE - 1) & ~(LDMA_PAGE - 1);
@@ -309,8 +183,10 @@ int ldma_pager_offer(struct ldma_paged *paged, uint64_t offset, uint64_t length)
 	ldma_paging_enter(paged->paging);
 	error = watched->is_closed ? -EBADF
 				   : ldma_userfault_register(&pager->userfault, start, end);
-	if (!error)
+	if (!error) {
 		ldma_paged_offer_range(paged, offset, length);
+		tell(pager, LDMA_HOOK_update_range, LDMA_CAUSE_offered, start, end);
+	}
 	ldma_paging_leave(paged->paging);
 	return error;
 }
@@ -319,7 +195,7 @@ long ldma_pager_sync(struct ldma_paged *paged, uint64_t offset, uint64_t length,
 		     struct ldma_pager_range *ret, uint32_t count, uint64_t *ret_end)
 {
 	const struct ldma_watched *watched = watched_of(paged);
-	struct ldma_pager *pager = watched->pager;
+	struct ldma_pager *pager = watched->listener.pager;
 	uintptr_t memory = (uintptr_t)paged->memory, start = memory + offset, end = start + length;
 	struct ldma_written written[64];
 	bool is_closed;
@@ -335,6 +211,11 @@ long ldma_pager_sync(struct ldma_paged *paged, uint64_t offset, uint64_t length,
 	found = ldma_userfault_written(&pager->userfault, start & ~(LDMA_PAGE - 1),
 				       (end + LDMA_PAGE - 1) & ~(LDMA_PAGE - 1), written,
 				       count < 64 ? count : 64, &walked);
+	ldma_paging_enter(paged->paging);
+	for (long i = 0; i < found; i++)
+		tell(pager, LDMA_HOOK_sync_range, LDMA_CAUSE_taken, written[i].start,
+		     written[i].end);
+	ldma_paging_leave(paged->paging);
 	for (long i = 0; i < found; i++) {
 		uintptr_t from = written[i].start < start ? start : written[i].start;
 		uintptr_t to = written[i].end > end ? end : written[i].end;

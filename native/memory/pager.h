@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The pager keeps the tables of paged regions (memory/paging.h) in step with this process's memory. Any thread may call
- * these functions.
+/* The pager keeps the tables of paged regions (memory/paging.h) in step with this process's memory: the regions are the
+ * first of those who hear what happens to it (memory/hooks.h). Any thread may call these functions.
  *
- * The pager has two threads for all regions of the process. The watcher reads from a userfaultfd what the program does
- * to its mappings (REMOVE, UNMAP, REMAP) and takes pages out of the tables before the program goes on. The filler
- * brings in the pages that devices ask for. The watcher waits for nothing but the gate, which is held for the copy of
+ * The pager has two threads for all regions of the process, and a third one while somebody wants pages to be looked at.
+ * The watcher reads from a userfaultfd what the program does to its mappings (REMOVE, UNMAP, REMAP) and tells it before
+ * the program goes on. The filler brings in the pages that devices ask for. The watcher waits for nothing but the gate, which is held for the copy of
  * one packet at most, and allocates nothing: so a program may free memory whatever locks it holds, the allocator's and
  * Python's included.
  *

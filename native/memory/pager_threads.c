@@ -16,43 +16,106 @@
 
 #define EVENTS 16 /* read at once */
 
-int ldma_stop_descriptor(void)
+int ldma_wake_descriptor(void)
 {
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
 	return fd < 0 ? -errno : fd;
 }
 
-/* Updates all regions that the event touches. */
-static void tell(struct ldma_pager *pager, uintptr_t start, uintptr_t end, bool is_unmapped)
+/* A region's part of an event; false: none of its bytes is there. */
+static bool find_part(const struct ldma_watched *watched, const struct ldma_memory_event *event,
+		      uint64_t *ret_offset, uint64_t *ret_length)
 {
-	for (struct ldma_watched *at = pager->regions; at; at = at->next) {
-		uintptr_t memory = (uintptr_t)at->paged.memory;
-		uintptr_t from = start < memory ? memory : start;
+	uintptr_t memory = (uintptr_t)watched->paged.memory;
+	uintptr_t from = event->start < memory ? memory : event->start;
 
-		if (end <= at->start || at->end <= start || end <= from)
-			continue;
-		if (is_unmapped)
-			ldma_paged_unmap_range(&at->paged, from - memory, end - from);
-		else
-			ldma_paged_invalidate_range(&at->paged, from - memory, end - from);
+	*ret_offset = from - memory;
+	*ret_length = event->end > from ? event->end - from : 0;
+	return *ret_length;
+}
+
+static void invalidate(void *arg, const struct ldma_memory_event *event)
+{
+	struct ldma_watched *watched = arg;
+	uint64_t offset, length;
+
+	if (!find_part(watched, event, &offset, &length))
+		return;
+	switch (event->cause) {
+	case LDMA_CAUSE_unmapped:
+	case LDMA_CAUSE_remapped:
+		ldma_paged_unmap_range(&watched->paged, offset, length);
+		break;
+	case LDMA_CAUSE_migrated: /* it copies by addresses, and they have stayed */
+		break;
+	default:
+		ldma_paged_invalidate_range(&watched->paged, offset, length);
 	}
 }
 
-static void take_event(struct ldma_pager *pager, const struct ldma_userfault_event *event)
+static void change_protection(void *arg, const struct ldma_memory_event *event)
 {
-	switch (event->kind) {
+	if (event->cause == LDMA_CAUSE_protected) /* the child of a fork has pages of its own */
+		invalidate(arg, event);
+}
+
+static void release(void *arg, const struct ldma_memory_event *event)
+{
+	struct ldma_watched *watched = arg;
+
+	(void)event;
+	ldma_paged_release(&watched->paged);
+}
+
+/* What is synced stays; a page that is there now comes when it is asked for. */
+const struct ldma_hooks ldma_device_hooks = {
+	.release = release,
+	.invalidate_range = invalidate,
+	.change_protection = change_protection,
+};
+
+static void take_event(struct ldma_pager *pager, const struct ldma_userfault_event *found)
+{
+	struct ldma_memory_event event = {
+		.start = found->start,
+		.end = found->end,
+		.hook = LDMA_HOOK_invalidate_range,
+	};
+
+	switch (found->kind) {
 	case LDMA_USERFAULT_REMOVE:
-		tell(pager, event->start, event->end, false);
+		event.cause = LDMA_CAUSE_removed;
 		break;
 	case LDMA_USERFAULT_UNMAP:
-		tell(pager, event->start, event->end, true);
+		event.cause = LDMA_CAUSE_unmapped;
 		break;
-	case LDMA_USERFAULT_REMAP: /* the memory took its registration along */
-		tell(pager, event->start, event->end, true);
-		ldma_pager_unwatch(pager, event->to, event->to + (event->end - event->start));
+	case LDMA_USERFAULT_REMAP:
+		event.cause = LDMA_CAUSE_remapped;
+		event.to = found->to;
 		break;
 	}
+	ldma_listeners_tell(pager, event);
+	if (found->kind != LDMA_USERFAULT_REMAP)
+		return;
+	/* The memory took its registration along, perhaps to where somebody listens. */
+	event.hook = LDMA_HOOK_update_range;
+	event.start = found->to;
+	event.end = found->to + (found->end - found->start);
+	event.to = 0;
+	ldma_listeners_tell(pager, event);
+	ldma_pager_unwatch(pager, event.start, event.end);
+}
+
+/* After a fork, private pages are shared with the child until one of the two writes. */
+static void take_forks(struct ldma_pager *pager)
+{
+	if (__atomic_exchange_n(&pager->is_forked, false, __ATOMIC_ACQUIRE))
+		ldma_listeners_tell(pager, (struct ldma_memory_event){
+						   .end = UINTPTR_MAX,
+						   .hook = LDMA_HOOK_change_protection,
+						   .cause = LDMA_CAUSE_forked,
+					   });
 }
 
 void *ldma_pager_watch(void *arg)
@@ -60,24 +123,27 @@ void *ldma_pager_watch(void *arg)
 	struct ldma_pager *pager = arg;
 	struct pollfd fds[] = {
 		{.fd = pager->userfault.fd, .events = POLLIN},
-		{.fd = pager->stop_fd, .events = POLLIN},
+		{.fd = pager->wake_fd, .events = POLLIN},
 	};
+	bool is_over = false;
 
 	pthread_setname_np(pthread_self(), "ldma-watcher");
-	for (;;) {
+	while (!is_over) {
 		struct ldma_userfault_event events[EVENTS];
 		int count;
 
 		poll(fds, 2, -1);
 		if (fds[1].revents)
-			break;
+			ldma_unsignal(pager->wake_fd);
 		ldma_vanishing_verify();
 		/* Reading lets the program go on, so it is done in the gate: the tables have to be right before a
 		 * device looks again. */
 		pthread_mutex_lock(&pager->gate);
-		count = ldma_userfault_read(&pager->userfault, events, EVENTS);
+		is_over = pager->is_stopping;
+		count = is_over ? 0 : ldma_userfault_read(&pager->userfault, events, EVENTS);
 		for (int i = 0; i < count; i++)
 			take_event(pager, &events[i]);
+		take_forks(pager);
 		pthread_mutex_unlock(&pager->gate);
 	}
 	ldma_pager_put(pager);

@@ -2,6 +2,7 @@
 # Paged regions, as the bindings see them. Contracts are in memory/paging.h.
 from libc.stdint cimport uint32_t, uint64_t
 
+from livedma._native.hooks cimport ldma_hooks, ldma_listener
 from livedma._native.rdma cimport Engine, ProtectionDomain, ldma_iova, ldma_pd
 
 cdef extern from *:
@@ -72,6 +73,13 @@ cdef extern from "memory/vanishing.h" nogil:
 cdef extern from "memory/iova.h" nogil:
     int ldma_iova_register_paged(ldma_iova *iova, ldma_pd *pd, ldma_paged *paged, uint64_t va,
                                  uint32_t access, uint32_t random_key)
+
+# The process's pager is in this extension; these are its calls for others (memory/hooks.h).
+cdef int memory_listen(void *memory, uint64_t length, uint64_t period_ns, const ldma_hooks *hooks,
+                       void *arg, ldma_listener **ret) noexcept nogil
+cdef void memory_unlisten(ldma_listener *listener) noexcept nogil
+cdef void memory_look() noexcept nogil
+cdef void memory_exit() noexcept nogil
 
 
 cdef class Paged:

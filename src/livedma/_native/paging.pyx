@@ -8,10 +8,31 @@ from libc.errno cimport EEXIST
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from livedma._native.hooks cimport (
+    ldma_hooks, ldma_listener, ldma_memory_exit, ldma_memory_listen, ldma_memory_look,
+    ldma_memory_unlisten,
+)
 from livedma._native.paging cimport *
 from livedma._native.rdma cimport (
     Engine, ProtectionDomain, check, ldma_device_iova, ldma_iova_deregister, random_key, rights,
 )
+
+
+cdef int memory_listen(void *memory, uint64_t length, uint64_t period_ns, const ldma_hooks *hooks,
+                       void *arg, ldma_listener **ret) noexcept nogil:
+    return ldma_memory_listen(memory, length, period_ns, hooks, arg, ret)
+
+
+cdef void memory_unlisten(ldma_listener *listener) noexcept nogil:
+    ldma_memory_unlisten(listener)
+
+
+cdef void memory_look() noexcept nogil:
+    ldma_memory_look()
+
+
+cdef void memory_exit() noexcept nogil:
+    ldma_memory_exit()
 
 
 cdef dict counters_of(const ldma_paged_counters *c):

@@ -54,7 +54,7 @@ class MemoryEvents(Protocol):
 
 
 _REFUSALS: Final = {
-    errno.ENOSYS: "regions on demand need Linux 6.7 with userfaultfd",
+    errno.ENOSYS: "this needs Linux 6.7 with userfaultfd",
     errno.EPERM: "userfaultfd is not permitted here, by a container's seccomp profile perhaps",
     errno.EINVAL: "the kernel cannot watch this memory: it must be mapped, and in whole huge pages "
     "if it has those",
@@ -63,9 +63,10 @@ _REFUSALS: Final = {
 }
 
 
-def _explained(error: OSError) -> Exception:
+def explained(error: OSError, otherwise: str = "; register it pinned") -> Exception:
+    """Returns what to raise where the kernel refuses to watch memory."""
     text = _REFUSALS.get(error.errno or 0)
-    return error if text is None else LivedmaError(f"{text}; register it pinned")
+    return error if text is None else LivedmaError(text + otherwise)
 
 
 class OnDemand(WatchedRegion):
@@ -89,7 +90,7 @@ class OnDemand(WatchedRegion):
         try:
             super().__init__(engine, buffer, tuple(access), va=va, pd=pd)
         except OSError as error:
-            raise _explained(error) from None
+            raise explained(error) from None
         record = ledger.record("on demand", granule=PAGE, reserved=self.length)
         pages = -(-(self.address % PAGE + self.length) // PAGE)
         record.update(mapped=self.length, descriptors=pages, links=1)
@@ -126,7 +127,7 @@ class OnDemand(WatchedRegion):
         try:
             super().update_range(offset, length)
         except OSError as error:
-            raise _explained(error) from None
+            raise explained(error) from None
 
     def sync_page(self, offset: int) -> bool:
         return bool(self.sync_range(offset, 1))
