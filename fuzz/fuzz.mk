@@ -8,7 +8,7 @@ NIGHTLY_SCHEDULES ?= 10000
 NIGHTLY_SECONDS ?= 1800
 FUZZ_TARGETS := packet capfile flow device compound rpcrdma
 # C tests with threads, for TSan: a folder of tests/ and a name in it.
-THREADED := memory_pins memory_pool_threads port_threads port_full port_hostile port_paging port_windows \
+THREADED := memory_hooks memory_pins memory_pool_threads port_threads port_full port_hostile port_paging port_windows \
   rpc_endpoint load_load load_load_move load_load_restore \
   nfs_accelerator_read nfs_accelerator_threads nfs_accelerator_write nfs_slots_threads nfs_workers
 

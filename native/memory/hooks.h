@@ -2,15 +2,15 @@
 /* Hooks tell listeners what happens to memory of this process, page by page. A device with a page table of its own is
  * such a listener: regions on demand (memory/pager.h) are the first of every list.
  *
- * The pager's threads call the hooks. What the kernel reports by a userfaultfd is told at once, before the thread that
- * did it goes on; the rest is found by looking at the page table now and then, if a listener asks for that. hooks.def
- * says which is which.
+ * The pager's threads call the hooks. What the kernel reports by a userfaultfd is told at once: the thread that did it
+ * goes on when the pager has read the report, and devices when all listeners have been told. The rest is found by looking
+ * at the page table now and then, if a listener asks for that. hooks.def says which is which.
  *
  * An event reaches all regions, then the other listeners in the order in which they began to listen, each cut to its
  * range. Events are told one after the other, in the order of their numbers. Release comes last.
  *
- * A hook runs in the pager's gate, in which devices copy packets, while a thread of the program may be stopped within
- * its munmap, with locks. So it may not block, allocate or free memory, take a lock whose holder might do such a thing,
+ * A hook runs in the pager's gate, in which devices copy packets, and meanwhile threads of the program may wait
+ * in their munmap, with locks. So it may not block, allocate or free memory, take a lock whose holder might do such a thing,
  * or call the pager. hook_queue.h has hooks that only write the event down. */
 #ifndef LDMA_HOOKS_H
 #define LDMA_HOOKS_H
@@ -54,7 +54,8 @@ int ldma_memory_listen(void *memory, uint64_t length, uint64_t period_ns,
 /* Tells the listener its release, if exit has not done so, and ends it: no hook is called any more. */
 void ldma_memory_unlisten(struct ldma_listener *listener);
 
-/* Looks now at all that listeners with a period listen to; what is found has been told when it returns. */
+/* Looks now at all that listeners with a period listen to. When it returns, all has been told that it found or that the
+ * kernel had reported before, but for forks. */
 void ldma_memory_look(void);
 
 /* Tells all listeners their release, as exit() does by itself. */

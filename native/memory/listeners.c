@@ -224,6 +224,7 @@ int ldma_memory_listen(void *memory, uint64_t length, uint64_t period_ns,
 	if (!listener)
 		return -ENOMEM;
 	pthread_once(&once, start_telling);
+	__atomic_store_n(&listening, getpid(), __ATOMIC_RELAXED);
 	listener->hooks = hooks;
 	listener->arg = arg;
 	listener->start = start & ~(LDMA_PAGE - 1);

@@ -90,6 +90,8 @@ void ldma_memory_look(void)
 	ldma_pager_unlock();
 	if (!pager)
 		return;
+	pthread_mutex_lock(&pager->gate); /* what was reported is being told */
+	pthread_mutex_unlock(&pager->gate);
 	ldma_pager_look_at(pager, 0, UINTPTR_MAX);
 	ldma_pager_put(pager);
 }
