@@ -162,6 +162,8 @@ static int begin_looking(struct ldma_listener *listener)
 	if (error)
 		return error;
 	pthread_mutex_lock(&pager->looks.mutex);
+	if (!pager->has_looker)
+		ldma_looks_open(&pager->looks);
 	error = ldma_looks_add(&pager->looks, listener->start, listener->end);
 	pthread_mutex_unlock(&pager->looks.mutex);
 	pthread_mutex_lock(&pager->gate);

@@ -43,12 +43,15 @@ struct procmap_query {
 
 void ldma_looks_init(struct ldma_looks *looks)
 {
-	*looks = (struct ldma_looks){
-		.pagemap_fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
-		.maps_fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC),
-		.frames_fd = open("/proc/kpageflags", O_RDONLY | O_CLOEXEC),
-	};
+	*looks = (struct ldma_looks){.pagemap_fd = -1, .maps_fd = -1, .frames_fd = -1};
 	pthread_mutex_init(&looks->mutex, NULL);
+}
+
+void ldma_looks_open(struct ldma_looks *looks)
+{
+	looks->pagemap_fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	looks->maps_fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	looks->frames_fd = open("/proc/kpageflags", O_RDONLY | O_CLOEXEC);
 }
 
 void ldma_looks_destroy(struct ldma_looks *looks)

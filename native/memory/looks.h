@@ -43,6 +43,8 @@ struct ldma_looks {
 };
 
 void ldma_looks_init(struct ldma_looks *looks);
+/* Called once, before the first look. */
+void ldma_looks_open(struct ldma_looks *looks);
 void ldma_looks_destroy(struct ldma_looks *looks);
 
 /* Below, all but ldma_looks_note are called with the mutex. */

@@ -13,6 +13,7 @@
 #include "memory/pager.h"
 #include "memory/vanishing.h"
 #include "tests/port/ends.h"
+#include "tests/port/slow_listener.h"
 
 #define PAGE 4096u
 #define USERS 2
@@ -312,6 +313,7 @@ static void expect_descriptors(uint32_t expected)
 static void storm(unsigned seconds)
 {
 	struct user users[USERS] = {0};
+	struct slow_listener slow;
 	pthread_t disturber, other;
 	unsigned seed = (unsigned)getpid();
 	uint64_t done = 0, refused = 0;
@@ -320,6 +322,7 @@ static void storm(unsigned seconds)
 	near_pd = ldma_pd_create();
 	memory = map((uint8_t *)APART, PAGES, PROT_READ | PROT_WRITE);
 	assert(!ldma_pager_open(memory, PAGES * PAGE, &paged));
+	slow_listener_start(&slow, memory, PAGES * PAGE);
 	assert(!ldma_iova_register_paged(&ldma_port_lock(far_port)->iova, far_pd, paged, 0, 0xf,
 					 key));
 	ldma_port_unlock(far_port);
@@ -359,6 +362,7 @@ static void storm(unsigned seconds)
 	ldma_port_unlock(far_port);
 	ldma_iova_deregister(&ldma_port_lock(near_port)->iova, near_key);
 	ldma_port_unlock(near_port);
+	slow_listener_stop(&slow);
 	ldma_pager_close(paged);
 	assert(!munmap(memory, PAGES * PAGE));
 	assert(!ldma_pd_destroy(far_pd) && !ldma_pd_destroy(near_pd));

@@ -21,6 +21,7 @@ import pytest
 from loopback import ELSEWHERE, HERE, THERE
 from pairs import RIGHTS, End
 
+from livedma.memory import hooks
 from livedma.rdma import Device, OnDemandRegion
 from mapped import (
     NONE,
@@ -164,6 +165,31 @@ class Trouble:
         self.region.prefetch(first * PAGE, pages * PAGE)
 
 
+class Slow(hooks.Listener):
+    """Hears more slowly than things happen, and slows nobody down."""
+
+    CAUSES = frozenset(("removed", "unmapped", "remapped", "forked", "offered", "protected"))
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.seen: set[str] = set()
+        self.is_over = False
+
+    def hear(self, event: hooks.Event) -> None:
+        self.numbers.append(event.number)
+        self.seen.add(event.cause)
+        if not self.is_over:
+            time.sleep(2e-3)
+
+    release = sync_range = invalidate_range = update_range = change_protection = hear
+
+    def check(self, listening: hooks.Listening) -> None:
+        """Nothing was lost, and all came in its order."""
+        assert listening.released.wait(60) and not listening.lost
+        assert self.numbers == sorted(set(self.numbers))
+        assert self.seen >= self.CAUSES | {"closed"}
+
+
 def footprint() -> tuple[int, int, int]:
     """Pages in memory, descriptors, mappings."""
     gc.collect()
@@ -172,10 +198,11 @@ def footprint() -> tuple[int, int, int]:
     return resident, len(os.listdir("/proc/self/fd")), maps
 
 
-def has_seen_all(region: OnDemandRegion, peers: list[Peer], until: float) -> bool:
+def has_seen_all(region: OnDemandRegion, peers: list[Peer], slow: Slow, until: float) -> bool:
     """Everything has happened that a storm is for, or will not."""
     kinds = ("faults", "resolved", "failed", "vanished", "invalidations")
     seen = all(region.counters[kind] for kind in kinds) and sum(p.refused for p in peers) > 0
+    seen = seen and slow.seen >= Slow.CAUSES
     return seen or time.monotonic() > until + 60
 
 
@@ -183,12 +210,14 @@ def storm(device: Device, peers: list[Peer], seconds: float, seed: int) -> dict[
     pd = device.protection_domain()
     base = map_apart(PAGES)
     region = pd.register(view(base, PAGES * PAGE), *RIGHTS, mode="on demand")
+    slow = Slow()
+    listening = hooks.listen(view(base, PAGES * PAGE), slow, period=0.005)
     for peer in peers:
         peer.end.pd = pd
         peer.start(region.va, region.rkey)
     trouble = Trouble(base, region, seed)
     until = time.monotonic() + seconds
-    while time.monotonic() < until or not has_seen_all(region, peers, until):
+    while time.monotonic() < until or not has_seen_all(region, peers, slow, until):
         trouble.make()
         for peer in peers:
             if peer.is_idle():
@@ -198,6 +227,9 @@ def storm(device: Device, peers: list[Peer], seconds: float, seed: int) -> dict[
         peer.stop()
         peer.end.qp.close()
     counters = region.counters
+    slow.is_over = True
+    listening.close()
+    slow.check(listening)
     region.close()
     unmap(base, PAGES)
     pd.close()
