@@ -164,6 +164,7 @@ static int begin_looking(struct ldma_listener *listener)
 	pthread_mutex_lock(&pager->looks.mutex);
 	if (!pager->has_looker)
 		ldma_looks_open(&pager->looks);
+	ldma_pager_apply_told(pager); /* it is about what was looked at before */
 	error = ldma_looks_add(&pager->looks, listener->start, listener->end);
 	pthread_mutex_unlock(&pager->looks.mutex);
 	pthread_mutex_lock(&pager->gate);

@@ -30,7 +30,7 @@ static void tell(void *context, const struct ldma_memory_event *event)
 	ldma_listeners_tell(pager, *event);
 }
 
-static void apply_told(struct ldma_pager *pager)
+void ldma_pager_apply_told(struct ldma_pager *pager)
 {
 	struct ldma_look_told told[LDMA_LOOK_TOLD];
 	uint32_t count;
@@ -50,7 +50,7 @@ static void look_at_block(struct ldma_pager *pager, struct ldma_look_block *bloc
 	bool is_done = false;
 
 	for (int attempt = 0; attempt < ATTEMPTS && !is_done; attempt++) {
-		apply_told(pager);
+		ldma_pager_apply_told(pager);
 		ldma_looks_read(&pager->looks, block, now);
 		if (!memcmp(now, block->pages, sizeof(now)))
 			return;

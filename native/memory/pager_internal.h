@@ -53,6 +53,7 @@ void *ldma_pager_look(void *pager);
 int ldma_pager_start_thread(struct ldma_pager *pager, void *(*run)(void *));
 
 /* Looks at the blocks of the range, in any thread that holds neither the gate nor the mutex of looks. */
+void ldma_pager_apply_told(struct ldma_pager *pager); /* with that mutex */
 void ldma_pager_look_at(struct ldma_pager *pager, uintptr_t start, uintptr_t end);
 
 /* Locks the process's pager, and makes it if there is none. Returns 0 or an errno as ldma_pager_open; in any case

@@ -83,8 +83,9 @@ class Listener:
 class Listening:
     """Is what `listen` returns: a listener listens until this is closed."""
 
-    def __init__(self, listener: Any) -> None:
+    def __init__(self, listener: Any, is_inline: bool = False) -> None:
         self.listener = listener
+        self._is_inline = is_inline
         self.released = threading.Event()  # set once the listener has heard its release
         self._native: native.MemoryListener | None = None
 
@@ -105,6 +106,8 @@ class Listening:
         """
         if self._native is not None:
             self._native.close()
+            if self._is_inline:
+                self.released.set()
 
     def __enter__(self) -> Listening:
         return self
@@ -210,7 +213,7 @@ def listen(
     """
     period_ns = 0 if period is None else max(round(period * 1e9), 1)
     if type(listener).__name__ == "PyCapsule":
-        one = Listening(listener)
+        one = Listening(listener, is_inline=True)
         one._begin(buffer, period_ns, capsule=listener)
         return one
     return (queue or _process_queue())._add(buffer, listener, period_ns)
