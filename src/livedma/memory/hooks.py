@@ -151,8 +151,8 @@ class Queue:
     def _run(self) -> None:
         while True:
             events = self._native.take()
-            for tag, *fields in events:
-                if self._deliver(tag, *fields):
+            for event in events:
+                if self._deliver(*event):
                     return
             if not events:
                 self._native.wait()
