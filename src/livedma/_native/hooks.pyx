@@ -14,7 +14,8 @@ CAPSULE = "livedma.memory.hooks"
 
 
 def look():
-    """Looks at the pages of all listeners with a period, now."""
+    """Looks at the pages of all listeners with a period, now. When it returns, everything has been told that it found or
+    that the kernel had reported before, but for forks."""
     with nogil:
         memory_look()
 
@@ -98,6 +99,7 @@ cdef class MemoryListener:
 
     @property
     def lost(self):
+        """Counts the events that found no room in the queue."""
         return ldma_queue_end_lost(&self.end) if self.has_end else 0
 
     def close(self):
