@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The list of those who hear what happens to memory: how events reach them, and how they come and go. */
+/* The listeners to what happens to memory: how events reach them, and how they come and go. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

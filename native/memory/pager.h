@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The pager keeps the tables of paged regions (memory/paging.h) in step with this process's memory: the regions are the
- * first of those who hear what happens to it (memory/hooks.h). Any thread may call these functions.
+ * first listeners to what happens to it (memory/hooks.h). Any thread may call these functions.
  *
  * The pager has two threads for all regions of the process, and a third one while somebody wants pages to be looked at.
  * The watcher reads from a userfaultfd what the program does to its mappings (REMOVE, UNMAP, REMAP) and tells it before

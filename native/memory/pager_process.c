@@ -148,7 +148,7 @@ int ldma_pager_lock(struct ldma_pager **ret)
 	return error;
 }
 
-/* Wakes the watcher unless somebody has the lock, who will do it. */
+/* Wakes the watcher. A thread that has the lock meanwhile does it when it unlocks. */
 static void tell_forks(void)
 {
 	while (__atomic_load_n(&forks, __ATOMIC_SEQ_CST) !=

@@ -82,7 +82,7 @@ static void slow_listener_stop(struct slow_listener *listener)
 	pthread_join(listener->thread, NULL);
 	printf("%lu events told, %lu heard slowly\n", (unsigned long)listener->told,
 	       (unsigned long)listener->heard);
-	assert(listener->heard == listener->told && listener->heard > 100);
+	assert(listener->heard == listener->told && listener->heard > 1);
 	ldma_hook_queue_detach(&listener->end);
 	ldma_hook_queue_destroy(listener->queue);
 }

@@ -40,10 +40,10 @@ class MemoryListener:
     ) -> None: ...
     @property
     def address(self) -> int:
-        """The address of the buffer."""
+        """Says where the buffer is."""
     @property
     def length(self) -> int:
-        """The length of the buffer in bytes."""
+        """Says how long it is, in bytes."""
     @property
     def lost(self) -> int:
         """Counts the events that found no room in the queue."""

@@ -162,12 +162,10 @@ class Queue:
         protection: int, lost: int,
     ) -> bool:  # fmt: skip
         """Returns whether it was the last release."""
-        one = self._listening[tag]
-        memory = one._native
-        if memory is None:  # it has not quite begun
-            with self._lock:
-                memory = one._native
-        if memory is None:  # nor will it
+        with self._lock:  # by now it has begun, or could not
+            one = self._listening.get(tag)
+        memory = one._native if one is not None else None
+        if one is None or memory is None:
             return False
         offset = max(start - memory.address, 0)
         length = min(end - memory.address, memory.length) - offset
@@ -193,7 +191,7 @@ class Queue:
 
     def _join(self) -> None:
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if self._listening and thread is not None and thread is not threading.current_thread():
             thread.join(_EXIT_SECONDS)
 
 
