@@ -13,12 +13,14 @@ import random
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from loopback import ELSEWHERE, HERE, THERE
+from loopback import ELSEWHERE, HERE, THERE, wait_until
 from pairs import RIGHTS, End
 
 from livedma.memory import hooks
@@ -190,6 +192,15 @@ class Slow(hooks.Listener):
         assert self.seen >= self.CAUSES | {"closed"}
 
 
+def has_ended() -> bool:
+    """The pager's threads have, and that of hooks: the next ones get their stacks."""
+    names = [thread.name for thread in threading.enumerate()]
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it has ended meanwhile
+            names.append(path.read_text().strip())
+    return not {"ldma-watcher", "ldma-filler", "ldma-looker", "ldma-hooks"}.intersection(names)
+
+
 def footprint() -> tuple[int, int, int]:
     """Pages in memory, descriptors, mappings."""
     gc.collect()
@@ -233,6 +244,7 @@ def storm(device: Device, peers: list[Peer], seconds: float, seed: int) -> dict[
     region.close()
     unmap(base, PAGES)
     pd.close()
+    wait_until(has_ended)
     return counters
 
 
