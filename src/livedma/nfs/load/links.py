@@ -222,7 +222,7 @@ class RdmaLinks:
         link.inline_bytes = inline.send_bytes
 
     def _memory(self, link: _RdmaLink, size: int, *access: str) -> tuple[int, int, memoryview]:
-        # It is not pinned: the device is in this process and finds it by its address. So users who
+        # It is not pinned: the device is in this process and finds it by its address. So users that
         # may pin little can load as much as root, also while a lost connection has its memory yet.
         buffer = mmap.mmap(-1, size)
         region = self._device.engine.register(buffer, ("local_write", *access), pd=self._pd)
