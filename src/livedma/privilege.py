@@ -8,6 +8,8 @@ from pathlib import Path
 
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK, CAP_SYS_ADMIN, CAP_BPF = 12, 13, 14, 21, 39
 
+_EVERY_USER = 4294967295
+
 
 def holds(*capabilities: int) -> bool:
     """Returns whether all of these capabilities are in effect."""
@@ -21,6 +23,13 @@ def capability_set(which: str) -> int:
     """
     status = Path("/proc/thread-self/status").read_text()
     return int(status.partition(f"{which}:")[2].split()[0], 16)
+
+
+def maps_all_users(text: str) -> bool:
+    """Returns whether /proc/PID/uid_map maps all users. Capabilities count for the host only
+    outside of user namespaces.
+    """
+    return not text or text.split() == ["0", "0", str(_EVERY_USER)]
 
 
 def as_root(command: str) -> str:

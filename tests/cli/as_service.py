@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from livedma.nfs.control import Control
+from livedma.privilege import holds
 from needs import needs
 
 __all__ = ["UNIT", "USER", "Service", "capabilities", "lines", "open_directory", "service"]
@@ -30,6 +32,7 @@ UNIT = _PROJECT / "packaging" / "livedma.service"
 SERVER, CLIENT = "127.0.0.1", "127.0.0.2"
 USER = 64123  # nobody has it
 _PATIENCE_S = 60
+_CAP_SYS_RESOURCE = 24
 _OTHERS_MAY_PASS = 0o001
 
 # $1: the export. $2: a directory above the interpreter or these tests that only its owner may
@@ -130,12 +133,27 @@ def _hidden() -> tuple[str, list[str]]:
     return "", []
 
 
+def _limited(memlock: int | None) -> list[str]:
+    """What runs a command with this RLIMIT_MEMLOCK, or with the unit's where that is possible."""
+    if memlock is not None:
+        return ["prlimit", f"--memlock={memlock}"]
+    assert lines("LimitMEMLOCK") == ["infinity"]
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    may_raise = hard == resource.RLIM_INFINITY or holds(_CAP_SYS_RESOURCE)
+    return ["prlimit", "--memlock=unlimited"] if may_raise else []
+
+
 @contextmanager
 def service(
-    *options: str, held: Sequence[str], directory: Path, beside: int | None = None
+    *options: str,
+    held: Sequence[str],
+    directory: Path,
+    beside: int | None = None,
+    memlock: int | None = None,
 ) -> Iterator[Service]:
     """A server with these capabilities, once it is there; it is killed at the end. beside: where
-    this process is, which was beside one before; without, in a place of its own.
+    this process is, which was beside one before; without, in a place of its own. memlock: its
+    RLIMIT_MEMLOCK; if it is not given, the unit's, unless this process may not raise its own.
     """
     needs(os.geteuid() == 0, "only root can become somebody else")
     names = ",".join(f"+{one.removeprefix('CAP_').lower()}" for one in held)
@@ -155,7 +173,8 @@ def service(
         stage += ["_", str(directory / "export"), home, *shown, "--"]
         if beside is not None:
             stage = ["nsenter", f"--target={beside}", "--net", "--mount"]
-        argv = ["setpriv", *who, *caps, *command, *where, "--control", str(control), *options]
+        argv = [*_limited(memlock), "setpriv", *who, *caps, *command, *where]
+        argv += ["--control", str(control), *options]
         process = subprocess.Popen([*stage, *argv], stderr=log, cwd="/")
     ret = Service(process, directory)
     try:

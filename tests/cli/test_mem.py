@@ -145,8 +145,8 @@ def test_what_a_device_has_mapped() -> None:
         assert (demand["kind"], demand["descriptors_2m"]) == ("on demand", 48)
         text = text_of(pid)
         assert (
-            "window: 4 GiB of 8 GiB reserved mapped, 4 links, 2 MiB granules: 2,048 descriptors "
-            "(1,048,576 with 4 KiB)" in text
+            "window: 4 GiB of 8 GiB reserved mapped, not pinned, 4 links, 2 MiB granules: "
+            "2,048 descriptors (1,048,576 with 4 KiB)" in text
         )
         assert "24,576 descriptors (48 with 2 MiB)" in text
         assert "3 x pinned: 24 KiB mapped, 4 KiB granules: 6 descriptors (1 with 2 MiB)" in text
@@ -266,6 +266,8 @@ def test_the_object_has_its_fields() -> None:
         "mapped",
         "descriptors",
         "links",
+        "pinned",
+        "tenant",
         "descriptors_4k",
         "descriptors_2m",
     }

@@ -34,6 +34,8 @@ def told(*words: str) -> Any:
         ("--buffer", ["1", "3GiB"], "4KiB to 64MiB"),
         ("--credits", ["0", "1025", "999999999", "-1"], "1 to 1024"),
         ("--budget", ["1"], "64KiB to 1024TiB"),
+        ("--pin-limit", ["1"], "64KiB to 1024TiB"),
+        ("--numa", ["1024", "-1", "near"], "0 to 1023"),
         ("--threads", ["0", "65", "100000"], "1 to 64"),
         ("--slots", ["0", "1025"], "1 to 1024"),
         ("--lease", ["0", "4294967296"], "1 to 86400 seconds"),
@@ -97,6 +99,7 @@ def begun(*words: str) -> Iterator[ConnectionMemory]:
             buffer_bytes=rdma.buffer_bytes,
             credits_begin=rdma.credits,
             reserve=rdma.reserve,
+            kind=rdma.kind,
         ) as memory,
     ):
         assert memory.first_bytes <= rdma.first_bytes
@@ -114,6 +117,8 @@ def begun(*words: str) -> Iterator[ConnectionMemory]:
         ["--credits", "13", "--inline", "5KiB", "--buffer", "4097"],
         ["--credits", "1", "--inline", "7KiB", "--buffer", "65537"],
         ["--credits", "100", "--inline", "11KiB", "--buffer", "12345"],
+        ["--pages", "2MiB"],
+        ["--pages", "2MiB", "--credits", "600", "--inline", "5KiB", "--buffer", "3MiB"],
     ],
     ids=" ".join,
 )
@@ -132,6 +137,18 @@ def test_the_least_that_is_accepted_can_be_had(words: list[str], mapped: str) ->
     for window in (accepted, accepted + 4097, accepted + 65537, 3 * accepted + 1):
         with begun(*words, "--window", str(window)):
             pass
+
+
+def test_a_node_that_is_not_there() -> None:
+    assert told().rdma.kind.node is None and told("--numa", "0").rdma.kind.node == 0
+    with pytest.raises(WrongUse, match="--numa 1023: there is no such node; `ls /sys/"):
+        told("--numa", "1023")
+
+
+def test_a_limit_that_one_connection_would_exceed() -> None:
+    assert told("--pin-limit", "16MiB").pin_limit == 16 * MIB
+    with pytest.raises(WrongUse, match="--pin-limit 8MiB is too small for one connection"):
+        told("--pin-limit", "8MiB")
 
 
 @given(st.integers(1, 1 << 50))

@@ -259,15 +259,15 @@ def checked(body: bytes) -> bytes:
     return zlib.crc32(body).to_bytes(4, "little") + body
 
 
-def lie(kind: int, count: int, granule: int, *sizes: int) -> bytes:
-    return checked(ledger._ENTRY.pack(0, kind, count, granule, *sizes)[4:])
+def lie(kind: int, count: int, granule: int, *sizes: int, pinned: int = 0) -> bytes:
+    return checked(ledger._ENTRY.pack(0, kind, count, granule, *sizes, pinned, b"")[4:])
 
 
 @pytest.mark.parametrize(
     "nonsense",
     [
-        b"\1" * 64,
-        lie(1, 1, 4096, 0, 0, 0, 0)[:32] + b"\7" * 32,  # half of one entry, half of another
+        b"\1" * 128,
+        lie(1, 1, 4096, 0, 0, 0, 0)[:64] + b"\7" * 64,  # half of one entry, half of another
         lie(9, 1, 4096, 0, 0, 0, 0),
         lie(0, 1, 4096, 0, 0, 0, 0),
         lie(1, 0, 4096, 0, 0, 0, 0),
@@ -278,12 +278,13 @@ def lie(kind: int, count: int, granule: int, *sizes: int) -> bytes:
         lie(1, 1, 4096, 0, (1 << 64) - 1, 0, 0),
         lie(1, 1, 4096, 0, 0, 1 << 60, 0),
         lie(1, 1, 4096, 0, 0, 0, 1 << 58),
+        lie(1, 1, 4096, 0, 0, 0, 0, pinned=1 << 57),
         lie(1, 1 << 60, 0, 0, 0, 0, 0),
     ],
 )
 def test_a_ledger_that_lies(nonsense: bytes, clean: None) -> None:
     memory = own_map(clean)
-    memory[64 + 64 * 500 : 64 + 64 * 501] = nonsense
+    memory[64 + 128 * 500 : 64 + 128 * 501] = nonsense
     reading = ledger.examine(os.getpid())
     assert reading is not None
     assert [entry.kind for entry in reading.entries] == ["flat"]
@@ -303,14 +304,14 @@ def test_another_version(clean: None) -> None:
     memory = own_map(clean)
     memory[8:12] = (7).to_bytes(4, "little")
     reading = ledger.examine(os.getpid())
-    assert reading == ledger.Reading([], "its ledger is of version 7; this is version 1")
+    assert reading == ledger.Reading([], "its ledger is of version 7; this is version 2")
 
 
 def test_a_name_is_not_enough(clean: None) -> None:
     """Empty, short, without the mark, of somebody else: no ledger. An honest one is still found."""
-    header = ledger._HEADER.pack(b"LDMALEDG", 1, os.getpid() + 1, 64, 1023)
+    header = ledger._HEADER.pack(b"LDMALEDG", 2, os.getpid() + 1, 128, 1023)
     impostors = []
-    for content in (b"", b"LDMALEDG", b"x" * 100_000, header.ljust(65536, b"\0")):
+    for content in (b"", b"LDMALEDG", b"x" * 100_000, header.ljust(1 << 17, b"\0")):
         fd = os.memfd_create("livedma-ledger")
         os.write(fd, content)
         impostors.append(fd)

@@ -8,7 +8,6 @@ import mmap
 import os
 import resource
 import signal
-import struct
 import subprocess
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kept import (
     PAGE,
     become_a_user,
     command_for,
+    forbid_io_uring,
     in_a_process,
     kept_from_children,
     locked,
@@ -141,21 +141,7 @@ def without_descriptors() -> None:
 
 
 def without_io_uring() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    io_uring_setup, eperm = 425, 1
-    program = b"".join(
-        struct.pack("HBBI", *line)
-        for line in (
-            (0x20, 0, 0, 0),  # the number of the call
-            (0x15, 0, 1, io_uring_setup),
-            (0x06, 0, 0, 0x00050000 | eperm),
-            (0x06, 0, 0, 0x7FFF0000),
-        )
-    )
-    held = ctypes.create_string_buffer(program)
-    filters = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(held)))
-    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
-    assert libc.prctl(22, 2, filters, 0, 0) == 0, ctypes.get_errno()
+    forbid_io_uring()
     with memory(MIB) as base, pin(base, MIB) as one:
         print(
             one.how, locked() == MIB, len(kept_from_children(base, base + MIB)), one.why, sep="\n"

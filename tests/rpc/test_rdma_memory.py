@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from livedma.errors import NoRoomError
 from livedma.rdma import Device
-from livedma.rpc.rdma_memory import ConnectionMemory
+from livedma.rpc.rdma_memory import ConnectionMemory, Kind
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,32 @@ def test_it_grows_to_the_end_of_its_window(device: Device) -> None:
         assert memory.window.linked == 16 * MIB - 64 * KIB
         with pytest.raises(NoRoomError):
             memory.extend(1)
+
+
+def test_in_large_pages_it_grows_to_the_end_of_its_window(device: Device) -> None:
+    """Every step is of 2 MiB, which buffers fill; none is taken for what others have room for."""
+    pd = device.protection_domain()
+    with ConnectionMemory(
+        pd,
+        window_bytes=16 * MIB,
+        mapped_bytes=4 * MIB,
+        inline_bytes=4096,
+        buffer_bytes=64 * KIB,
+        credits_begin=64,
+        reserve=1,
+        kind=Kind("2MiB"),
+    ) as memory:
+        assert memory.window.linked == memory.first_bytes == 4 * MIB
+        assert (memory.buffers, memory.room) == (31, 12 * MIB)
+        memory.make_ready_for(128)  # where there are Receives for 256
+        assert memory.extend(1) == memory.bytes_to_extend(1) == 2 * MIB
+        assert (memory.buffers, memory.window.linked) == (63, 6 * MIB)
+        assert memory.bytes_for_credits(128) == 0 and memory.bytes_for_credits(512) == 2 * MIB
+        assert memory.extend(memory.room) == 10 * MIB
+        assert (memory.room, memory.window.linked) == (0, 16 * MIB)
+        assert memory.shrink(MIB) == 2 * MIB and memory.window.linked == 14 * MIB
+        memory.shrink(16 * MIB)
+        assert (memory.buffers, memory.window.linked) == (31, 4 * MIB)
 
 
 def test_what_is_kept_back_is_no_data_buffer(device: Device) -> None:

@@ -255,10 +255,10 @@ def _cgroup(cgroup: CgroupMemory) -> str:
 
 
 def _grouped(entries: list[Entry]) -> list[Entry]:
-    """Returns the sum of each kind and granule, the largest first."""
-    groups: dict[tuple[str, int], list[Entry]] = {}
+    """Returns the sum of each kind, granule and tenant, the largest first."""
+    groups: dict[tuple[str, int, str], list[Entry]] = {}
     for entry in entries:
-        groups.setdefault((entry.kind, entry.granule), []).append(entry)
+        groups.setdefault((entry.kind, entry.granule, entry.tenant), []).append(entry)
     sums = [
         Entry(
             kind,
@@ -268,15 +268,19 @@ def _grouped(entries: list[Entry]) -> list[Entry]:
             mapped=sum(entry.mapped for entry in group),
             descriptors=sum(entry.descriptors for entry in group),
             links=sum(entry.links for entry in group),
+            pinned=sum(entry.pinned for entry in group),
+            tenant=tenant,
         )
-        for (kind, granule), group in groups.items()
+        for (kind, granule, tenant), group in groups.items()
     ]
     return sorted(sums, key=lambda entry: -entry.mapped)
 
 
 def _entry(entry: Entry) -> str:
     kind = f"{entry.count:,} x {entry.kind}" if entry.count > 1 else entry.kind
+    whose = f" of {printable(entry.tenant)}" if entry.tenant else ""
     reserved = f" of {size_text(entry.reserved)} reserved" if entry.reserved else ""
+    pinned = f", {_pinned_part(entry)} pinned" if entry.kind == "window" and entry.mapped else ""
     links = f", {amount(entry.links, 'link')}" if entry.links else ""
     granule = size_text(entry.granule) if entry.granule else "mixed"
     others = ", ".join(
@@ -285,9 +289,15 @@ def _entry(entry: Entry) -> str:
         if (size, descriptors(entry.mapped, size)) != (entry.granule, entry.descriptors)
     )
     return (
-        f"{kind}: {size_text(entry.mapped)}{reserved} mapped{links}, {granule} granules: "
-        f"{amount(entry.descriptors, 'descriptor')} ({others})"
+        f"{kind}{whose}: {size_text(entry.mapped)}{reserved} mapped{pinned}{links}, "
+        f"{granule} granules: {amount(entry.descriptors, 'descriptor')} ({others})"
     )
+
+
+def _pinned_part(entry: Entry) -> str:
+    if entry.pinned in (0, entry.mapped):
+        return "all" if entry.pinned else "not"
+    return size_text(entry.pinned)
 
 
 def _unseen(snapshot: Snapshot) -> Iterator[str]:

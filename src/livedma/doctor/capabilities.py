@@ -11,10 +11,9 @@ from typing import Any
 
 from livedma.doctor.commands import as_root, grant, livedma
 from livedma.doctor.finding import Finding
-from livedma.memory.host.process import maps_all_users
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.store.credentials import Actor
-from livedma.privilege import capability_set
+from livedma.privilege import capability_set, maps_all_users
 
 __all__ = ["SERVER", "capabilities", "obtain"]
 

@@ -109,6 +109,7 @@ class Charge:
     end: int
     tenant: Budget | None
     fresh: list[Range]  # the parts that the process was not charged for before
+    is_of_process: bool = True  # else the tenant alone is charged
 
 
 _process = Budget(owner="the process", remedy="livedma.memory.budget(BYTES) sets it")
@@ -133,6 +134,14 @@ def tenant(name: Hashable) -> Budget:
         if found is None:
             found = _tenants[name] = _Tenant(name)
         return found
+
+
+def charge_tenant(start: int, end: int, owner: Hashable) -> Charge:
+    """Charges whole pages to a tenant alone: they are its own, but nothing pins them."""
+    with guard:
+        account = tenant(owner)
+        account.charge(start, end)
+        return Charge(start, end, account, [], is_of_process=False)
 
 
 def charge(start: int, end: int, owner: Hashable = None) -> Charge:
@@ -160,6 +169,8 @@ def discharge(charged: Charge) -> list[Range]:
     with guard:
         if charged.tenant is not None:
             charged.tenant.discharge(charged.start, charged.end)
+        if not charged.is_of_process:
+            return []
         return _process.discharge(charged.start, charged.end)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from livedma._native.mapping import Mapping, can_guard
 from livedma.errors import LivedmaError, NoRoomError
 from livedma.memory.headroom import Gauge
+from livedma.memory.window_pins import Held
 
 PAGE = 4096
 HUGE_PAGE = 2 << 20
@@ -31,9 +32,17 @@ class Block:
     kind: str  #: "memfd", "hugetlb", "THP", "4 KiB pages" or "file"
     reason: str  #: why it is no better, if it could be
     descriptors: int  #: how many a device needs for its pages
+    held: Held | None = None  #: how it is kept in its place; None: nothing keeps it
+
+    @property
+    def pinned(self) -> int:
+        """Returns how many bytes of it are pinned: all of them, or none."""
+        return self.mapping.length if self.held is not None and self.held.how == "pinned" else 0
 
     def close(self) -> None:
-        """Gives the memory back, once the last view of it is gone."""
+        """Unpins the memory, and gives it back once the last view of it is gone."""
+        if self.held is not None:
+            self.held.release()
         self.mapping.close()
 
 
@@ -125,6 +134,21 @@ class Anonymous(Backing):
         return Block(mapping, offset, "memfd", reason, length // PAGE)
 
 
+class Auto(Backing):
+    """Backs a window with transparent pages of 2 MiB where a part is made of such and the system
+    has some, else with pages of 4 KiB. It takes none that are set aside.
+    """
+
+    def __init__(self) -> None:
+        self._small = Anonymous()
+
+    def _allocate(self, offset: int, length: int, granule: int, node: int | None) -> Block:
+        if length % HUGE_PAGE:
+            return self._small.allocate(offset, length, granule, node)
+        _check_headroom(length)
+        return _transparent(offset, length, max(granule, HUGE_PAGE), node, "")
+
+
 class Huge(Backing):
     """Backs a window with pages of 2 MiB that are set aside (hugetlb), else with transparent ones,
     else with pages of 4 KiB.
@@ -138,14 +162,18 @@ class Huge(Backing):
         except OSError as error:
             why = _why_no_hugetlb(length, error)
         _check_headroom(length)
-        try:
-            mapping = Mapping(length, align)
-            reason = _prefer(mapping, node)
-            why_small = _want_huge(mapping)
-            mapping.populate()
-        except OSError as error:
-            raise _no_memory(length, error) from None
-        return _judged(mapping, offset, "; ".join(filter(None, (why, why_small, reason))))
+        return _transparent(offset, length, align, node, why)
+
+
+def _transparent(offset: int, length: int, align: int, node: int | None, why: str) -> Block:
+    try:
+        mapping = Mapping(length, align)
+        reason = _prefer(mapping, node)
+        why_small = _want_huge(mapping)
+        mapping.populate()
+    except OSError as error:
+        raise _no_memory(length, error) from None
+    return _judged(mapping, offset, "; ".join(filter(None, (why, why_small, reason))))
 
 
 def _why_no_hugetlb(length: int, error: OSError) -> str:
@@ -178,7 +206,8 @@ def _judged(mapping: Mapping, offset: int, why: str) -> Block:
         return Block(mapping, offset, "THP", why, descriptors)
     less = f"{huge >> 10} of {length >> 10} KiB came in huge pages"
     hint = "transparent_hugepage/enabled, or memory is in small pieces"
-    return Block(mapping, offset, "4 KiB pages", f"{why}; {less} ({hint})", descriptors)
+    reason = "; ".join(filter(None, (why, f"{less} ({hint})")))
+    return Block(mapping, offset, "4 KiB pages", reason, descriptors)
 
 
 class File(Backing):

@@ -29,13 +29,14 @@ CAPACITY: Final = 1023 - len(KINDS)  #: separate entries; all further ones are s
 
 _NAME = "livedma-ledger"
 _LINK = f"/memfd:{_NAME} (deleted)"
-_MAGIC, _VERSION = b"LDMALEDG", 1
+_MAGIC, _VERSION = b"LDMALEDG", 2
 _HEADER = struct.Struct("<8sIIII40x")  # magic, version, pid, bytes of an entry, slots
-_ENTRY = struct.Struct("<IIQQQQQQ8x")  # checksum, kind, then as in Entry
+_TENANT_BYTES = 64
+_ENTRY = struct.Struct(f"<II7Q{_TENANT_BYTES}s")  # checksum, kind, then as in Entry
 _SLOTS = CAPACITY + len(KINDS)  # the first ones hold the sums
 _BYTES = _HEADER.size + _SLOTS * _ENTRY.size
 _EMPTY = bytes(_ENTRY.size)
-_NOTHING = (0,) * 6
+_NOTHING = (0,) * 7
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _LOOKS = 16  # at an entry that may be half written
 _SIZE_END = 1 << 57  # beyond all addresses of any processor
@@ -53,6 +54,8 @@ class Entry:
     mapped: int  #: bytes that the device can reach
     descriptors: int  #: how many the device needs for them
     links: int  #: pieces of memory that are linked in
+    pinned: int = 0  #: of the mapped bytes: those that stay in their place
+    tenant: str = ""  #: to whom it is charged; empty: to the process alone, or to several in a sum
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,16 @@ class Reading:
 class Record:
     """Writes the entry of one window or region. Any thread may update it."""
 
-    def __init__(self, ledger: _Ledger, kind: int, granule: int, reserved: int) -> None:
+    def __init__(
+        self, ledger: _Ledger, kind: int, granule: int, reserved: int, tenant: str
+    ) -> None:
         self._ledger, self._kind = ledger, kind
-        self._values: tuple[int, ...] = (1, granule, reserved, 0, 0, 0)
+        self._tenant = tenant.encode(errors="replace")[:_TENANT_BYTES]
+        self._values: tuple[int, ...] = (1, granule, reserved, 0, 0, 0, 0)
         self._is_removed = False
         with ledger.lock:
             self._slot = ledger.take_slot()
-            ledger.put(kind, self._slot, self._values, _NOTHING)
+            ledger.put(kind, self._slot, self._values, _NOTHING, self._tenant)
 
     def update(
         self,
@@ -79,17 +85,18 @@ class Record:
         descriptors: int | None = None,
         links: int | None = None,
         reserved: int | None = None,
+        pinned: int | None = None,
     ) -> None:
         """Changes the given values. In a child of fork, the parent's ledger stays as it is."""
         with self._ledger.lock:
             if self._is_removed:
                 return
             old = self._values
-            given = (None, None, reserved, mapped, descriptors, links)
+            given = (None, None, reserved, mapped, descriptors, links, pinned)
             new = tuple(o if g is None else g for o, g in zip(old, given, strict=True))
             _check_sizes(new)
             self._values = new
-            self._ledger.put(self._kind, self._slot, new, old)
+            self._ledger.put(self._kind, self._slot, new, old, self._tenant)
 
     def remove(self) -> None:
         """Removes the entry. Calling it a second time has no effect."""
@@ -125,11 +132,18 @@ class _Ledger:
         """Returns a free slot. None: all are taken, and the entry goes into the sums."""
         return self._free.pop() if self._free else None
 
-    def put(self, kind: int, slot: int | None, new: tuple[int, ...], old: tuple[int, ...]) -> None:
+    def put(
+        self,
+        kind: int,
+        slot: int | None,
+        new: tuple[int, ...],
+        old: tuple[int, ...],
+        tenant: bytes,
+    ) -> None:
         if slot is None:
             self._add_to_sum(kind, new, old)
         else:
-            self._write(slot, _packed(kind, new))
+            self._write(slot, _packed(kind, new, tenant))
 
     def give_back(self, kind: int, slot: int | None, values: tuple[int, ...]) -> None:
         if slot is None:
@@ -169,8 +183,8 @@ def _new_map() -> mmap.mmap | None:
     return made
 
 
-def _packed(kind: int, values: tuple[int, ...]) -> bytes:
-    body = _ENTRY.pack(0, kind + 1, *values)[4:]
+def _packed(kind: int, values: tuple[int, ...], tenant: bytes = b"") -> bytes:
+    body = _ENTRY.pack(0, kind + 1, *values, tenant)[4:]
     return zlib.crc32(body).to_bytes(4, "little") + body
 
 
@@ -183,7 +197,7 @@ _current: _Ledger | None = None
 _current_lock = threading.Lock()
 
 
-def record(kind: str, granule: int = 4096, reserved: int = 0) -> Record:
+def record(kind: str, granule: int = 4096, reserved: int = 0, tenant: str = "") -> Record:
     """Adds an entry for a window or region. `kind` is one of KINDS, `granule` a power of two."""
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
@@ -194,7 +208,7 @@ def record(kind: str, granule: int = 4096, reserved: int = 0) -> Record:
     with _current_lock:
         if _current is None or not _current.is_told:
             _current = _Ledger()
-        return Record(_current, KINDS.index(kind), granule, reserved)
+        return Record(_current, KINDS.index(kind), granule, reserved, tenant)
 
 
 def _after_fork_in_child() -> None:
@@ -302,13 +316,17 @@ def _settled(fd: int, at: int, content: bytes) -> Entry | bool | None:
 
 
 def _unpacked(packed: bytes) -> Entry | None:
-    _, kind, count, granule, *sizes = _ENTRY.unpack(packed)
+    _, kind, count, granule, reserved, mapped, descriptors, links, pinned, tenant = _ENTRY.unpack(
+        packed
+    )
+    sizes = reserved, mapped, descriptors, links, pinned
     makes_sense = (
         1 <= kind <= len(KINDS)
         and ((count == 1 and _is_granule(granule)) or (1 <= count < _SIZE_END and granule == 0))
         and all(size < _SIZE_END for size in sizes)
     )
-    return Entry(KINDS[kind - 1], count, granule, *sizes) if makes_sense else None
+    who = tenant.rstrip(b"\0").decode(errors="replace")
+    return Entry(KINDS[kind - 1], count, granule, *sizes, who) if makes_sense else None
 
 
 def _is_granule(size: int) -> bool:

@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 from livedma.errors import LimitError
-from livedma.privilege import CAP_IPC_LOCK, as_root, holds
+from livedma.privilege import CAP_IPC_LOCK, as_root, holds, maps_all_users
 from livedma.sizes import exact
 
 
@@ -17,13 +17,24 @@ def limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+def is_free() -> bool:
+    """Returns whether no limit applies to this process: it has none, or may exceed it."""
+    if limit() is None:
+        return True
+    try:
+        users = Path("/proc/self/uid_map").read_text()
+    except FileNotFoundError:  # a kernel without user namespaces
+        users = ""
+    return holds(CAP_IPC_LOCK) and maps_all_users(users)
+
+
 def check(asked: int, more: int, charged: int) -> None:
     """Raises LimitError if `more` bytes on top of what is charged would exceed the limit."""
     allowed = limit()
     if allowed is not None and charged + more > allowed and not holds(CAP_IPC_LOCK):
         raise LimitError(
             f"cannot pin {exact(asked)}: {_taken(charged)} pinned so far, {exact(more)} more "
-            f"would be, and RLIMIT_MEMLOCK is {exact(allowed)}; {_remedy(charged + more)}"
+            f"would be, and RLIMIT_MEMLOCK is {exact(allowed)}; {remedy(charged + more)}"
         )
 
 
@@ -45,7 +56,7 @@ def refused(asked: int, charged: int, problem: str) -> LimitError:
     return LimitError(
         f"cannot pin {exact(asked)}: the kernel refuses ({problem}), {_taken(charged)} pinned by "
         f"this process, and RLIMIT_MEMLOCK is {'none' if allowed is None else exact(allowed)}; "
-        f"{_remedy((allowed or charged) + asked)}"
+        f"{remedy((allowed or charged) + asked)}"
     )
 
 
@@ -53,7 +64,7 @@ def _taken(size: int) -> str:
     return f"{exact(size)} are" if size else "nothing is"
 
 
-def _remedy(needed: int) -> str:
+def remedy(needed: int) -> str:
     """Suggests a limit of twice what is needed: the kernel charges for more than livedma counts."""
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     ample = 1 << (2 * needed - 1).bit_length()

@@ -6,6 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 _SYS = Path("/sys")
+NODES = _SYS / "devices/system/node"  #: where the system lists them
+
+
+def has_node(node: int) -> bool:
+    """Returns whether the machine has this node; one without NUMA has node 0."""
+    return (NODES / f"node{node}").is_dir() or (node == 0 and not NODES.is_dir())
 
 
 def node_of(interface: str, sys: Path = _SYS) -> int | None:

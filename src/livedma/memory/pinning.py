@@ -30,7 +30,7 @@ class _Taken:
 
     charge: Charge
     inner: Range
-    record: ledger.Record
+    record: ledger.Record | None  # None: the ledger has it as a part of a window
 
 
 class _Holdings:
@@ -41,7 +41,9 @@ class _Holdings:
         self._private = Coverage()
         self.are_a_parents = False
 
-    def take(self, start: int, end: int, inner: Range, tenant: Hashable) -> _Taken:
+    def take(
+        self, start: int, end: int, inner: Range, tenant: Hashable, *, is_listed: bool
+    ) -> _Taken:
         """Charges and holds a range, and keeps `inner` from children: all of it, or nothing."""
         charge = accounting.charge(start, end, tenant)
         held: list[Range] = []
@@ -61,15 +63,21 @@ class _Holdings:
             if isinstance(error, OSError):
                 raise _explained(error, charge) from None
             raise
+        if not is_listed:
+            return _Taken(charge, inner, None)
         size = charge.end - charge.start
-        record = ledger.record("pinned", _PAGE)
-        record.update(mapped=size, descriptors=size // _PAGE, links=1)
+        record = ledger.record("pinned", _PAGE, tenant="" if tenant is None else str(tenant))
+        is_pinned = self.extents.state(charge.start, charge.end)[0] == "pinned"
+        record.update(
+            mapped=size, descriptors=size // _PAGE, links=1, pinned=size if is_pinned else 0
+        )
         return _Taken(charge, inner, record)
 
     def give_back(self, taken: _Taken) -> None:
         if not self.are_a_parents:
             self._undo(accounting.discharge(taken.charge), self._private.remove(*taken.inner))
-            taken.record.remove()
+            if taken.record is not None:
+                taken.record.remove()
 
     def _undo(self, held: list[Range], private: list[Range]) -> None:
         for start, end in private:
@@ -93,7 +101,10 @@ os.register_at_fork(after_in_child=_begin_as_child)
 class Pin:
     """Keeps memory where it is until release(). A pin holds nothing in a child of fork."""
 
-    def __init__(self, address: int, length: int, tenant: Hashable = None) -> None:
+    def __init__(
+        self, address: int, length: int, tenant: Hashable = None, *, is_window: bool = False
+    ) -> None:
+        """is_window: the memory is a window's, which the ledger lists and no child gets."""
         self.address, self.length, self.tenant = address, length, tenant
         self._taken: _Taken | None = None
         if address < 0 or length < 0 or address + length > 1 << 64:
@@ -104,9 +115,11 @@ class Pin:
         # child needs, such as objects of the interpreter: without them it would crash. These pages
         # stay in place all the same, since fork gives the child a copy of a page that is pinned.
         inner = up(address, _PAGE), (address + length) // _PAGE * _PAGE
+        if is_window:
+            inner = start, start
         with guard:
             self._holdings = _holdings
-            self._taken = _holdings.take(start, end, inner, tenant)
+            self._taken = _holdings.take(start, end, inner, tenant, is_listed=not is_window)
 
     @property
     def how(self) -> How:

@@ -64,6 +64,7 @@ class Pool(native.Pool):
         self.shard_size = up(max(shard_size, buffers * self.stride), PAGE)
         self._growing = threading.Lock()
         self._refused_s = -_RETRY_S
+        self._refusal: BudgetError | None = None  # of the last try, if that was why
         self._leaving: deque[Lease] = deque()  # no part of it, but not given back either
         weakref.finalize(self, _release, self.leases, self._leaving).atexit = False
         try:
@@ -76,6 +77,8 @@ class Pool(native.Pool):
         while self.is_short():
             # A waiter may have made it grow, too, so it may have what it needs by now.
             if not self._grow() and self.is_short():
+                if self._refusal is not None:
+                    raise self._refusal
                 raise NoRoomError(
                     f"the source has no room for the buffers of {self.buffer_size} bytes that the "
                     "pool has to have: its minimum and its reserve"
@@ -200,10 +203,12 @@ class Pool(native.Pool):
 
     def _take_shard(self, buffers: int) -> Lease | None:
         whole = buffers == self.shard_buffers
+        self._refusal = None
         try:
             return self._source.take(self.shard_size if whole else up(buffers * self.stride, PAGE))
-        except (NoRoomError, BudgetError, LimitError):
+        except (NoRoomError, BudgetError, LimitError) as error:
             self._refused_s = time.monotonic()
+            self._refusal = error if isinstance(error, BudgetError) else None
             return None
 
     def _retry(self) -> None:

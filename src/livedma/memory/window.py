@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import Any, Self
 
 from livedma._native import window as native
@@ -17,8 +18,10 @@ from livedma.memory import leaving, ledger
 from livedma.memory.backing import HUGE_PAGE, PAGE, Anonymous, Backing, Huge
 from livedma.memory.holes import Holes
 from livedma.memory.lease import Lease
+from livedma.memory.mapper import Mapper
 from livedma.memory.parts import Part, Statistics
 from livedma.memory.rounding import up
+from livedma.memory.window_pins import WindowPins
 
 PATIENCE_S = 5.0  #: time for users of memory to give it back
 
@@ -44,13 +47,16 @@ class Window(native.Window):
         backing: Backing | None = None,
         node: int | None = None,
         pad: int = 0,
+        pins: WindowPins | None = None,
+        tenant: str = "",
     ) -> None:
         """Reserves the range. size: rounded up to granules, unless there is a pad: where in its
         granule link 0 begins.
 
         access: what peers may do, of remote_read, remote_write, remote_atomic, remote_invalidate.
         mapped: bytes at the start. part: bytes of a step, a quarter of the window if not given.
-        node: where memory should come from. Raises NoRoomError if no such range is free; a
+        node: where memory should come from. pins: keeps that memory in its place, at the tenant's
+        charge. Raises NoRoomError if no such range is free; a
         Registrar works buffer by buffer instead.
         """
         if granule < PAGE:
@@ -60,6 +66,8 @@ class Window(native.Window):
             raise ValueError("memory that may vanish has no atomics")
         whole = up(pad + size, granule)
         self._device, self._node = engine, node
+        self._pins, self._tenant = pins, tenant
+        self.pinned = 0  #: bytes of its own parts that stay in their place
         self.part = up(part or -(-whole // 4), granule)
         # Guards this object's own records; never held while memory is made or in use.
         self._changed = threading.Condition()
@@ -68,7 +76,7 @@ class Window(native.Window):
         self._extends = self._shrinks = self._cut = 0
         self._last_extend_s = 0.0
         rights, guarded = dict.fromkeys(("local_write", *access)), self.backing.is_guarded
-        self._record = ledger.record("window", granule, reserved=whole)
+        self._record = ledger.record("window", granule, reserved=whole, tenant=tenant)
         weakref.finalize(self, self._record.remove)
         try:
             super().__init__(
@@ -201,6 +209,8 @@ class Window(native.Window):
     def _backed(self, offset: int, length: int, is_lent_whole: bool) -> Part:
         block = self.backing.allocate(offset, length, self.granule, self._node)
         try:
+            if self._pins is not None:
+                block = replace(block, held=self._pins.hold(block.mapping, self._tenant))
             super().link(offset, block.mapping)
             part = Part(offset, block, is_lent_whole=is_lent_whole)
             leaving.in_steps(self.sync, part, self.granule)
@@ -357,8 +367,12 @@ class Window(native.Window):
 
     def _tell(self) -> None:
         with self._changed:
+            self.pinned = sum(part.block.pinned for part in self._parts)
             self._record.update(
-                mapped=self.linked, descriptors=self._descriptors(), links=self.pieces
+                mapped=self.linked,
+                descriptors=self._descriptors(),
+                links=self.pieces,
+                pinned=self.pinned,
             )
 
     def __enter__(self) -> Self:
@@ -366,23 +380,6 @@ class Window(native.Window):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Mapper:
-    """Gives each lease memory of its own, mapped into the window when the lease is taken."""
-
-    def __init__(self, window: Window, timeout: float) -> None:
-        self.window, self.timeout = window, timeout
-
-    def room(self, size: int) -> int:
-        """Returns for how many pieces of size bytes, in whole granules, there are addresses."""
-        return self.window._room_for(up(size, self.window.granule))
-
-    def take(self, size: int) -> Lease:
-        """Lends size bytes or more, in whole granules. NoRoomError: no addresses or no memory."""
-        if size <= 0:
-            raise ValueError("a lease has at least one byte")
-        return self.window._lend_whole(size, self.timeout)
 
 
 def _refusal(error: BaseException, size: int, granule: int) -> BaseException:

@@ -73,6 +73,7 @@ class Inside:
     first_buffers: int | None = None  #: `buffers` when the connection was made; None: not known
     kept_back_bytes: int = 0  #: mapped, and neither for data nor for credits: the reserve
     follows: bool = True  #: its client asks where its sessions should go; the kernel's does not
+    pinned_bytes: int | None = None  #: of the mapped ones; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,7 @@ class Host:
     refuses_sessions: bool = False  #: all new ones
     tcp_busy: float | None = None  #: of one CPU, by the threads that serve TCP; may be above 1
     kernel: KernelHost | None = None
+    pinned_bytes: int | None = None  #: of the mapped ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from livedma._native import rdma as native
 from livedma._native.pinning import place_of
 from livedma.memory import Backing, OnDemand, Window, pin
 from livedma.memory.numa import node_of
+from livedma.memory.window_pins import WindowPins
 from livedma.rdma.names import MemoryMode
 from livedma.rdma.queues import CompletionQueue, QueuePair
 
@@ -151,11 +152,14 @@ class ProtectionDomain(native.ProtectionDomain):
         mapped: int = 0,
         part: int | None = None,
         backing: Backing | None = None,
+        node: int | None = None,
+        pins: WindowPins | None = None,
+        tenant: str = "",
     ) -> Window:
         """Reserves addresses for size bytes, and maps memory for the first `mapped`; see Window.
 
-        Memory comes from the interface's node. Raises NoRoomError if no range is free: register
-        buffers instead.
+        Memory comes from the interface's node, unless another one is given. Raises NoRoomError if
+        no range is free: register buffers instead.
         """
         return Window(
             self.device.engine,
@@ -166,7 +170,9 @@ class ProtectionDomain(native.ProtectionDomain):
             mapped=mapped,
             part=part,
             backing=backing,
-            node=node_of(self.device.interface.name),
+            node=node_of(self.device.interface.name) if node is None else node,
+            pins=pins,
+            tenant=tenant,
         )
 
     def queue_pair(

@@ -60,6 +60,8 @@ class RdmaConnection:
             buffer_bytes=options.buffer_bytes,
             credits_begin=terms.credits,
             reserve=options.reserve,
+            kind=options.kind,
+            tenant=self.peer,
             go_on=partial(self._go_on, time.monotonic() + _MAKE_S),
             admitting=lambda length: server.admitting(length),
         )

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from livedma._native.storage import SPARE_RECEIVES
-from livedma.rpc.rdma_memory import least_bytes
+from livedma.rpc.rdma_memory import Kind, least_bytes
 from livedma.rpc.rdma_terms import Terms
 
 __all__ = ["Options"]
@@ -22,6 +22,7 @@ class Options:
     parts have to be fetched; `gathered_bytes`: what such calls of a connection may take together.
     `reserve`: data buffers of each connection that are kept back for control traffic; with them,
     one thread more serves nothing else. 0: there is no reserve at all.
+    `kind`: of memory that connections get; each peer's address is a tenant.
     `stall_s`: a peer that takes no reply for so long is cut. `idle_s`: so is one that makes no call
     for so long, since it may be gone without a word; a live one connects again.
     """
@@ -37,6 +38,7 @@ class Options:
     message_bytes: int = (1 << 20) + (64 << 10)
     gathered_bytes: int = 16 << 20
     reserve: int = 1
+    kind: Kind = field(default_factory=Kind)
     stall_s: float = 60.0
     idle_s: float = 600.0
     remote_invalidation: bool = True
@@ -68,7 +70,10 @@ class Options:
 
     def bytes_for(self, terms: Terms) -> int:
         """Returns what a connection with these terms maps when it begins."""
-        least = least_bytes(self.inline_bytes, self.buffer_bytes, terms.credits, self.reserve)
+        granule = self.kind.granule
+        least = least_bytes(
+            self.inline_bytes, self.buffer_bytes, terms.credits, self.reserve, granule
+        )
         return max(terms.mapped_bytes, least)
 
     @property

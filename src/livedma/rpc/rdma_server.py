@@ -8,6 +8,7 @@ control traffic, so that a client whose calls keep all others busy delays no oth
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -31,6 +32,8 @@ from livedma.rpc.service import Network, Program, is_allowed
 from livedma.wire.words import amount
 
 __all__ = ["Options", "RdmaConnection", "RdmaServer"]
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5  # how often threads look whether the server is closed
 _ROOM_S = 5.0  # time for a silent connection to go
@@ -74,6 +77,7 @@ class RdmaServer:
         self._lock = threading.Condition()
         self._connections: dict[int, RdmaConnection] = {}
         self._is_closing = False
+        self._has_told_pages = False
         completions = self.options.completions * self.options.connections
         self.cq = device.completion_queue(completions)
         has_reserve = self.options.reserve > 0
@@ -208,13 +212,24 @@ class RdmaServer:
         self._make_room()
         terms = None if expected is None else expected.terms
         terms = terms or self.options.terms
-        with self.admitting(self.options.bytes_for(terms)):
+        length, pins = self.options.bytes_for(terms), self.options.kind.pins
+        with self.admitting(length):
+            if pins is not None:
+                pins.check(request.peer, length)
             connection = RdmaConnection(self, request, terms)
             with self._lock:
                 self._connections[connection.number] = connection
+        self._tell_pages(connection)
         self._keeper.add(connection.memory.receive_pool)
         self._keeper.add(connection.memory.data_pool)
         return connection
+
+    def _tell_pages(self, connection: RdmaConnection) -> None:
+        """Logs once that large pages were wanted and small ones came."""
+        why = connection.memory.why_small_pages
+        if why and not self._has_told_pages:
+            self._has_told_pages = True
+            _log.warning("DMA memory is in pages of 4 KiB, not 2 MiB: %s", why)
 
     def _make_room(self) -> None:
         """Cuts a connection that never called if there is no place for a new one, as over TCP."""

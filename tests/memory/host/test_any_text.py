@@ -11,8 +11,9 @@ from machines import OLD, TWO_NODES, machine, process
 from livedma.memory.host import Files, advise, look
 from livedma.memory.host.buddy import together, zones
 from livedma.memory.host.cgroup import mounts, place_of
-from livedma.memory.host.process import command_line, limits, maps_all_users, status
+from livedma.memory.host.process import command_line, limits, status
 from livedma.memory.host.text import chosen, number, pairs, pressure
+from livedma.privilege import maps_all_users
 
 #: what such files are made of, in any order, and anything else
 PIECES = st.sampled_from(

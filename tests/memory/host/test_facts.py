@@ -12,9 +12,10 @@ from livedma.errors import LivedmaError
 from livedma.memory.host import Files, look
 from livedma.memory.host.cgroup import Place, memory_of, mounts, place_of
 from livedma.memory.host.huge import HugePool, pools, transparent
-from livedma.memory.host.process import MemlockLimit, command_line, limits, maps_all_users, status
+from livedma.memory.host.process import MemlockLimit, command_line, limits, status
 from livedma.memory.host.system import host
 from livedma.memory.host.text import chosen, pairs, pressure, size_text
+from livedma.privilege import maps_all_users
 
 ALL_CAPABILITIES = "000001ffffffffff"
 

@@ -94,16 +94,23 @@ def check_memory(args: argparse.Namespace, reserve: int, late_replies: int) -> N
     reserve: buffers that a connection has besides one for data. late_replies: replies that take
     room in the window besides those of credits.
     """
-    from livedma.rpc.rdma_memory import least_data_bytes, receives_bytes
+    from livedma.memory.backing import PAGE
+    from livedma.rpc.rdma_memory import Kind, least_data_bytes, receives_bytes
 
-    receives = receives_bytes(2 * args.credits, args.inline)
-    late = receives_bytes(late_replies, args.inline)
-    buffers = least_data_bytes(args.buffer, reserve)
+    granule = Kind(args.pages).granule
+    receives = receives_bytes(2 * args.credits, args.inline, granule)
+    if granule == PAGE:
+        late = receives_bytes(late_replies, args.inline)
+    else:  # in the same granules, as far as they have room
+        late = receives_bytes(2 * args.credits + late_replies, args.inline, granule) - receives
+    buffers = least_data_bytes(args.buffer, reserve, granule)
     mapped = int(args.window * args.mapped)
     needs = (
         f"Receives and replies for --credits {args.credits} of --inline {written(args.inline)} "
         f"take {written(receives)}"
     )
+    if granule != PAGE:
+        needs += f" in --pages {args.pages}"
     takes = f"two of --buffer, one of them for control traffic, take {written(buffers)}"
     if receives + late + buffers > args.window:
         raise WrongUse(
@@ -117,8 +124,9 @@ def check_memory(args: argparse.Namespace, reserve: int, late_replies: int) -> N
             f"which is too small: {needs}, {takes}; "
             f"{written(receives + buffers)} have to be mapped at least"
         )
-    if args.budget is not None and args.budget < mapped:
-        raise WrongUse(
-            f"--budget {written(args.budget)} is too small for one connection, which begins with "
-            f"{written(mapped)} (--mapped {args.mapped} of --window {written(args.window)})"
-        )
+    for name, limit in (("budget", args.budget), ("pin-limit", args.pin_limit)):
+        if limit is not None and limit < mapped:
+            raise WrongUse(
+                f"--{name} {written(limit)} is too small for one connection, which begins with "
+                f"{written(mapped)} (--mapped {args.mapped} of --window {written(args.window)})"
+            )

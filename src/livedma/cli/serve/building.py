@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import Literal
 
 from livedma.cli.serve.bounds import WrongUse, check_memory
 from livedma.cli.serve.places import default_control
 from livedma.control.diagnose.limits import Objectives
 from livedma.control.running import Options as Steering
+from livedma.memory import numa
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import ServiceOptions
-from livedma.rpc.rdma_memory import LATE_REPLIES
+from livedma.rpc.rdma_memory import LATE_REPLIES, Kind
 from livedma.rpc.rdma_server import Options
 
 __all__ = ["service_options", "steering"]
@@ -47,12 +49,14 @@ def service_options(args: argparse.Namespace) -> ServiceOptions:
         raise WrongUse("--tcp off and --rdma off leave nothing to serve: drop one of them")
     if args.rdma is not None:
         check_memory(args, Options().reserve, LATE_REPLIES)
+        _check_node(args.numa)
     return ServiceOptions(
         addresses=list(dict.fromkeys(args.listen)),
         tcp_port=args.tcp,
         rdma_port=args.rdma,
         allow=args.allow,
         threads=args.threads,
+        pin_limit=args.pin_limit,
         state=args.state,
         control=args.control or default_control(),
         config=_config(args),
@@ -63,8 +67,14 @@ def service_options(args: argparse.Namespace) -> ServiceOptions:
             inline_bytes=args.inline,
             credits=args.credits,
             workers=args.threads,
+            kind=Kind(args.pages, None if args.numa == "auto" else args.numa),
         ),
     )
+
+
+def _check_node(node: int | Literal["auto"]) -> None:
+    if node != "auto" and not numa.has_node(node):
+        raise WrongUse(f"--numa {node}: there is no such node; `ls {numa.NODES}` shows them")
 
 
 def steering(args: argparse.Namespace) -> Steering:

@@ -29,6 +29,7 @@ _EXAMPLES = {
     "web-name": ["storage.example.org"],
     "grace": 90,
     "budget": "4GiB",
+    "pin-limit": "1GiB",
     "objective-p99": "10ms",
     "store-width": 4,
 }

@@ -7,7 +7,7 @@ import argparse
 import ipaddress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from livedma.cli import units
 from livedma.cli.serve import metrics, web
@@ -25,6 +25,7 @@ _BUFFER = Size(4 * _KIB, 64 * _MIB)
 # Both ends say theirs in units of 1 KiB (RFC 8797); Linux's take 64 KiB at most.
 _INLINE = Size(4 * _KIB, 64 * _KIB, _KIB)
 _BUDGET = Size(64 * _KIB, 1024 * _TIB)
+_NODE = Number(0, 1023)
 _CREDITS = Number(1, 1024)
 _SLOTS = Number(1, 1024)
 _THREADS = Number(1, 64)
@@ -157,6 +158,27 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         default="64",
         help=f"calls under way to begin with, {_CREDITS} (64)",
     )
+    add(
+        "--pages",
+        choices=("auto", "4KiB", "2MiB"),
+        default="auto",
+        help="pages of its memory: 4KiB; 2MiB, those that are set aside or else transparent ones; "
+        "auto: transparent ones where it begins with 64MiB or more, else 4KiB (auto)",
+    )
+    add(
+        "--numa",
+        metavar="NODE",
+        type=_node,
+        default="auto",
+        help=f"the NUMA node of its memory, {_NODE}, or auto: near the interface (auto)",
+    )
+    add(
+        "--pin-limit",
+        metavar="SIZE",
+        type=_BUDGET,
+        help="memory that the connections of a client's address may have pinned together, enough "
+        "for what one begins with at least (what the system allows)",
+    )
 
 
 def _add_clients(parser: argparse.ArgumentParser) -> None:
@@ -272,6 +294,10 @@ def _directory(text: str) -> Path:
 
 def _port(text: str) -> int | None:
     return None if text == "off" else units.port(text)
+
+
+def _node(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else _NODE(text)
 
 
 def _part(text: str) -> Fraction:

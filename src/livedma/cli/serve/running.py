@@ -130,6 +130,8 @@ def _say_what_is_missing(service: NfsService) -> None:
             "handles do not survive a restart: that takes root, or CAP_DAC_READ_SEARCH and an "
             "export that is mounted by itself"
         )
+    if service.rdma and service.pins.why_not:
+        _log.info("%s", service.pins.why_not)
     for rdma in service.rdma:
         if rdma.device.port_kind == "udp":
             _log.info("RDMA at %s: %s", rdma.device.address, rdma.device.port_reason)

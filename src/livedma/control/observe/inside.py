@@ -75,6 +75,7 @@ class InsideSource:
             host=Host(
                 cpu_busy=self._cpu_busy(interval_s),
                 mapped_bytes=sum(one.inside.mapped_bytes for one in connections if one.inside),
+                pinned_bytes=sum(one.inside.pinned_bytes or 0 for one in connections if one.inside),
                 budget_bytes=None,
                 refuses_sessions=self._service.server.sessions.refuses_everybody,
                 tcp_busy=self._tcp_busy(interval_s),
@@ -237,6 +238,7 @@ def _inside(connection: RdmaConnection, seen: dict[str, Any], follows: bool) -> 
     return Inside(
         window_bytes=memory.window.size,
         mapped_bytes=memory.window.linked,
+        pinned_bytes=memory.window.pinned,
         room_bytes=memory.room,
         first_bytes=memory.first_bytes,
         first_buffers=memory.first_buffers,

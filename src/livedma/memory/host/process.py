@@ -11,7 +11,7 @@ from livedma.memory import ledger
 from livedma.memory.host.cgroup import CgroupMemory, memory_of, place_of
 from livedma.memory.host.files import Files
 from livedma.memory.host.text import number, pairs, printable
-from livedma.privilege import CAP_IPC_LOCK
+from livedma.privilege import CAP_IPC_LOCK, maps_all_users
 
 __all__ = [
     "MemlockLimit",
@@ -19,7 +19,6 @@ __all__ = [
     "Status",
     "command_line",
     "limits",
-    "maps_all_users",
     "read",
     "status",
 ]
@@ -28,7 +27,6 @@ _LOCKED = re.compile(r"^Max locked memory +(\S+) +(\S+) +bytes", re.MULTILINE)
 _FIELD = re.compile(r"^(Name|Uid|CapEff):[ \t]+([^\t\n]*)", re.MULTILINE)
 _VFIO = ("/dev/vfio/", "/dev/iommu", "anon_inode:[vfio")
 _LONGEST_COMMAND = 200
-_EVERY_USER = 4294967295
 
 
 @dataclass(frozen=True)
@@ -105,13 +103,6 @@ def command_line(text: str) -> str:
 def limits(text: str) -> MemlockLimit | None:
     found = _LOCKED.search(text)
     return MemlockLimit(number(found[1]), number(found[2])) if found else None
-
-
-def maps_all_users(text: str) -> bool:
-    """Returns whether /proc/PID/uid_map maps all users. Capabilities count for the host only
-    outside of user namespaces.
-    """
-    return not text or text.split() == ["0", "0", str(_EVERY_USER)]
 
 
 def read(files: Files, pid: int, mounted: dict[int, tuple[str, str]]) -> Process | None:

@@ -153,6 +153,7 @@ def _facts(connection: RdmaConnection) -> dict[str, Any]:
         "client_qpn": client_qpn,
         "window": memory.window.size,
         "mapped": memory.window.linked,
+        "pinned": memory.window.pinned,
         "first_bytes": memory.first_bytes,
         "room": memory.room,
         "buffer_bytes": memory.data_pool.buffer_size,

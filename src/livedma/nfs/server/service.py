@@ -12,6 +12,7 @@ from typing import Self
 
 from livedma._native.accelerator import Accelerator
 from livedma.errors import LivedmaError, PortInUseError
+from livedma.memory import WindowPins
 from livedma.nfs.control import ControlServer
 from livedma.nfs.server.comebacks import Comebacks
 from livedma.nfs.server.config import Config
@@ -37,8 +38,9 @@ class ServiceOptions:
     """Says where and how a server serves.
 
     addresses: empty means all of this host. tcp_port, rdma_port: None means not at all.
-    state: a directory outside of the export; None: the default. control: the path of the control
-    socket; None: it has none.
+    pin_limit: the bytes that the connections of a client's address may have pinned together; None:
+    any number. state: a directory outside of the export; None: the default. control: the path of
+    the control socket; None: it has none.
     """
 
     addresses: Sequence[str] = ()
@@ -46,6 +48,7 @@ class ServiceOptions:
     rdma_port: int | None = 20049
     allow: Sequence[Network] = ()
     threads: int = 8
+    pin_limit: int | None = None
     state: Path | None = None
     control: Path | None = None
     config: Config = field(default_factory=Config)
@@ -57,7 +60,12 @@ class NfsService:
 
     def __init__(self, directory: Path, options: ServiceOptions | None = None) -> None:
         self.directory = directory
-        self.options = options = options or ServiceOptions()
+        options = options or ServiceOptions()
+        rdma = options.rdma
+        #: keeps the memory of connections over RDMA in its place, as far as that is allowed
+        self.pins = WindowPins(rdma.window_bytes, options.pin_limit)
+        rdma = replace(rdma, kind=replace(rdma.kind, pins=self.pins))
+        self.options = options = replace(options, rdma=rdma)
         self.started_s = time.time()
         self.tcp: list[TcpServer] = []
         self.rdma: list[RdmaServer] = []
@@ -159,8 +167,12 @@ class NfsService:
             buffer_bytes=options.rdma.buffer_bytes,
             inline_bytes=options.rdma.inline_bytes,
             credits=options.rdma.credits,
+            kind=replace(options.rdma.kind, pins=self.pins),
         )
-        self.options = replace(now, allow=options.allow, config=config, rdma=rdma)
+        self.pins.limit = options.pin_limit
+        self.options = replace(
+            now, allow=options.allow, config=config, rdma=rdma, pin_limit=options.pin_limit
+        )
         self.server.change(config)
         self._set_store_speed(config)
         for tcp in self.tcp:

@@ -61,6 +61,7 @@ CONNECTION_TIMES = {
 CONNECTION_GAUGES = {
     "window_bytes": ("window_bytes", "DMA addresses of its window: what it may grow to."),
     "mapped_bytes": ("mapped_bytes", "Of these: what has memory."),
+    "pinned_bytes": ("pinned_bytes", "Of these: what the kernel may not move or page out."),
     "first_bytes": ("first_bytes", "What had memory when the connection was made."),
     "room_bytes": ("room_bytes", "What can still be mapped for data, in whole shards."),
     "leased_bytes": ("leased_bytes", "Data buffers that calls hold."),
@@ -115,6 +116,7 @@ FAMILIES: tuple[Definition, ...] = (
         "livedma_refuses_sessions", "gauge", "1: everybody's new sessions are refused for now."
     ),
     Definition("livedma_mapped_bytes", "gauge", "DMA memory of all connections."),
+    Definition("livedma_pinned_bytes", "gauge", "Of this: what is pinned."),
     Definition("livedma_budget_bytes", "gauge", "What that may be; absent without a bound."),
     Definition(
         "livedma_cpu_busy_ratio",

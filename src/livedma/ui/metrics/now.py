@@ -26,6 +26,7 @@ def host_now(view: View, now_s: float) -> Iterator[Metric]:
     yield family("livedma_refuses_sessions", [((), host.refuses_sessions)])
     for name, value in (
         ("livedma_mapped_bytes", host.mapped_bytes),
+        ("livedma_pinned_bytes", host.pinned_bytes),
         ("livedma_budget_bytes", host.budget_bytes),
         ("livedma_cpu_busy_ratio", host.cpu_busy),
         ("livedma_tcp_cpu_busy_ratio", host.tcp_busy),

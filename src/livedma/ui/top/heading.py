@@ -78,7 +78,7 @@ def _second(model: Model, glyphs: Glyphs) -> Line:
     ]
     if model.frame.is_steered:
         parts.append(f"CPU {_busy(host, glyphs)}")
-        parts.append(_memory(host.mapped_bytes, host.budget_bytes, glyphs))
+        parts.append(_memory(host, glyphs))
     line: Line = ((f" {'  '.join(parts)}", ""),)
     refuses = _refuses(snapshot)
     return (*line, (f"  REFUSES NEW SESSIONS {refuses}", "warn")) if refuses else line
@@ -101,7 +101,11 @@ def _busy(host: Host, glyphs: Glyphs) -> str:
     return f"{max(known):.0%}" if known else glyphs.unknown
 
 
-def _memory(mapped: int | None, budget: int | None, glyphs: Glyphs) -> str:
+def _memory(host: Host, glyphs: Glyphs) -> str:
+    mapped, budget, pinned = host.mapped_bytes, host.budget_bytes, host.pinned_bytes
     if mapped is None:
         return f"{glyphs.unknown} mapped"
-    return f"{size(mapped)} mapped{'' if budget is None else f' of {size(budget)}'}"
+    text = f"{size(mapped)} mapped{'' if budget is None else f' of {size(budget)}'}"
+    if not mapped or pinned is None:
+        return text
+    return f"{text}, {'all' if pinned == mapped else size(pinned)} pinned"

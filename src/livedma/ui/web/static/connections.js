@@ -7,6 +7,12 @@ import { ofLatency, reference } from "./slow.js";
 import { clientOf, latency, rates } from "./state.js";
 import { UNKNOWN, count, duration, rate, size } from "./words.js";
 
+/** Says what of the mapped memory is pinned; nothing, if the server does not tell. */
+function pinned({ pinned_bytes: bytes, mapped_bytes: mapped }) {
+  if (!Number.isFinite(bytes)) return "";
+  return bytes === mapped ? ", all pinned" : `, ${size(bytes)} pinned`;
+}
+
 export class Connections {
   #root;
   #choose;
@@ -184,7 +190,7 @@ class Card {
       this.#memory.draw(
         inside.mapped_bytes,
         inside.window_bytes,
-        `${size(inside.mapped_bytes)} mapped of ${size(inside.window_bytes)} reserved`,
+        `${size(inside.mapped_bytes)} mapped of ${size(inside.window_bytes)} reserved${pinned(inside)}`,
       );
       const wanted = inside.buffers_wanted ? `, ${count(inside.buffers_wanted)} more wanted` : "";
       this.#buffers.draw(
