@@ -142,11 +142,12 @@ static __always_inline void learn(struct learning *learning, struct pair *pair, 
 	connection->server_qpn = ends->server_qpn;
 	connection->client_qpn = ends->client_qpn;
 	connection->ip_version = ip_version;
+	/* Before replies find it: those to calls that were under way are told by it. */
+	connection->counts.last_ns = connection->learnt_ns = bpf_ktime_get_ns();
 	place.way = LDMA_MONITOR_TO_CLIENT;
 	name_place(learning, ends->server, ends->client, ends->client_qpn);
 	bpf_map_update_elem(&places, &learning->key, &place, BPF_ANY);
 	__sync_fetch_and_add(&generation, 1);
-	connection->counts.last_ns = connection->learnt_ns = bpf_ktime_get_ns();
 	connection->began_ns = connection->learnt_ns;
 }
 

@@ -200,10 +200,12 @@ int monitor_attach(struct monitor *monitor, const uint32_t *ifindexes, uint32_t 
 	if (!count || count > MONITOR_INTERFACES)
 		return capture_fail(error, -EINVAL, "1 to %d interfaces can be monitored",
 				    MONITOR_INTERFACES);
+	/* Egress first. On lo connections are learnt at ingress alone, and replies count at egress: those that passed
+	 * before that is attached would leave their calls open. On other interfaces it takes both to learn one. */
 	for (uint32_t i = 0; !err && i < 2 * count; i++) {
 		struct attachment *attachment = &monitor->attached[monitor->attached_count];
 
-		err = attach_tc(program, ifindexes[i / 2], i % 2, &how, attachment, error);
+		err = attach_tc(program, ifindexes[i / 2], i % 2 == 0, &how, attachment, error);
 		monitor->attached_count += !err;
 	}
 	if (err)

@@ -32,9 +32,11 @@ nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_
 	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/device/test_schedules.py tests/device/test_reference.py \
 	  tests/memory/test_window_machine.py
 	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
-	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_rstream.py tests/conformance/test_bad_wire.py \
-	  tests/monitor/test_times.py tests/control/test_controlled_tide.py \
+	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_inside_nfsd.py tests/conformance/test_rstream.py \
+	  tests/conformance/test_bad_wire.py tests/monitor/test_times.py tests/control/test_controlled_tide.py \
 	  tests/nfs/test_nfs_client_ours.py
+	livedma experiment ahead
+	livedma experiment tide --full
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
 
 build-threads/build.ninja:

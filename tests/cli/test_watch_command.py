@@ -7,8 +7,9 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.cli.watching import LIMIT_S, driven, livedma, serving, wait_for, watc
 
 from bpf_links import links_of
 from livedma.lab.hosts import Host, two_hosts
+from livedma.monitor import Monitor
+from livedma.monitor.snapshot import Connection
 from unprivileged import as_nobody
 from xdp import attached_tcx
 
@@ -76,6 +79,33 @@ def test_from_the_middle_of_a_load_on(hosts: tuple[Host, Host]) -> None:
     assert [found[id_] for id_ in ids[2:]] == [expected[id_] for id_ in ids[2:]]
     for id_ in ids[:2]:
         assert 0 < found[id_][0] < expected[id_][0]
+
+
+def test_each_begin_on_loopback_is_exact(bpf: None, tmp_path: Path) -> None:
+    """Both ends are here: calls and replies count at different hooks of lo, where programs attach
+    one after the other amid a fast load. No call is left over from between.
+    """
+    with two_hosts() as (here, _):
+        local = replace(here, iface="lo", ipv4="127.0.0.1")
+        with serving(local, tmp_path), driven(local, local.ipv4, 4) as load:
+            for _ in range(10):
+                load.ask("sessions 4")
+                with local.inside():
+                    monitor = Monitor([local.iface])
+                with monitor:
+                    wait_for(lambda at=monitor: any(one.operations for one in look(at)))
+                    load.ask("sessions 0")
+                    # Calls without a reply would be given up after half a minute.
+                    wait_for(lambda at=monitor: [one.in_flight for one in look(at)] == [0])
+                    losses = monitor.snapshot().losses
+                    assert (losses.calls, losses.replies) == (0, 0)
+            load.finish()
+
+
+def look(monitor: Monitor) -> Sequence[Connection]:
+    connections = monitor.snapshot().connections
+    assert not any(one.unanswered for one in connections)
+    return connections
 
 
 def test_another_port_and_several_servers(hosts: tuple[Host, Host], tmp_path: Path) -> None:

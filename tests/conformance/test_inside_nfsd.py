@@ -6,137 +6,42 @@ runs in the server's guest and counts exactly what the client counts, over RDMA 
 from __future__ import annotations
 
 import json
+import re
 import secrets
+import signal
 import socket
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 import pytest
+from inside_nfsd import (
+    LIMIT_S,
+    MOUNTS,
+    Site,
+    Watch,
+    Work,
+    counted,
+    mounted,
+    slow_disk,
+    writes,
+)
 
 from guest_package import put_package
-from livedma.lab.channel import Command
 from livedma.lab.guest import Guest, Lab
-from livedma.monitor.snapshot import Connection, Snapshot
+from livedma.monitor.snapshot import Times
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 400
 STORAGE_NS = 20_000_000
-#: Of two mounts with one minor version, the client would make one session.
-MOUNTS = {"rdma": "vers=4.1,rdma,port=20049", "tcp": "vers=4.2,proto=tcp"}
-SLOW_DISK = f"""set -e
-modprobe null_blk nr_devices=1 gb=1 memory_backed=1 irqmode=2 completion_nsec={STORAGE_NS}
-mkfs.ext4 -q -O ^has_journal,^metadata_csum /dev/nullb0 64M
-mkdir -p /export/slow
-mount /dev/nullb0 /export/slow
-exportfs -o rw,fsid=7,no_root_squash,insecure,no_subtree_check '*:/export/slow'"""
-NO_SLOW_DISK = """exportfs -u '*:/export/slow'; exportfs -f
-umount /export/slow || umount -l /export/slow; rmmod null_blk"""
+JOBS = 8
+WHILE_S = 15
+ROUND_TRIPS = 100  # at least in that time
+NEAR = 0.1
 THREADS = "/proc/fs/nfsd/threads"
 CREDITS = "/proc/sys/sunrpc/svc_rdma/max_requests"
-
-
-class Work(NamedTuple):
-    """What was done by one transport: calls, and bytes read and written."""
-
-    calls: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
-
-    def since(self, before: Work) -> Work:
-        return Work(*(now - then for now, then in zip(self, before, strict=True)))
-
-
-class Watch:
-    """Reads the snapshots of a `livedma watch --inside --json`."""
-
-    def __init__(self, server: Guest, command: Command) -> None:
-        self._server, self._command = server, command
-        self._read = 0
-        self.seen: list[Snapshot] = []
-        self.limits: list[list[dict[str, Any]]] = []  #: of each snapshot
-        self.unseen: list[str] = []
-
-    def catch_up(self) -> Snapshot:
-        """Waits for a snapshot of now or later, and returns it."""
-        now_s = float(self._server.run("cut -d' ' -f1 /proc/uptime", check=True).stdout)
-        end_s = time.monotonic() + LIMIT_S
-        while not self.seen or self.seen[-1].at_s <= now_s:
-            assert time.monotonic() < end_s, self._command.text[-500:]
-            assert self._command.status is None, self._command.text[-2000:]
-            self._command.read(1.0)
-            self._take()
-        return self.seen[-1]
-
-    def _take(self) -> None:
-        *lines, _ = self._command.output[self._read :].split(b"\n")
-        for line in lines:
-            self._read += len(line) + 1
-            found = json.loads(line)
-            self.limits.append(found.pop("limits"))
-            self.unseen = found.pop("unseen")
-            del found["where"]
-            self.seen.append(Snapshot.from_json(found))
-
-    def close(self) -> None:
-        self._command.close()
-
-    def connections(self, transport: str, first: int = 0) -> list[Connection]:
-        """Returns a transport's connections of all snapshots from the first on."""
-        return [
-            one
-            for snapshot in self.seen[first:]
-            for one in snapshot.connections
-            if one.transport == transport
-        ]
-
-    def work(self, transport: str) -> Work:
-        """Returns the sum of a transport's sessions, which has to be that of its connections."""
-        by_connection, by_session = Work(), Work()
-        for snapshot in self.seen:
-            numbers = {one.number for one in snapshot.connections if one.transport == transport}
-            for one in snapshot.connections:
-                if one.number in numbers:
-                    by_connection = _plus(by_connection, one)
-            for session in snapshot.sessions:
-                if numbers & set(session.connections):
-                    by_session = _plus(by_session, session)
-        assert by_session[1:] == by_connection[1:]
-        return by_session
-
-
-def _plus(work: Work, one: Any) -> Work:
-    return Work(
-        work.calls + one.operations,
-        work.read_bytes + one.read_bytes,
-        work.written_bytes + one.written_bytes,
-    )
-
-
-class Site(NamedTuple):
-    """The two guests: nfsd and the watch in the one, the kernel's client in the other."""
-
-    server: Guest
-    client: Guest
-    watch: Watch
-    lab: Lab
-
-
-def counted(client: Guest, at: str) -> tuple[Work, float]:
-    """Returns what the client counts for a mount, and how long its calls took together, in ms."""
-    text = client.run("cat /proc/self/mountstats", check=True).stdout
-    mount = text.split(f" mounted on {at} ")[1].split("\ndevice ")[0].split("\n")
-    fields = {
-        line.split(":")[0].strip(): line.split(":")[1].split() for line in mount if ":" in line
-    }
-    round_trips = [values[6] for name, values in fields.items() if name.isupper()]
-    calls = int(fields["xprt"][7])  # those that were answered; the first word is the transport
-    _, _, _, _, read, written, *_ = map(int, fields["bytes"])
-    return Work(calls, read, written), sum(map(float, round_trips))
+NAMED_LEAST = 3  # intervals in which a limit was named
 
 
 def both(site: Site, transport: str) -> tuple[Work, Work]:
@@ -151,19 +56,6 @@ def both(site: Site, transport: str) -> tuple[Work, Work]:
         if before == counted(site.client, at)[0]:
             return before, seen
     raise AssertionError("the client is never at rest")
-
-
-@contextmanager
-def mounted(client: Guest, transport: str, of: str = "/", at: str = "") -> Iterator[str]:
-    at = at or f"/inside/{transport}"
-    client.run(
-        f"mkdir -p {at} && mount -t nfs -o {MOUNTS[transport]} 10.77.0.1:{of} {at}",
-        check=True,
-    )
-    try:
-        yield at
-    finally:
-        client.run(f"umount {at}", check=True)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +79,7 @@ def site(guests: Lab) -> Iterator[Site]:
             watch.catch_up()
             b.run("rm /tmp/busy", check=True)
             loop.wait(LIMIT_S)
-            yield Site(a, b, watch, guests)
+            yield Site(a, b, watch, guests, livedma)
 
 
 def test_counts_are_the_clients(site: Site) -> None:
@@ -268,42 +160,89 @@ def slow(site: Site) -> Iterator[Site]:
     """The server has a slow disk, at /slow."""
     threads = site.server.run(f"cat {THREADS}", check=True).stdout.strip()
     granted = site.server.run(f"cat {CREDITS}", check=True).stdout.strip()
-    site.server.run(SLOW_DISK, LIMIT_S, check=True)
-    yield site
-    site.server.run(f"echo {threads} > {THREADS}; echo {granted} > {CREDITS}", check=True)
-    site.server.run(NO_SLOW_DISK, check=True)
+    with slow_disk(site.server, STORAGE_NS):
+        yield site
+        site.server.run(f"echo {threads} > {THREADS}; echo {granted} > {CREDITS}", check=True)
 
 
-def writes(at: str, jobs: int, count: int) -> str:
-    each = f"dd if=/dev/zero of={at}/f$i bs=4k count={count} oflag=direct,sync conv=notrunc"
-    return f"for i in $(seq {jobs}); do {each} 2>/dev/null & done; wait"
-
-
-def limits(site: Site, transport: str, command: str) -> Counter[str]:
-    """Returns the limits of the busiest connection that were named while a command ran, and how
-    often each was.
+@pytest.mark.alone
+@pytest.mark.parametrize("transport", MOUNTS)
+def test_latency_is_the_clients(slow: Site, transport: str) -> None:
+    """By the client's own clock, in the middle of a load. The disk takes so long that the way is
+    short beside it.
     """
-    site.watch.catch_up()
-    first = len(site.watch.seen)
-    site.client.run(command, LIMIT_S, check=True)
-    site.watch.catch_up()
-    calls: Counter[int] = Counter()
-    for one in site.watch.connections(transport, first):
-        calls[one.number] += one.operations
-    ((number, _),) = calls.most_common(1)
-    return Counter(
-        one["limit"]
-        for named in site.watch.limits[first:]
-        for one in named
-        if one["connection"] == number
+    with (
+        mounted(slow.client, transport, "/slow", "/inside/slow") as at,
+        slow.client.command(writes(at, JOBS, 10_000)) as load,
+    ):
+        slow.client.wait_until(f"[ -s {at}/f{JOBS} ]", LIMIT_S)
+        seen, rtts_ns = watched_for_a_while(slow, transport)
+        load.kill(signal.SIGKILL)
+        load.wait(LIMIT_S)
+    assert min(seen.count, len(rtts_ns)) >= ROUND_TRIPS
+    for part, found_ns in ((0.5, seen.p50_ns), (0.99, seen.p99_ns)):
+        assert found_ns == pytest.approx(rtts_ns[int(part * len(rtts_ns))], rel=NEAR), part
+
+
+def watched_for_a_while(site: Site, transport: str) -> tuple[Times, list[int]]:
+    """Returns the second interval of a watch that begins now, and how long calls took meanwhile by
+    the client's tracepoint, in order. In the first one the server has the watch to load, too.
+    """
+    tracing = "/sys/kernel/tracing"
+    event = f"{tracing}/events/sunrpc/rpc_stats_latency/enable"
+    watch = f"exec env {site.livedma} watch --inside --json --interval {WHILE_S}s --count 2"
+    site.client.run(f"echo mono > {tracing}/trace_clock; echo 1 > {event}", check=True)
+    try:
+        with site.server.command(watch) as command:
+            done = command.wait(LIMIT_S)
+    finally:
+        site.client.run(f"echo 0 > {event}")
+    trace = site.client.run(f"cat {tracing}/trace", check=True).stdout
+    site.client.run(f"echo local > {tracing}/trace_clock", check=True)  # it empties the buffer
+    found = json.loads(done.stdout.splitlines()[1])
+    client_s, server_s = (uptime_s(one) for one in (site.client, site.server))
+    end_s = found["at_s"] + client_s - server_s
+    calls = re.findall(r" (\d+\.\d+): rpc_stats_latency: .* rtt=(\d+) ", trace)
+    (times,) = [
+        Times(**one["latency"])
+        for one in found["connections"]
+        if one["transport"] == transport and one["operations"] >= ROUND_TRIPS
+    ]
+    return times, sorted(
+        int(rtt) * 1000 for at, rtt in calls if end_s - found["interval_s"] < float(at) <= end_s
     )
 
 
-def most(found: Counter[str]) -> str:
-    assert found.total() >= 3, found
+def uptime_s(guest: Guest) -> float:
+    return float(guest.run("cut -d' ' -f1 /proc/uptime", check=True).stdout)
+
+
+def limit_of(site: Site, transport: str, command: str) -> str:
+    """Returns the limit of the busiest connection that is named most often while a command runs,
+    which goes on until enough limits were named.
+    """
+    site.watch.catch_up()
+    first = len(site.watch.seen)
+    found: Counter[str] = Counter()
+    end_s = time.monotonic() + LIMIT_S
+    while found.total() < NAMED_LEAST:
+        assert time.monotonic() < end_s, found
+        site.client.run(command, LIMIT_S, check=True)
+        site.watch.catch_up()
+        calls: Counter[int] = Counter()
+        for one in site.watch.connections(transport, first):
+            calls[one.number] += one.operations
+        ((number, _),) = calls.most_common(1)
+        found = Counter(
+            one["limit"]
+            for named in site.watch.limits[first:]
+            for one in named
+            if one["connection"] == number
+        )
     return found.most_common(1)[0][0]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("threads", "granted", "limit"),
     [(1, 64, "threads"), (16, 64, "storage"), (16, 4, "credits")],
@@ -315,7 +254,7 @@ def test_the_limit_is_named(slow: Site, threads: int, granted: int, limit: str) 
     try:
         with mounted(slow.client, "rdma", "/slow", "/inside/slow") as at:
             first = len(slow.watch.seen)
-            assert most(limits(slow, "rdma", writes(at, 8, 16 if threads > 1 else 10))) == limit
+            assert limit_of(slow, "rdma", writes(at, JOBS, 16 if threads > 1 else 10)) == limit
             rows = [one for one in slow.watch.connections("rdma", first) if one.kernel]
             storage = [one.kernel.storage for one in rows if one.kernel and one.written_bytes]
             assert all(one.p50_ns > STORAGE_NS * 0.9 for one in storage if one.count)
@@ -329,8 +268,8 @@ def test_the_limit_is_named(slow: Site, threads: int, granted: int, limit: str) 
 def test_full_cpus_are_named(site: Site) -> None:
     spin = "for i in 1 2 3; do (while :; do :; done) & done; wait"
     with site.server.command(spin):
-        named = limits(site, "tcp", writes("/inside/tcp", 4, 60).replace("4k", "16k"))
-    assert most(named) == "CPU"
+        work = writes("/inside/tcp", 4, 60).replace("4k", "16k")
+        assert limit_of(site, "tcp", work) == "CPU"
 
 
 def test_nothing_stays_behind(guests: Lab, site: Site) -> None:

@@ -67,6 +67,8 @@ def test_two_exchanges_tell_a_connection(monitor: Monitor) -> None:
     assert (connection.server_qpn, connection.client_qpn) == (talk.server_qpn, talk.client_qpn)
     assert connection.learnt_s is not None
     assert before_s - 1 <= connection.learnt_s <= after_s + 1
+    for _ in range(3):  # it is a label of metrics
+        assert monitor.snapshot().connections[0].learnt_s == connection.learnt_s
     # What told of it was before: it counts from here on.
     assert (connection.operations, seen.sessions, seen.losses) == (0, (), Losses())
 

@@ -7,10 +7,20 @@ import random
 from dataclasses import replace
 
 from livedma.control.diagnose.limits import Diagnosis, Limit
-from livedma.monitor.snapshot import Connection, Host, Losses, Session, Snapshot, Times
+from livedma.control.diagnose.nfsd import diagnose_kernel
+from livedma.monitor.snapshot import (
+    Connection,
+    Host,
+    InsideKernel,
+    KernelHost,
+    Losses,
+    Session,
+    Snapshot,
+    Times,
+)
 from livedma.ui.watch.views import View
 
-__all__ = ["SENTENCES", "WALL_S", "nothing", "view"]
+__all__ = ["SENTENCES", "WALL_S", "inside_nfsd", "nothing", "view"]
 
 WALL_S = 1_795_000_000.0
 SENTENCES = (
@@ -50,6 +60,48 @@ def view(sessions: int, connections: int = 3, *, seed: int = 1, at_s: float = 1.
         Losses(replies=3, early=12),
     )
     return View(snapshot, "wire", "lo, eth0", SENTENCES, (slow,))
+
+
+def inside_nfsd(sessions: int, connections: int = 3, *, seed: int = 1) -> View:
+    """As a source inside the kernel's server shows it: the last connection is over TCP."""
+    seen = view(sessions, connections, seed=seed).snapshot
+    found = [
+        replace(one, retransmissions=0, naks=0, credits_asked=128, latency=_TIMES, kernel=_KERNEL)
+        for one in seen.connections
+    ]
+    over_tcp = replace(_KERNEL, last_credits=0, contexts_made=0, send_waits=Times())
+    found[-1] = replace(
+        found[-1],
+        transport="tcp",
+        client_port=700,
+        client_qpn=0,
+        credits_granted=0,
+        kernel=over_tcp,
+    )
+    host = KernelHost(threads=16, serving=4.5, cpus=2, cpus_busy=0.35, cpus_used=0.6, cpu_waiting=0)
+    snapshot = replace(
+        seen,
+        source="nfsd",
+        connections=tuple(found),
+        host=Host(None, None, None, kernel=host),
+        losses=Losses(early=12),
+    )
+    limits = diagnose_kernel(snapshot)
+    return View(snapshot, "nfsd", "the kernel's nfsd", SENTENCES[1:], (), limits)
+
+
+_TIMES = Times(500, 10**10, 2 * 10**7, 3 * 10**7, 4 * 10**7)
+_KERNEL = InsideKernel(
+    executing=3,
+    serving_ns=9 * 10**9,
+    thread_waits=Times(500, 10**9, 2 * 10**6, 3 * 10**6, 4 * 10**6),
+    storage=Times(400, 8 * 10**9, 2 * 10**7, 25 * 10**6, 3 * 10**7),
+    fetches=Times(),
+    send_waits=Times(5, 10**7, 10**6, 4 * 10**6, 5 * 10**6),
+    last_credits=100,
+    contexts_made=2,
+    receives_failed=0,
+)
 
 
 def _connection(number: int, sessions: list[Session]) -> Connection:

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openly
 from prometheus_client.parser import text_string_to_metric_families as parse
-from tests.ui.made_views import nothing, view
+from tests.ui.made_views import inside_nfsd, nothing, view
 
 from livedma.ui.metrics.reference import with_table
 from livedma.ui.watch.endpoint import Endpoint
@@ -62,11 +62,39 @@ def test_views_add_up(accept: str) -> None:
 
 
 def test_all_that_is_documented_is_there_and_nothing_else() -> None:
+    documented = {one.name.removeprefix("livedma_watch_") for one in FAMILIES}
+    metrics = WatchMetrics(10)
+    metrics.add(inside_nfsd(3))
+    assert set(families(metrics)) == documented
     metrics = WatchMetrics(10)
     metrics.add(view(3))
-    assert set(families(metrics)) == {one.name.removeprefix("livedma_watch_") for one in FAMILIES}
+    inside = documented - set(families(metrics))
+    assert {"connection_thread_wait_seconds", "connection_limit", "nfsd_threads"} <= inside
+    assert not any(one.startswith("session") for one in inside)
     text = PAGE.read_text()
     assert with_table(text, FAMILIES) == text, "run python -m livedma.ui.watch.families on it"
+
+
+@pytest.mark.parametrize("accept", [OPENLY, "text/plain"])
+def test_what_calls_of_nfsd_wait_for_adds_up(accept: str) -> None:
+    metrics = WatchMetrics(10)
+    for seed in range(3):
+        metrics.add(inside_nfsd(3, seed=seed))
+    found = families(metrics, accept)
+    for name, count, sum_s, p99_s in (
+        ("thread_wait", 500, 1.0, 0.003),
+        ("storage", 400, 8.0, 0.025),
+        ("send_wait", 5, 0.01, 0.004),
+    ):
+        name = f"connection_{name}_seconds"
+        assert value(found, name, "_count", connection="1") == 3 * count
+        assert value(found, name, "_sum", connection="1") == pytest.approx(3 * sum_s)
+        assert value(found, name, "seconds", connection="1", quantile="0.99") == p99_s
+    assert value(found, "connection_last_credits", connection="2") == 300
+    limits = {one.labels["limit"] for one in found["connection_limit"].samples if one.value}
+    assert limits == {"credits", "storage"}
+    assert (value(found, "nfsd_threads"), value(found, "nfsd_threads_busy")) == (16, 4.5)
+    assert value(found, "cpu_busy_ratio") == 0.35
 
 
 def test_before_the_first_view_there_is_little() -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 from tests.ui.made_frames import frame
-from tests.ui.made_views import SENTENCES, nothing, view
+from tests.ui.made_views import SENTENCES, inside_nfsd, nothing, view
 
 from livedma.monitor.snapshot import InsideTcp, Losses, Times
 from livedma.ui.top.glyphs import ASCII, UNICODE, Glyphs, width_of
@@ -131,6 +131,23 @@ def test_waits_that_only_a_server_knows_are_shown() -> None:
     assert "thread waits 10 ms (p99 20 ms)" in text and " tcp " in text and ":700" in text
     assert any("thread waits 10 ms" in line for line in Lines().of(found))
     assert waits_of(it.connections[0]) == []
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_what_nfsd_is_busy_with_is_shown(width: int) -> None:
+    it = inside_nfsd(3, 2)
+    text = "\n".join(drawn(it, width))
+    assert "nfsd: 4.5 of 16 threads busy, CPU 35% of 2" in text
+    assert "last credit" in text and "NAKs" not in text  # the NIC knows those
+    (rdma,) = [line for line in drawn(it, width) if "!   1 " in line]
+    assert "100" in rdma.split()
+    said = " ".join(text.split())
+    assert "limited by credits: the client has all its 64 credits in use at" in said
+    assert "thread waits 2 ms (p99 3 ms)" in said
+    lines = list(Lines().of(it))
+    assert any("nfsd: 4.5 of 16 threads busy" in line for line in lines)
+    assert any("connection 1: calls that took the last credit 100" in line for line in lines)
+    assert "last credit" not in "\n".join(drawn(view(3), 160))
 
 
 def test_columns_of_the_inside_come_with_a_source_that_knows_them() -> None:

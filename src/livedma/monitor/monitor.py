@@ -68,6 +68,7 @@ class Monitor:
         except OSError as error:
             raise MonitorError(error.strerror) from error
         self._looked_s = time.monotonic()
+        self._wall_s = time.time() - self._looked_s  # of the monotonic clock's zero
         try:
             if self._interfaces:
                 self.attach()
@@ -166,7 +167,7 @@ class Monitor:
                     naks=naks,
                     retransmissions=retransmissions,
                     unanswered=unanswered,
-                    learnt_s=wall_s - now_s + learnt_ns / 1e9 if learnt_ns else None,
+                    learnt_s=self._wall_s + learnt_ns / 1e9 if learnt_ns else None,
                 )
                 for (
                     number,

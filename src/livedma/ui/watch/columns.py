@@ -137,6 +137,18 @@ def _credits(_: Snapshot, one: Connection, glyphs: Glyphs) -> str:
     return f"{min(one.in_flight, one.credits_granted)}/{one.credits_granted}"
 
 
+def _last_credits(_: Snapshot, one: Connection, glyphs: Glyphs) -> str:
+    return glyphs.unknown if one.is_tcp or one.kernel is None else f"{one.kernel.last_credits:,}"
+
+
+def _is_inside_kernel(snapshot: Snapshot) -> bool:
+    return snapshot.source == "nfsd"
+
+
+def _sees_wire(snapshot: Snapshot) -> bool:
+    return not _is_inside_kernel(snapshot)
+
+
 def session_columns(ids: Collection[str]) -> tuple[Column[Session], ...]:
     """Returns the columns of a table of all these sessions."""
     digits = _digits(ids)
@@ -195,7 +207,8 @@ CONNECTIONS: tuple[Column[Connection], ...] = (
     Column("p50", lambda _, one, glyphs: _time(one, one.latency.p50_ns, glyphs), 8, rank=2),
     Column("p99", lambda _, one, glyphs: _time(one, one.latency.p99_ns, glyphs), 8, rank=1),
     Column("credits", _credits, 9),
-    Column("resent", lambda _, one, __: f"{one.retransmissions:,}", 6),
-    Column("NAKs", lambda _, one, __: f"{one.naks + one.rnr_naks:,}", 5),
-    Column("no reply", lambda _, one, __: f"{one.unanswered:,}", 8, rank=1),
+    Column("last credit", _last_credits, 11, is_known=_is_inside_kernel),
+    Column("resent", lambda _, one, __: f"{one.retransmissions:,}", 6, is_known=_sees_wire),
+    Column("NAKs", lambda _, one, __: f"{one.naks + one.rnr_naks:,}", 5, is_known=_sees_wire),
+    Column("no reply", lambda _, one, __: f"{one.unanswered:,}", 8, rank=1, is_known=_sees_wire),
 )

@@ -21,6 +21,10 @@ __all__ = [
     "CONNECTION_COUNTERS",
     "CONNECTION_GAUGES",
     "FAMILIES",
+    "KERNEL_COUNTERS",
+    "KERNEL_HOST",
+    "KERNEL_TIMES",
+    "LATENCY",
     "SESSION_COUNTERS",
     "SESSION_GAUGES",
 ]
@@ -44,8 +48,32 @@ CONNECTION_GAUGES = {
     "credits_granted": ("credits_granted", "Credits that the client was told."),
     "sessions": ("sessions", "Sessions that use it."),
 }
+LATENCY = {
+    "latency": (
+        "latency_seconds",
+        "From a call to its reply, where it is watched; quantiles of the last interval.",
+    )
+}
+# What only a source inside of the kernel's server has: of a connection, and of the host.
+KERNEL_COUNTERS = {
+    "last_credits": ("last_credits", "Calls that took the last credit when they arrived."),
+    "contexts_made": ("contexts_made", "Contexts made for RDMA READs and WRITEs: none was free."),
+    "receives_failed": ("receives_failed", "Receives that could not be posted."),
+}
+KERNEL_TIMES = {
+    "thread_waits": ("thread_wait_seconds", "How long calls waited for a thread of nfsd."),
+    "storage": ("storage_seconds", "Reads, writes and commits in the file system."),
+    "fetches": ("fetch_seconds", "RDMA READs of what the client writes."),
+    "send_waits": ("send_wait_seconds", "How long threads waited for room in the send queue."),
+}
+KERNEL_HOST = {
+    "threads": ("nfsd_threads", "Threads of nfsd; 0: it had no call yet."),
+    "serving": ("nfsd_threads_busy", "Threads that worked on calls, on average."),
+    "cpus_used": ("nfsd_cpus_used", "CPUs that nfsd's threads used, on average."),
+    "cpus": ("cpus", "CPUs of the host."),
+    "cpus_busy": ("cpu_busy_ratio", "How busy they were, by whatever ran: 0 to 1."),
+}
 _PREFIX = "livedma_watch_"
-_LATENCY = "From a call to its reply, where it is watched; quantiles of the last interval."
 
 
 def _group(
@@ -74,10 +102,19 @@ FAMILIES: tuple[Definition, ...] = (
     ),
     *_group("counter", "connection_", CONNECTION_COUNTERS, "connection"),
     *_group("gauge", "connection_", CONNECTION_GAUGES, "connection"),
-    Definition(_PREFIX + "connection_latency_seconds", "summary", _LATENCY, ("connection",)),
+    *_group("summary", "connection_", LATENCY, "connection"),
+    *_group("counter", "connection_", KERNEL_COUNTERS, "connection"),
+    *_group("summary", "connection_", KERNEL_TIMES, "connection"),
+    Definition(
+        _PREFIX + "connection_limit",
+        "gauge",
+        "1 for what limits it, 0 for all else (docs/inside-nfsd.md); of 8 calls or more.",
+        ("connection", "limit"),
+    ),
+    *_group("gauge", "", KERNEL_HOST),
     *_group("counter", "session_", SESSION_COUNTERS, "session"),
     *_group("gauge", "session_", SESSION_GAUGES, "session"),
-    Definition(_PREFIX + "session_latency_seconds", "summary", _LATENCY, ("session",)),
+    *_group("summary", "session_", LATENCY, "session"),
 )
 BY_NAME = {one.name.removeprefix(_PREFIX): one for one in FAMILIES}
 

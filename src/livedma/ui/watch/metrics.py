@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import exposition
 from prometheus_client.metrics_core import Metric
@@ -16,13 +16,18 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from livedma.monitor.snapshot import Connection, Session
+from livedma.control.diagnose.nfsd import KernelLimit
+from livedma.monitor.snapshot import Connection, Session, Times
 from livedma.ui.metrics.ledger import Ledger, Seen, Tally
 from livedma.ui.metrics.now import OTHER
 from livedma.ui.watch.families import (
     BY_NAME,
     CONNECTION_COUNTERS,
     CONNECTION_GAUGES,
+    KERNEL_COUNTERS,
+    KERNEL_HOST,
+    KERNEL_TIMES,
+    LATENCY,
     SESSION_COUNTERS,
     SESSION_GAUGES,
 )
@@ -36,7 +41,7 @@ T = TypeVar("T", Connection, Session)
 _CONNECTIONS = 100  # with series of their own
 _NS = 1e9
 _QUANTILES = {"0.5": "p50_ns", "0.99": "p99_ns"}
-_TIMES = 2  # of a tally's last places: how many calls, and the sum of their times
+_NO_TIMES = Times()
 
 
 class WatchMetrics(Collector):
@@ -47,10 +52,13 @@ class WatchMetrics(Collector):
     def __init__(self, sessions: int) -> None:
         self._lock = threading.Lock()
         self._connections: _Kept[int, Connection] = _Kept(
-            tuple(CONNECTION_COUNTERS), _CONNECTIONS, lambda one: one.number
+            (*CONNECTION_COUNTERS, *KERNEL_COUNTERS),
+            (*LATENCY, *KERNEL_TIMES),
+            _CONNECTIONS,
+            lambda one: one.number,
         )
         self._sessions: _Kept[str, Session] = _Kept(
-            tuple(SESSION_COUNTERS), sessions, lambda one: one.id
+            tuple(SESSION_COUNTERS), tuple(LATENCY), sessions, lambda one: one.id
         )
         self._view: View | None = None
         self._began_s = time.time()
@@ -91,21 +99,47 @@ class WatchMetrics(Collector):
         yield _family("unseen", [((), len(view.unseen))])
         lost = asdict(snapshot.losses)
         yield _family("lost", [((what,), count) for what, count in lost.items()])
-        connections = self._connections.seen
+        connections = self._connections
         for place, (name, _) in enumerate(CONNECTION_COUNTERS.values()):
-            yield _family(name, [((), connections.total[place])])
-        yield _family("connection", map(_ends, self._connections.own))
-        yield from self._connections.metrics("connection", CONNECTION_COUNTERS, CONNECTION_GAUGES)
-        yield from self._sessions.metrics("session", SESSION_COUNTERS, SESSION_GAUGES)
+            yield _family(name, [((), connections.seen.total[place])])
+        yield _family("connection", map(_ends, connections.own))
+        yield from connections.counters("connection", CONNECTION_COUNTERS)
+        yield from connections.gauges("connection", CONNECTION_GAUGES)
+        yield from connections.times("connection", LATENCY)
+        if snapshot.host.kernel is not None:
+            yield from self._inside(view)
+        yield from self._sessions.counters("session", SESSION_COUNTERS)
+        yield from self._sessions.gauges("session", SESSION_GAUGES)
+        yield from self._sessions.times("session", LATENCY)
+
+    def _inside(self, view: View) -> Iterator[Metric]:
+        """Yields what only a source inside of the kernel's server knows."""
+        connections = self._connections
+        yield from connections.counters("connection", KERNEL_COUNTERS)
+        yield from connections.times("connection", KERNEL_TIMES)
+        named = [one for one in view.limits if one.connection in connections.seen.own]
+        yield _family(
+            "connection_limit",
+            [
+                ((str(one.connection), limit.name.lower()), limit is one.limit)
+                for one in named
+                for limit in KernelLimit
+            ],
+        )
+        for field, (name, _) in KERNEL_HOST.items():
+            yield _family(name, [((), getattr(view.snapshot.host.kernel, field))])
 
 
 class _Kept(Generic[K, T]):
-    """Adds up things of one kind, by their keys."""
+    """Adds up things of one kind, by their keys. counters, times: names of their fields."""
 
-    def __init__(self, names: Sequence[str], most: int, key: Callable[[T], K]) -> None:
-        self._names = names
+    def __init__(
+        self, counters: Sequence[str], times: Sequence[str], most: int, key: Callable[[T], K]
+    ) -> None:
+        self._counters, self._times = counters, times
         self._key: Callable[[T], K] = key
-        self._ledger: Ledger[K] = Ledger(len(names) + _TIMES, most)
+        self._none: Tally = (0,) * (len(counters) + 2 * len(times))
+        self._ledger: Ledger[K] = Ledger(len(self._none), most)
         self._tallies: dict[K, Tally] = {}
         self._last: dict[K, T] = {}
         self.seen: Seen[K] = self._ledger.see({})
@@ -114,49 +148,65 @@ class _Kept(Generic[K, T]):
         self._last = {self._key(one): one for one in found}
         for key in [one for one in self._tallies if one not in self._last]:
             self._ledger.end(key, self._tallies.pop(key))
-        none: Tally = (0,) * (len(self._names) + _TIMES)
         for key, one in self._last.items():
-            new = [getattr(one, name) for name in self._names]
-            new += [one.latency.count, one.latency.sum_ns]
-            tally = self._tallies.get(key, none)
-            self._tallies[key] = tuple(map(int.__add__, tally, new))
+            tally = self._tallies.get(key, self._none)
+            self._tallies[key] = tuple(map(int.__add__, tally, self._new(one)))
         self.seen = self._ledger.see(self._tallies)
+
+    def _new(self, one: T) -> Iterator[int]:
+        for name in self._counters:
+            yield _part(one, name, 0)
+        for name in self._times:
+            times = _part(one, name, _NO_TIMES)
+            yield from (times.count, times.sum_ns)
 
     @property
     def own(self) -> list[T]:
         """Returns those with series of their own."""
         return [self._last[key] for key in self.seen.own]
 
-    def metrics(
-        self,
-        what: str,
-        counters: Mapping[str, tuple[str, str]],
-        gauges: Mapping[str, tuple[str, str]],
-    ) -> Iterator[Metric]:
-        rows = [*((str(key), tally) for key, tally in self.seen.own.items())]
-        rows.append((OTHER, self.seen.other))
-        for place, (name, _) in enumerate(counters.values()):
-            yield _family(f"{what}_{name}", [((key,), tally[place]) for key, tally in rows])
-        for field, (name, _) in gauges.items():
+    def _rows(self) -> Iterator[tuple[str, Tally, T | None]]:
+        for key, tally in self.seen.own.items():
+            yield str(key), tally, self._last[key]
+        yield OTHER, self.seen.other, None
+
+    def counters(self, what: str, named: Mapping[str, tuple[str, str]]) -> Iterator[Metric]:
+        for field, (name, _) in named.items():
+            place = self._counters.index(field)
+            values = [((key,), tally[place]) for key, tally, _ in self._rows()]
+            yield _family(f"{what}_{name}", values)
+
+    def gauges(self, what: str, named: Mapping[str, tuple[str, str]]) -> Iterator[Metric]:
+        for field, (name, _) in named.items():
             sums: Counter[str] = Counter({OTHER: 0})
             for key, one in self._last.items():
                 sums[str(key) if key in self.seen.own else OTHER] += getattr(one, field)
             yield _family(f"{what}_{name}", [((key,), count) for key, count in sums.items()])
-        yield self._latency(f"{what}_latency_seconds", what, rows)
 
-    def _latency(self, name: str, label: str, rows: Sequence[tuple[str, Tally]]) -> Metric:
-        metric = _family(name, ())
-        add = metric.samples.append
-        own = {str(key): self._last[key] for key in self.seen.own}
-        for key, tally in rows:
-            one = own.get(key)
-            for quantile, field in _QUANTILES.items():
-                if one is not None and one.latency.count:
-                    value = getattr(one.latency, field) / _NS
-                    add(Sample(metric.name, {label: key, "quantile": quantile}, value))
-            add(Sample(metric.name + "_count", {label: key}, tally[-2]))
-            add(Sample(metric.name + "_sum", {label: key}, tally[-1] / _NS))
-        return metric
+    def times(self, what: str, named: Mapping[str, tuple[str, str]]) -> Iterator[Metric]:
+        for field, (name, _) in named.items():
+            metric = _family(f"{what}_{name}", ())
+            place = len(self._counters) + 2 * self._times.index(field)
+            for key, tally, one in self._rows():
+                last = _NO_TIMES if one is None else _part(one, field, _NO_TIMES)
+                metric.samples += _summary(metric.name, {what: key}, tally[place:], last)
+            yield metric
+
+
+def _part(one: Connection | Session, name: str, none: Any) -> Any:
+    """Returns a field of it, or of what the kernel's server knows of it."""
+    if hasattr(one, name):
+        return getattr(one, name)
+    return getattr(getattr(one, "kernel", None), name, none)
+
+
+def _summary(name: str, labels: dict[str, str], tally: Tally, last: Times) -> Iterator[Sample]:
+    """Yields the samples of a summary. tally: begins with how many there were, and their sum."""
+    for quantile, field in _QUANTILES.items():
+        if last.count:
+            yield Sample(name, {**labels, "quantile": quantile}, getattr(last, field) / _NS)
+    yield Sample(name + "_count", labels, tally[0])
+    yield Sample(name + "_sum", labels, tally[1] / _NS)
 
 
 def _family(name: str, values: Iterable[tuple[Sequence[str], float]]) -> Metric:

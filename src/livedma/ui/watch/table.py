@@ -13,7 +13,7 @@ from livedma.ui.top.heading import clock
 from livedma.ui.top.order import Order
 from livedma.ui.top.picture import Line, Role, cut, rule, spread
 from livedma.ui.watch.columns import CONNECTIONS, Placed, place, session_columns
-from livedma.ui.watch.views import View, words_of_waits
+from livedma.ui.watch.views import View, words_of_threads, words_of_waits
 from livedma.wire.words import amount
 
 __all__ = ["Table", "waiting_for"]
@@ -86,10 +86,13 @@ def _heading(view: View, width: int, glyphs: Glyphs) -> list[Line]:
         f"read {rate(snapshot.per_s(read))}",
         f"written {rate(snapshot.per_s(written))}",
     ]
-    return [
+    lines = [
         spread(title, state, width, glyphs),
         cut(((f" {'  '.join(parts)}", ""),), width, glyphs),
     ]
+    if threads := words_of_threads(snapshot):
+        lines.append(cut(((f" {threads}", ""),), width, glyphs))
+    return lines
 
 
 def _connections(view: View, width: int, room: int | None, glyphs: Glyphs) -> list[Line]:

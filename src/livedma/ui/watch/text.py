@@ -10,7 +10,7 @@ from livedma.ui.top.glyphs import ASCII, printable
 from livedma.ui.top.heading import clock
 from livedma.ui.top.picture import figure
 from livedma.ui.watch.table import waiting_for
-from livedma.ui.watch.views import View, words_of_waits
+from livedma.ui.watch.views import View, words_of_threads, words_of_waits
 
 __all__ = ["Lines"]
 
@@ -42,6 +42,10 @@ class Lines:
             if self._told.get(what) != words:
                 yield f"{at} {what}{': ' if words else ''}{words}"
         self._told = told
+        if (threads := words_of_threads(snapshot)) and any(
+            one.operations for one in view.connections
+        ):
+            yield f"{at} {threads}"
         for connection in view.connections:
             if connection.operations or connection.in_flight:
                 yield _row(at, f"connection {connection.number}", snapshot, connection)
@@ -65,6 +69,7 @@ def _trouble(view: View, one: Connection) -> Iterator[str]:
         ("NAKs", one.naks),
         ("RNR NAKs", one.rnr_naks),
         ("calls without a reply", one.unanswered),
+        ("calls that took the last credit", one.kernel.last_credits if one.kernel else 0),
     )
     found = [f"{what} {count:,}" for what, count in counted if count]
     if trouble := view.trouble(one.number):

@@ -15,8 +15,17 @@ from livedma.control.words import duration
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Connection, Losses, Snapshot, Times
 from livedma.monitor.source import Source
+from livedma.wire.words import amount
 
-__all__ = ["Total", "View", "Views", "waits_of", "words_of_losses", "words_of_waits"]
+__all__ = [
+    "Total",
+    "View",
+    "Views",
+    "waits_of",
+    "words_of_losses",
+    "words_of_threads",
+    "words_of_waits",
+]
 
 _LOST = {
     "connections": "connections for which there was no place",
@@ -148,6 +157,17 @@ def waits_of(connection: Connection) -> list[tuple[str, Times]]:
                 if isinstance(times, Times) and times.count:
                     found.append((one.name.replace("_", " "), times))
     return found
+
+
+def words_of_threads(snapshot: Snapshot) -> str:
+    """Returns how busy the kernel's server is, in words; empty: the source does not look there."""
+    host = snapshot.host.kernel
+    if host is None:
+        return ""
+    return (
+        f"nfsd: {host.serving:.1f} of {amount(host.threads, 'thread')} busy, "
+        f"CPU {host.cpus_busy:.0%} of {host.cpus}"
+    )
 
 
 def words_of_waits(connection: Connection) -> str:
