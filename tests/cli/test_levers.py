@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""livedma extend, shrink and policy: by the commands, on a real server with a connection."""
+"""livedma extend, shrink, migrate and policy: on a real server with a connection."""
 
 from __future__ import annotations
 
@@ -63,11 +63,13 @@ def test_memory_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert (status, out) == (1, "") and "exceed the budget" in err and err.count("\n") == 1
         status, out, err = livedma(capsys, "extend", str(rdma), "64MiB", *here)
         assert (status, out) == (1, "") and "its window has room for" in err
-        for command in ("extend", "shrink"):
+        for command in ("extend", "shrink", "migrate"):
             status, _, err = livedma(capsys, command, str(tcp), "1MiB", *here)
             assert status == 1 and f"connection {tcp} is over TCP: memory of TCP" in err
             status, _, err = livedma(capsys, command, "99", "1MiB", *here)
             assert status == 1 and "there is no connection 99 over RDMA" in err
+        status, out, err = livedma(capsys, "migrate", str(rdma), "64MiB", *here)
+        assert (status, out) == (1, "") and "exceed the budget" in err
         assert len(server.events("hand")) == 1
         status, out, _ = livedma(capsys, "shrink", str(rdma), "2MiB", "--json", *here)
         assert status == 0 and json.loads(out)["done"].startswith("2 MiB go as they become free")
@@ -91,7 +93,14 @@ def test_the_policy_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(
     "words",
-    [("extend", "1"), ("extend", "x", "1MiB"), ("shrink", "1", "lots"), ("shrink", "0", "1MiB")],
+    [
+        ("extend", "1"),
+        ("extend", "x", "1MiB"),
+        ("shrink", "1", "lots"),
+        ("shrink", "0", "1MiB"),
+        ("migrate", "1"),
+        ("migrate", "1", "1MiB", "--credits", "0"),
+    ],
 )
 def test_wrong_use_is_said_before_anybody_is_asked(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -102,7 +111,10 @@ def test_wrong_use_is_said_before_anybody_is_asked(
     assert f"try 'livedma {words[0]} --help'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("extend", "1", "1MiB"), ("shrink", "1", "1MiB"), ("policy",)])
+@pytest.mark.parametrize(
+    "words",
+    [("extend", "1", "1MiB"), ("shrink", "1", "1MiB"), ("migrate", "1", "1MiB"), ("policy",)],
+)
 def test_a_server_that_cannot_says_so(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

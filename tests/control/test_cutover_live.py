@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.control.live import HEAVY, MIB, loaded, mapped, serve, told, wait_for
 
+from livedma.cli import main
 from livedma.nfs.control import Control, ControlError
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -55,4 +56,22 @@ def test_a_person_moves_one_and_hears_what_became_of_it(tmp_path: Path) -> None:
             assert connection["credits"] == 150 and connection["mapped"] > 11 * MIB
             with pytest.raises(ControlError, match="no connection 1"):
                 control.ask("migrate", connection=1, bytes=12 * MIB, credits=150)
+        assert results[0].reconnects
+
+
+@pytest.mark.parametrize(("more", "granted"), [((), None), (("--credits", "96"), 96)])
+def test_the_command_moves_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], granted: int | None
+) -> None:
+    with serve(tmp_path, *FULL, "static") as served:
+        control = served.control
+        with loaded(ALONE) as results:
+            wait_for(lambda: len(control.ask("sessions")) == 32)
+            here = ("--control", str(tmp_path / "control"))
+            assert main(["migrate", "1", "12MiB", *more, *here]) == 0
+            assert capsys.readouterr().out.startswith("connection 1: its client cannot be asked")
+            wait_for(lambda: cut_over(control))
+            (connection,) = control.ask("connections")
+            assert connection["credits"] == (granted or connection["credits"]) > 64
+            assert connection["mapped"] > 11 * MIB
         assert results[0].reconnects

@@ -6,10 +6,11 @@ says at once that it failed, and succeeds as soon as it can.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from serving import ADDRESSES, MOUNT, PATIENCE_S, Serving, mounted
+from serving import ADDRESSES, MOUNT, PATIENCE_S, Serving, mounted, serving
 
 from livedma.lab.guest import Guest, Lab
 
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.slow
 #: What docs/control.md quotes.
 SAYS = "mount.nfs: mount system call failed"
 LOGS = "nfs4_discover_server_trunking unhandled error -121. Exiting with error EIO"
+#: Budget for one connection, and not for a second one.
+ONE_CONNECTION = ("--window=4MiB", "--mapped=1", "--budget=6MiB")
 
 
 def try_to_mount(guest: Guest, options: str) -> CompletedProcess[str]:
@@ -58,3 +61,19 @@ def test_a_client_that_is_there_works_on_and_comes_back(wide: Lab, server: Servi
             server.ask("cut", connection=connection["number"])
         wide.a.run(f"echo two >> {at}/file && sync {at}/file", check=True, timeout_s=PATIENCE_S)
         assert (server.export / "file").read_text() == "one\ntwo\n"
+
+
+def test_a_mount_over_rdma_fails_soon_when_the_budget_is_used_up(wide: Lab, tmp_path: Path) -> None:
+    """Another client's connection has it all. mount.nfs tries a refused one for 2 min."""
+    rdma = "vers=4.2,proto=rdma,port=20049"
+    with serving(wide.host, tmp_path, "--squash=none", *ONE_CONNECTION) as server:
+        with mounted(wide.a) as at:
+            done = try_to_mount(wide.b, rdma)
+            assert done.returncode == 32, done  # the command was not killed
+            assert server.output.count(" refused ") == 1  # nor did it try again
+            assert done.stderr.strip() == SAYS
+            assert LOGS in wide.b.run("dmesg", check=True).stdout
+            wide.a.run(f"echo one > {at}/file && sync {at}/file", check=True, timeout_s=PATIENCE_S)
+        done = try_to_mount(wide.b, rdma)
+        assert not done.returncode, done
+        wide.b.run(f"umount {MOUNT}", check=True, timeout_s=PATIENCE_S)

@@ -55,6 +55,7 @@ class Peer:
         receives: int = 32,
         size: int = 1 << 20,
         receive_bytes: int | None = None,
+        private_more: bytes = b"",
         **setup: Any,
     ) -> None:
         private = b"" if inline is None else PrivateData(inline, inline, invalidation).encode()
@@ -78,7 +79,7 @@ class Peer:
             address,
             port,
             timeout=PATIENCE,
-            private_data=private,
+            private_data=private + private_more,
             pd=self.pd,
             prepare=self._prepare,
             max_send=64,

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from rdma_peer import PATIENCE, Echo, Peer, only_connection, serving, wait_until
 
 from livedma._native.storage import SPARE_RECEIVES
-from livedma.errors import NoRoomError
+from livedma.errors import BudgetError, NoRoomError
 from livedma.rdma import cm
 from livedma.rpc.rdma_server import RdmaConnection
+from livedma.rpc.refusal import READS_REFUSALS, decode_refusal
 from livedma.rpc.service import Connection, Part
 
 PAGE = 4096
@@ -218,3 +219,33 @@ def test_a_silent_peer_makes_room() -> None:
         for peer in (speaking, later, new):
             peer.reply(peer.call())
         assert server.refused == 0
+
+
+def test_beyond_the_budget_a_few_get_the_least() -> None:
+    """Peers that cannot read a refusal: a kernel's mount would ask again for minutes."""
+
+    @contextlib.contextmanager
+    def used_up(length: int) -> Iterator[None]:
+        if length:
+            raise BudgetError("the budget is used up")
+        yield
+
+    with serving(Echo(), credits=8) as (server, device), contextlib.ExitStack() as stack:
+        server.admitting = used_up
+        here = device, server.device.address
+        with pytest.raises(cm.RejectedError) as refusal:
+            Peer(*here, private_more=READS_REFUSALS)
+        assert decode_refusal(refusal.value.private_data) == ("the budget is used up", False)
+        peers = [stack.enter_context(Peer(*here)) for _ in range(4)]
+        assert [grants(peer) for peer in peers] == [4] * 4
+        for connection in server.connections:
+            assert connection.is_least and connection.memory.window.linked < 64 * PAGE
+        with pytest.raises(cm.RejectedError):
+            Peer(*here)
+        peers[0].close()
+        wait_until(lambda: len(server.connections) == 3)
+        stack.enter_context(Peer(*here))
+        server.admitting = lambda _: contextlib.nullcontext()
+        for connection in server.connections:
+            connection.extend(PAGE)
+        assert not any(one.is_least for one in server.connections)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rdma_peer import Echo, Peer, data_reply, serving, wait_until
+from rdma_peer import PATIENCE, Echo, Peer, data_reply, only_connection, serving, wait_until
 from test_rdma_header import headers
 from tests.rpc.rdma_chunks import ReadChunk, Segment
 from tests.rpc.rdma_header import Header, Proc, encode_header
@@ -67,3 +68,16 @@ def test_any_call() -> None:
             wait_until(lambda: not connection.memory.data_pool.stats.data.taken)
             pool, posted = connection.memory.receive_pool, connection.statistics
             wait_until(lambda: pool.stats.data.taken == posted()["posted"] >= 4)
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "READ"])
+@pytest.mark.parametrize("pool", ["receive_pool", "data_pool"])
+def test_a_peer_has_no_right_in_the_servers_buffers(pool: str, operation: str) -> None:
+    """In no direction, though it knows their address and the key of their region."""
+    with serving(Echo()) as (server, device), Peer(device, server.device.address) as peer:
+        memory = only_connection(server).memory
+        with getattr(memory, pool).take(timeout=PATIENCE) as buffer:
+            place = {"remote_va": buffer.va, "rkey": memory.window.key}
+        peer.connection.qp.post_send(0, operation, [peer.region[:64]], **place)
+        peer.await_end()
+        assert peer.failed[0].status == "REM_INV_REQ_ERR"  # no such operation on this queue pair

@@ -35,6 +35,7 @@ COMMANDS = (
     "why",
     "extend",
     "shrink",
+    "migrate",
     "policy",
     "experiment",
     "lab",

@@ -27,6 +27,7 @@ SUMMARIES = {
     "why": "what limits a server's connections, or makes a session slow",
     "extend": "map more DMA memory for a connection of a running server",
     "shrink": "take DMA memory from a connection of a running server",
+    "migrate": "move the sessions of a connection to a larger one",
     "policy": "say or set the policy of a running server",
     "experiment": "measure what a way to use memory costs, and get an answer",
     "lab": "two guests with a real kernel's RDMA stack, in QEMU",

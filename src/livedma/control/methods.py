@@ -105,10 +105,15 @@ class Methods:
         """Asks a connection's client to open another one, for new sessions: see `guidance`."""
         return {"connection": connection, "done": self._by_hand.spread(connection)}
 
-    def migrate(self, connection: int, bytes: int, credits: int) -> dict[str, Any]:  # noqa: A002
-        """Asks it to move all sessions to another one, with so much memory and so many credits: see
-        `guidance`. If it cannot be asked, cuts it, so that its client comes back to such a one: an
-        event tells when.
+    def migrate(
+        self,
+        connection: int,
+        bytes: int,  # noqa: A002
+        credits: int | None = None,  # noqa: A002
+    ) -> dict[str, Any]:
+        """Asks it to move all sessions to another one, with so much memory and so many credits
+        (null: what goes with the memory): see `guidance`. If it cannot be asked, cuts it, so that
+        its client comes back to such a one: an event tells when.
         """
         return {
             "connection": connection,

@@ -20,7 +20,7 @@ from livedma.errors import LivedmaError
 from livedma.rdma import Completion, Device, MemoryRegion, QueuePair, cm
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
 from livedma.rpc.rdma_private import PrivateData, agree
-from livedma.rpc.refusal import not_connected
+from livedma.rpc.refusal import READS_REFUSALS, not_connected
 from livedma.wire.rpc import REPLY
 
 __all__ = ["INLINE_BYTES", "RdmaTransport", "connect"]
@@ -132,7 +132,7 @@ class RdmaTransport:
             self._device,
             address,
             port,
-            private_data=self._said.encode(),
+            private_data=self._said.encode() + READS_REFUSALS,
             pd=self._pd,
             cq=self._cq,
             prepare=self._prepare,

@@ -36,6 +36,8 @@ class RdmaConnection:
         """Maps its memory. Raises NoRoomError or the like if there is not enough."""
         self.options = options = server.options
         self.terms = terms
+        #: it has the least memory, beyond the budget, until it is extended
+        self.is_least = False
         self.number = next(connection_numbers)
         self.peer = request.peer
         self.port: int = request.peer_port  #: the peer's, as the peer says; 0: it says none
@@ -159,6 +161,7 @@ class RdmaConnection:
             self.memory.shrink(ret)
             self.memory.make_ready_for(before)
             raise
+        self.is_least = False
         return ret
 
     def _check_credits(self, value: int) -> None:

@@ -11,6 +11,8 @@ from livedma.rpc.rdma_terms import Terms
 
 __all__ = ["Options"]
 
+_LEAST_CREDITS = 4  # of a connection whose peer is to be refused a session
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -62,6 +64,13 @@ class Options:
         """Says what a connection gets, unless it is `Expected` with terms of its own."""
         mapped_bytes = self.window_bytes // 4 if self.mapped_bytes is None else self.mapped_bytes
         return Terms(self.window_bytes, mapped_bytes, self.credits)
+
+    @property
+    def least_terms(self) -> Terms:
+        """Says what a connection gets for which there is no memory: enough to refuse a session."""
+        credits_ = min(self.credits, _LEAST_CREDITS)
+        least = least_bytes(self.inline_bytes, self.buffer_bytes, credits_, self.reserve)
+        return Terms(self.window_bytes, least, credits_)
 
     @property
     def first_bytes(self) -> int:

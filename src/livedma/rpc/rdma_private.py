@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from livedma.wire.private import RPC_MAGIC
 
-__all__ = ["DEFAULT", "Inline", "PrivateData", "agree"]
+__all__ = ["DEFAULT", "PRIVATE_BYTES", "Inline", "PrivateData", "agree"]
 
 _FORMAT = struct.Struct(">IBBBB")
+PRIVATE_BYTES = _FORMAT.size  #: what follows them has other meanings
 _VERSION = 1
 _REMOTE_INVALIDATION = 1
 UNIT_BYTES = 1024

@@ -26,8 +26,8 @@ from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
 from livedma.rpc.pool_keeper import PoolKeeper
 from livedma.rpc.rdma_connection import RdmaConnection
 from livedma.rpc.rdma_options import Options
-from livedma.rpc.rdma_terms import Expected
-from livedma.rpc.refusal import NotAllowedError, encode_refusal, not_allowed
+from livedma.rpc.rdma_terms import Expected, Terms
+from livedma.rpc.refusal import NotAllowedError, encode_refusal, not_allowed, reads_refusals
 from livedma.rpc.service import Network, Program, is_allowed
 from livedma.wire.words import amount
 
@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 0.5  # how often threads look whether the server is closed
 _ROOM_S = 5.0  # time for a silent connection to go
 _ACCEPTING = 4  # connections that are accepted at a time
+_LEAST_MOST = 4  # connections beyond the budget
 _ENDS = "the server ends"
 _NO_MEMORY = (NoRoomError, BudgetError, LimitError, MemoryError, OSError)
 
@@ -76,6 +77,7 @@ class RdmaServer:
         self.allow: Sequence[Network] = tuple(allow)
         self._lock = threading.Condition()
         self._connections: dict[int, RdmaConnection] = {}
+        self._making_least = threading.Lock()
         self._is_closing = False
         self._has_told_pages = False
         completions = self.options.completions * self.options.connections
@@ -212,13 +214,35 @@ class RdmaServer:
         self._make_room()
         terms = None if expected is None else expected.terms
         terms = terms or self.options.terms
-        length, pins = self.options.bytes_for(terms), self.options.kind.pins
-        with self.admitting(length):
-            if pins is not None:
-                pins.check(request.peer, length)
-            connection = RdmaConnection(self, request, terms)
-            with self._lock:
-                self._connections[connection.number] = connection
+        try:
+            length, pins = self.options.bytes_for(terms), self.options.kind.pins
+            with self.admitting(length):
+                if pins is not None:
+                    pins.check(request.peer, length)
+                return self._made(request, terms)
+        except BudgetError as error:
+            if expected is not None or reads_refusals(request.private_data):
+                raise
+            return self._made_least(request, error)
+
+    def _made_least(self, request: cm.Request, error: BudgetError) -> RdmaConnection:
+        """Makes a connection beyond the budget for a peer that cannot read why it is refused: its
+        mount would try again for minutes. NFS refuses it a session, which ends the mount.
+        """
+        with self._making_least:
+            if sum(one.is_least for one in self.connections) >= _LEAST_MOST:
+                raise error
+            connection = self._made(request, self.options.least_terms)
+            connection.is_least = True
+        self.refused += 1
+        why = f"{error}; connection {connection.number} has the least, and new clients no session"
+        self.log.refused(Peer(request.peer, request.peer_port, "rdma"), why)
+        return connection
+
+    def _made(self, request: cm.Request, terms: Terms) -> RdmaConnection:
+        connection = RdmaConnection(self, request, terms)
+        with self._lock:
+            self._connections[connection.number] = connection
         self._tell_pages(connection)
         self._keeper.add(connection.memory.receive_pool)
         self._keeper.add(connection.memory.data_pool)

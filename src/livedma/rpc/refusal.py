@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tells a client why a server refuses its connection.
 
-Over RDMA the connection manager's REJ carries private data, which other clients ignore: a magic
-number, whether the client should try again, and a sentence. Over TCP the first call is denied.
+Over RDMA the connection manager's REJ carries private data: a magic number, whether the client
+should try again, and a sentence. A client that reads it says so in its REQ, behind what RFC 8797
+puts there. Others see a server that is not there, and a kernel's mount tries again for minutes.
+Over TCP the first call is denied.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from livedma.errors import LivedmaError
 from livedma.rdma import cm
 from livedma.rpc.client import ConnectionLost, ConnectionRefusedByServer, RpcError
 from livedma.rpc.message import AuthStatus, Denied, RejectStatus, Reply
+from livedma.rpc.rdma_private import PRIVATE_BYTES
 
 __all__ = [
+    "READS_REFUSALS",
     "NotAllowedError",
     "decode_refusal",
     "denied",
@@ -20,11 +24,14 @@ __all__ = [
     "not_allowed",
     "not_connected",
     "raise_if_denied",
+    "reads_refusals",
 ]
 
 _MAGIC = b"LdmaREJ1"
 _LASTING, _FOR_NOW = b"!", b"~"
 _DATA_MOST = 148  # bytes of private data in a REJ
+#: What a client that reads refusals adds to the private data of its REQ.
+READS_REFUSALS = b"LdmaREQ1"
 
 
 class NotAllowedError(LivedmaError):
@@ -41,6 +48,11 @@ def encode_refusal(why: str, *, is_lasting: bool) -> bytes:
     head = _MAGIC + (_LASTING if is_lasting else _FOR_NOW)
     text = why.encode()[: _DATA_MOST - len(head)]
     return head + text.decode(errors="ignore").encode()
+
+
+def reads_refusals(data: bytes) -> bool:
+    """Returns whether a client with this private data in its REQ reads why it is refused."""
+    return data[PRIVATE_BYTES:].startswith(READS_REFUSALS)
 
 
 def decode_refusal(data: bytes) -> tuple[str, bool] | None:

@@ -22,7 +22,7 @@ from livedma.control.policy.plan import (
     Spread,
 )
 from livedma.control.policy.policies import by_name
-from livedma.control.policy.sizing import credits_for
+from livedma.control.policy.sizing import bytes_per_credit, credits_for
 from livedma.control.words import size
 from livedma.errors import LivedmaError, NoRoomError
 from livedma.monitor.snapshot import Connection, Inside
@@ -96,14 +96,18 @@ class ByHand:
             self._find(connection)
             return self._controller.by_hand(Spread(connection))
 
-    def migrate(self, connection: int, length: int, wanted: int) -> str:
+    def migrate(self, connection: int, length: int, wanted: int | None = None) -> str:
         """Asks the connection's client to move all its sessions to a new one, which begins with
-        `length` bytes of memory and `wanted` credits. If the client cannot be asked, cuts the
-        connection, and the client comes back to such a one; an event tells when.
+        `length` bytes of memory and `wanted` credits (None: what goes with the memory, as far as
+        the client asks for them). If the client cannot be asked, cuts the connection, and the
+        client comes back to such a one; an event tells when.
         """
-        _check(connection, length, wanted)
+        _check(connection, length, *(() if wanted is None else (wanted,)))
         with self._told("migrate", connection, bytes=length, credits=wanted):
-            self._find(connection)
+            found, inside = self._find(connection)
+            if wanted is None:
+                buffers = length // (inside.buffer_bytes + bytes_per_credit(inside))
+                wanted = credits_for(buffers, found, inside)
             return self._controller.by_hand(Migrate(connection, length, wanted))
 
     def cut(self, connection: int) -> str:

@@ -101,7 +101,8 @@ class InsideSource:
                     follows = self._service.guidance.follows(number)
                     seen = look.again(connection, used[number], names.of(number), follows)
                     if seen is not None:
-                        yield seen
+                        is_least = connection.is_least
+                        yield replace(seen, refuses_sessions=True) if is_least else seen
 
     def _look_at_tcp(self, used: Counter[int], names: Names) -> Iterator[Connection]:
         looks, self._tcp = self._tcp, {}

@@ -19,7 +19,7 @@ from livedma.rdma import CompletionQueue, Device, ProtectionDomain, QueuePair, c
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
 from livedma.rpc.rdma_client import INLINE_BYTES
 from livedma.rpc.rdma_private import PrivateData, agree
-from livedma.rpc.refusal import not_connected
+from livedma.rpc.refusal import READS_REFUSALS, not_connected
 from livedma.rpc.xdr import WORD_BYTES
 from livedma.wire.words import amount
 
@@ -201,7 +201,7 @@ class RdmaLinks:
                     self._device,
                     address,
                     port,
-                    private_data=said.encode(),
+                    private_data=said.encode() + READS_REFUSALS,
                     pd=self._pd,
                     cq=self._cq,
                     prepare=prepare,

@@ -26,7 +26,7 @@ from livedma.nfs.server.store import Store
 from livedma.rdma import Device
 from livedma.rdma.interface import addresses
 from livedma.rpc.rdma_server import Options as RdmaOptions
-from livedma.rpc.rdma_server import RdmaServer
+from livedma.rpc.rdma_server import RdmaConnection, RdmaServer
 from livedma.rpc.service import Connection, Network
 from livedma.rpc.tcp_server import TcpServer
 
@@ -74,6 +74,7 @@ class NfsService:
             self.server = self._make_server(stack)
             self.guidance = Guidance(self)
             self.comebacks = Comebacks(self)
+            self.server.sessions.lacks_memory = _lacks_memory
             self._program = GuidedProgram(NfsProgram(self.server), self.guidance)
             self.server.start()
             stack.callback(self.server.stop)
@@ -210,3 +211,7 @@ class NfsService:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _lacks_memory(connection: Connection) -> bool:
+    return isinstance(connection, RdmaConnection) and connection.is_least

@@ -46,7 +46,7 @@ def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
         raise NfsError(protection)
     server = ctx.server
     with server.lock:
-        if server.sessions.refuses_client(owner):
+        if server.sessions.refuses_client(owner, ctx.connection):
             # Linux's client ends a mount at once, with EIO. Of a refused CREATE_SESSION it says
             # that the protocol is not supported, and tries older versions.
             raise NfsError(Status.SERVERFAULT)

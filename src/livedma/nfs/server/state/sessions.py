@@ -144,6 +144,8 @@ class Sessions:
         self._of_connection: dict[int, set[Session]] = {}
         #: returns whether a client had state here when the server went down
         self.may_reclaim: Callable[[bytes], bool] = lambda owner: False
+        #: returns whether a connection has only the memory that refusing takes
+        self.lacks_memory: Callable[[Connection], bool] = lambda connection: False
         self._refuses_everybody = False
         self._refusing: set[int] = set()  # connections whose new sessions are refused
         self.on_made: list[Callable[[Session], None]] = []
@@ -226,11 +228,13 @@ class Sessions:
         """
         return number in self._refusing
 
-    def refuses_client(self, owner: bytes) -> bool:
+    def refuses_client(self, owner: bytes, connection: Connection) -> bool:
         """Returns whether a client would get no session wherever it asks for one: all new ones are
-        refused, and it has nothing here to come back to.
+        refused, or the host has no memory for its connection, and it has nothing here to come back
+        to.
         """
-        return self._refuses_everybody and not self._is_known(owner)
+        is_refused = self._refuses_everybody or self.lacks_memory(connection)
+        return is_refused and not self._is_known(owner)
 
     def _is_known(self, owner: bytes) -> bool:
         return self._clients.knows(owner) or self.may_reclaim(owner)
@@ -243,7 +247,11 @@ class Sessions:
         """
         if len(self) >= self.config.sessions_most:
             self._clients.drop_a_courtesy()
-        is_refused = self._refuses_everybody or connection.number in self._refusing
+        is_refused = (
+            self._refuses_everybody
+            or connection.number in self._refusing
+            or self.lacks_memory(connection)
+        )
         is_new = bool(client.sessions) or not self._is_known(client.owner)
         if (is_refused and is_new) or len(self) >= self.config.sessions_most:
             raise NfsError(Status.NOSPC)

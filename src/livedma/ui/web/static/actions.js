@@ -15,7 +15,7 @@ const POLICIES = {
   spread:
     "Where DMA memory is short, the client is asked for another connection, where its new sessions go.",
   migrate:
-    "Where DMA memory is short, the client is asked for a larger connection, and moves its sessions there.",
+    "Where DMA memory is short, the client is asked for a larger connection, and moves its sessions there. A client that cannot be asked, such as the kernel's, is extended; if its window is full and calls wait long, it is cut, and comes back to a larger connection.",
 };
 
 export class Actions {
