@@ -72,7 +72,7 @@ def frames(address: int, pages: int) -> array[int]:
         found.frombytes(os.pread(pagemap.fileno(), 8 * pages, address // PAGE * 8))
     numbers = array("Q", (entry & _FRAME if entry & _PRESENT else 0 for entry in found))
     if any(entry & _PRESENT for entry in found) and not any(numbers):
-        raise LeftOut("frames are shown to root alone")
+        raise LeftOut("physical frames are shown to root alone")
     return numbers
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Asks whether locked memory stays where it is: the frames of locked and of pinned pages, before
-and after the kernel moves memory."""
+"""Asks whether locked memory stays where it is: the physical frames of locked and of pinned pages,
+before and after the kernel moves memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from livedma.lab.experiment.design import (
     Measures,
     Panel,
     Point,
+    Section,
 )
 from livedma.lab.experiment.footprint import Footprint, available_bytes
 from livedma.lab.experiment.frames import PAGE, Memory, interleaved
@@ -26,6 +27,7 @@ from livedma.memory import pin
 
 __all__ = ["Locks"]
 
+_SHOWN = 3
 _FILLER = 5  # pages among those of the three that are given back before memory is moved
 
 
@@ -43,6 +45,7 @@ class Locks(Experiment):
         Column("locked_bytes", "VmLck", "bytes"),
         Column("pinned_bytes", "VmPin", "bytes"),
         Column("outcome", "the kernel's answer"),
+        Column("shown", "shown below", "lines"),
     )
     method = (
         "One process has three ranges of private memory in pages of 4 KiB: plain, locked (mlock) "
@@ -50,9 +53,9 @@ class Locks(Experiment):
         f"pages are touched in turn, with {_FILLER} more between them that are given back "
         "afterwards, so the three lie among each other in memory that is full of holes. The kernel "
         "is then made to move memory; what moves one range had the same chance at the others.",
-        "A page has moved if /proc/self/pagemap shows another frame for it than before: a device "
-        "that was given the physical address would from then on read and write the memory of "
-        "another owner. Every byte is read afterwards: the process itself sees no change.",
+        "A page has moved if /proc/self/pagemap shows another physical frame for it than before: a "
+        "device that was given the physical address would from then on read and write the memory "
+        "of another owner. Every byte is read afterwards: the process itself sees no change.",
         *(f"{name.capitalize()}: {event.method}" for name, event in EVENTS.items()),
     )
     limits = (
@@ -86,6 +89,17 @@ class Locks(Experiment):
     def panels(self, runs: Runs) -> Sequence[Panel]:
         return (Panel("moved", "Pages that moved", "event", "moved_share", "way", is_log=False),)
 
+    def sections(self, runs: Runs) -> Sequence[Section]:
+        """Shows pages of one run by their frames."""
+        body = [
+            [str(row.point["event"]), str(row.point["way"]), *line.split("  ")]
+            for row in runs
+            if row.repetition == 0 and not row.problem
+            for line in str(row.measures["shown"]).splitlines()
+        ]
+        head = ("what moved memory", "memory", "page", "physical frame before", "and after")
+        return (Section("Some pages of the first turn", head=head, body=body),)
+
 
 def _measure(event: Event, length: int) -> dict[str, dict[str, Value]]:
     pages = length // PAGE
@@ -118,4 +132,14 @@ def _compared(memory: Memory, before: Sequence[int]) -> dict[str, Value]:
         "moved_share": moved / memory.pages,
         "lost": sum(not now for now in after),
         "changed": sum(not memory.is_as_touched(page) for page in range(memory.pages)),
+        "shown": "\n".join(_shown(before, after)),
     }
+
+
+def _shown(before: Sequence[int], after: Sequence[int]) -> list[str]:
+    """Returns the first pages that moved, or the first ones of all."""
+    moved = [page for page, frame in enumerate(before) if after[page] != frame]
+    return [
+        f"{page:,}  {before[page]:#x}  {after[page]:#x}"
+        for page in (moved or range(_SHOWN))[:_SHOWN]
+    ]

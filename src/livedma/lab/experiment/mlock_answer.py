@@ -43,7 +43,7 @@ def _headline(runs: Runs, events: list[Value]) -> str:
     share = max(runs.values("moved_share", way=LOCKED, event=worst))
     verdict = "mlock is not enough for DMA: locked" if not pinned else "Locked"
     return (
-        f"{verdict} pages get other frames in {_list(moved)} (up to "
+        f"{verdict} pages get other physical frames in {_list(moved)} (up to "
         f"{quantity(share, 'share')} of them in one run); {stayed}."
     )
 
@@ -77,16 +77,14 @@ def _told(runs: Runs, event: Value) -> str:
 
 def _kept(runs: Runs) -> Iterator[str]:
     """Says that each range was what its name says."""
-    locked, pinned = (
-        runs.median("locked_bytes", way=LOCKED),
-        runs.median("pinned_bytes", way=PINNED),
-    )
-    lost = int(sum(runs.values("lost", way=LOCKED)))
+    locked = runs.median("locked_bytes", way=LOCKED)
+    pinned = runs.median("pinned_bytes", way=PINNED)
+    lost = int(sum(runs.values("lost")))
     if locked is not None and pinned is not None:
         yield (
             f"The process had {quantity(locked, 'bytes')} locked (VmLck) and "
-            f"{quantity(pinned, 'bytes')} pinned (VmPin) meanwhile; mlock kept what it promises: "
-            f"{amount(lost, 'locked page')} left memory."
+            f"{quantity(pinned, 'bytes')} pinned (VmPin) meanwhile; afterwards "
+            f"{amount(lost, 'page')} of all three were not in memory."
         )
 
 

@@ -17,7 +17,7 @@ __all__ = ["EVENTS", "LOCKED", "PINNED", "PLAIN", "WAYS", "Event"]
 
 PLAIN, LOCKED, PINNED = WAYS = ("plain", "locked", "pinned")
 
-_ATTEMPTS = 10  # compactions, until a page has moved
+_ATTEMPTS = 5  # compactions, until a page has moved
 _PATIENCE_S = 60.0  # for two passes of the thread that merges pages
 _KSM = Path("/sys/kernel/mm/ksm")
 _COMPACT = Path("/proc/sys/vm/compact_memory")

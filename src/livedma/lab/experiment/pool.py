@@ -52,8 +52,8 @@ class Pools(Experiment):
     measures = (
         Column("mappings", "mappings", "count"),
         Column("pieces", "pieces", "count"),
-        Column("frame_runs", "pieces of a mapping in frames", "count"),
-        Column("scattered_runs", "the same, memory scattered", "count"),
+        Column("frame_runs", "physical pieces", "count"),
+        Column("scattered_runs", "physical, scattered", "count"),
         Column("mapped_bytes", "memory", "bytes"),
         Column("memory_ns", "finding memory", "ns"),
         Column("map_ns", "mapping it", "ns"),
@@ -78,8 +78,9 @@ class Pools(Experiment):
         "order of their addresses, so no two are one piece by chance.",
         '"64 KiB in pieces" is a shard for which no memory in one piece was left: it comes in '
         "pages, none beside the next, which one mapping puts side by side for the device, as an "
-        'IOMMU does. "Each use" is registration for each I/O: a buffer is linked and synced when '
-        "it is posted, and unlinked when it comes back.",
+        "IOMMU does, or a fast-register region over single pages that is made once. "
+        '"Each use" is registration for each I/O: a buffer is linked and synced when it is posted, '
+        "and unlinked when it comes back; set-up makes no mapping.",
         "Without a wire: all buffers are posted; messages of 1 KiB come on the connections in "
         "turn, 8 at a time. The device's part is to translate the address and copy the message; "
         "the host's part is to return the buffers, take others and post them (each use: and to map "
@@ -88,9 +89,10 @@ class Pools(Experiment):
         "On the wire: peers SEND the same messages by UDP on loopback, both devices in one "
         "process, each on a processor, all ways by turns. Throughput is theirs. Times of set-up "
         "are processor time; those of Receives are medians of many short turns.",
-        "Pieces in frames: of how many runs of neighbouring physical frames the memory of a shard "
-        "of 64 KiB is, as root can see; first in memory as the machine has it, then after every "
-        "second page of a large range was given back, so that memory is free in single pages.",
+        "Physical pieces: of how many runs of neighbouring physical frames the memory of a shard "
+        "of 64 KiB is, as root can see; first in memory as the machine has it, then (scattered) "
+        "after every second page of a large range was given back, so that memory is free in single "
+        "pages.",
         "Given back is the share of the memory that a pool could give back when three of four "
         "buffers were returned at random and each of the others was exchanged for another one "
         f"{_ROUNDS} times, as happens when requests go on at a lower load.",
@@ -155,12 +157,12 @@ class Pools(Experiment):
 
         return (
             panel("mappings", "Mappings", "mappings"),
-            panel("map", "Mapping, without finding memory", "map_ns"),
+            panel("map", "Mapping alone", "map_ns"),
             panel("misses", "Translation misses", "miss_share", is_log=False),
             panel("device", "Device, per Receive", "device_ns", is_log=False),
             panel("host", "Host, per Receive", "host_ns", is_log=False),
             panel("throughput", "Throughput on the wire", "receive_bytes_per_s", is_log=False),
-            panel("given-back", "Given back at a lower load", "given_back_share", is_log=False),
+            panel("given-back", "Given back", "given_back_share", is_log=False),
         )
 
 
@@ -215,7 +217,7 @@ def _contiguity(buffers: int, connections: int) -> dict[str, Value]:
         with scattered(2 * buffers * connections * BUFFER):
             return {"frame_runs": as_found, "scattered_runs": runs()}
     except LeftOut:
-        return {}  # frames are shown to root alone
+        return {}  # physical frames are shown to root alone
 
 
 def _given_back(name: str, buffers: int) -> float | None:

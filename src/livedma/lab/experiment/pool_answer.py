@@ -65,32 +65,31 @@ def _headline(runs: Runs, largest: Levels, smallest: Levels) -> str:
     wire = runs.ratio("receive_bytes_per_s", _way(USUAL), _way(EACH), **largest)
     helps, shows = (one is not None and is_clear(one) and one.median > 1 for one in (receive, wire))
     setup = _gain(runs, "setup_ns", EACH, largest)
-    where = f"{_place(largest)}, against a mapping for each buffer"
     if not helps:
         verdict = "do not make a Receive cheaper"
     elif shows:
         verdict = "help"
     else:
         verdict = "save work, and give no throughput"
-    cost = (
-        f"a Receive costs {_both(runs, 'receive_ns', 'ns', EACH, largest)}{_ratio(receive)} and "
-        f"set-up {_both(runs, 'setup_ns', 'ns', EACH, largest)}{_ratio(setup)}"
-    )
-    small = _both(runs, "receive_ns", "ns", EACH, smallest)
-    few = f"with {_place(smallest)} a Receive costs {small}"
     seen = (
         f"on the wire throughput is {relation(wire, 'more', 'less')}"
         if shows
         else f"on the wire, where a message takes {_message(runs, largest)}, it does not show"
     )
-    return f"Shards of {USUAL} {verdict}: {cost} ({where}); {few}; {seen}."
+    return (
+        f"Shards of {USUAL} {verdict}: with {_place(largest)} a Receive costs "
+        f"{_both(runs, 'receive_ns', 'ns', EACH, largest)} with a mapping for each buffer "
+        f"({_ratio(receive)}), set-up {_both(runs, 'setup_ns', 'ns', EACH, largest)} "
+        f"({_ratio(setup)}), and {seen}; with {_place(smallest)} a Receive costs "
+        f"{_both(runs, 'receive_ns', 'ns', EACH, smallest)}."
+    )
 
 
 def _ratio(gain: Spread | None) -> str:
     if gain is None:
-        return ""
+        return "not measured"
     low, median, high = (times(value) for value in (gain.low, gain.median, gain.high))
-    return f" ({median}, {low} to {high})" if is_clear(gain) else " (no clear difference)"
+    return f"{median}; {low} to {high}" if is_clear(gain) else "no clear difference"
 
 
 def _message(runs: Runs, levels: Levels) -> str:
@@ -124,13 +123,18 @@ def _misses(runs: Runs, levels: Levels) -> Iterator[str]:
     if some - few < _LARGE:
         yield f"Pieces miss no more than shards do here ({_place(levels)})."
         return
-    miss_ns = max((with_misses - without) / (some - few), 0.0)
+    cost = runs.ratio("device_ns", _way(PIECES), _way(USUAL), **levels)
+    if not is_clear(cost) or with_misses < without:
+        yield f"What a translation miss costs this device cannot be told ({_ratio(cost)})."
+        return
     yield (
-        f"A translation miss costs this device {quantity(miss_ns, 'ns')}: the same shards with "
-        f"memory in pieces miss {quantity(some, 'share')} instead of {quantity(few, 'share')} and "
-        f"take the device {quantity(with_misses, 'ns')} instead of {quantity(without, 'ns')} per "
-        f"Receive ({quantity(each, 'ns')} with a mapping for each buffer). For a device whose miss "
-        f"costs 500 ns the same counts would be {quantity(500 * (some - few), 'ns')} per Receive."
+        "A translation miss costs this device some "
+        f"{quantity((with_misses - without) / (some - few), 'ns')}: the same shards with memory in "
+        f"pieces miss {quantity(some, 'share')} instead of {quantity(few, 'share')} and take the "
+        f"device {quantity(with_misses, 'ns')} instead of {quantity(without, 'ns')} per Receive "
+        f"({_ratio(cost)}; {quantity(each, 'ns')} with a mapping for each buffer). For a device "
+        "whose miss costs 500 ns the same counts would be "
+        f"{quantity(500 * (some - few), 'ns')} per Receive."
     )
 
 

@@ -151,9 +151,10 @@ def _in_turn(contestants: Sequence[_Contestant], turn: int) -> list[_Contestant]
 
 
 def _made(one: _Contestant) -> dict[str, Value]:
+    """Returns what set-up has made; where each use has a mapping, it makes none."""
     return {
-        "mappings": sum(each.mappings for each in one.connections),
-        "pieces": sum(each.pieces for each in one.connections),
+        "mappings": sum(each.mappings for each in one.connections) or None,
+        "pieces": sum(each.pieces for each in one.connections) or None,
         "mapped_bytes": sum(each.length for each in one.connections),
     }
 
