@@ -33,7 +33,7 @@ __all__ = ["Pools"]
 
 _DEPTH = 32
 _MESSAGES = 2_000  # of a stream
-_STREAMS = 15
+_STREAMS = 25
 _KEPT = 4  # one in so many buffers is still in use after the load has fallen
 _ROUNDS = 4  # in each, all of those are returned, and others taken
 _SPARE = 1.5
@@ -87,7 +87,8 @@ class Pools(Experiment):
         "and unmap them). The ways take turns within a run, every few milliseconds. Misses are "
         "those of the device's translation cache, which it counts.",
         "On the wire: peers SEND the same messages by UDP on loopback, both devices in one "
-        "process, each on a processor, all ways by turns. Throughput is theirs. Times of set-up "
+        "process, each on a processor, all ways by turns. Throughput is theirs, in the fastest of "
+        f"{_STREAMS} streams: other programs make a stream slower, never faster. Times of set-up "
         "are processor time; those of Receives are medians of many short turns.",
         "Physical pieces: of how many runs of neighbouring physical frames the memory of a shard "
         "of 64 KiB is, as root can see; first in memory as the machine has it, then (scattered) "
@@ -184,14 +185,14 @@ def _on_the_wire(
         for turn in range(_STREAMS):
             for name in names if turn % 2 else names[::-1]:
                 found[name].append(receives[name]())
+    # What other programs do makes a stream slower, never faster.
+    best = {name: min(streams, key=lambda one: one.elapsed_ns) for name, streams in found.items()}
     return {
         name: {
-            "refill_ns": statistics.median(each.refill_ns for each in streams),
-            "receive_bytes_per_s": MESSAGE
-            * 1e9
-            / statistics.median(each.elapsed_ns for each in streams),
+            "refill_ns": one.refill_ns,
+            "receive_bytes_per_s": MESSAGE * 1e9 / one.elapsed_ns,
         }
-        for name, streams in found.items()
+        for name, one in best.items()
     }
 
 

@@ -62,7 +62,7 @@ def _both(runs: Runs, measure: str, unit: str, other: str, levels: Levels) -> st
 
 def _headline(runs: Runs, largest: Levels, smallest: Levels) -> str:
     receive = _gain(runs, "receive_ns", EACH, largest)
-    wire = runs.ratio("receive_bytes_per_s", _way(USUAL), _way(EACH), **largest)
+    wire = _wire(runs, largest)
     helps, shows = (one is not None and is_clear(one) and one.median > 1 for one in (receive, wire))
     setup = _gain(runs, "setup_ns", EACH, largest)
     if not helps:
@@ -139,13 +139,21 @@ def _misses(runs: Runs, levels: Levels) -> Iterator[str]:
 
 
 def _on_the_wire(runs: Runs, levels: Levels) -> Iterator[str]:
-    wire = runs.ratio("receive_bytes_per_s", _way(USUAL), _way(EACH), **levels)
+    wire = _wire(runs, levels)
     if wire is not None:
         yield (
             f"On the wire a message takes {_message(runs, levels)} with shards, of which the "
-            f"host's part is {_both(runs, 'refill_ns', 'ns', EACH, levels)}; throughput is "
-            f"{relation(wire, 'more', 'less')}."
+            f"host's part is {_both(runs, 'refill_ns', 'ns', EACH, levels)}; throughput, whatever "
+            f"the number of buffers, is {relation(wire, 'more', 'less')}."
         )
+
+
+def _wire(runs: Runs, levels: Levels) -> Spread | None:
+    """Returns the ratio of throughputs, for all numbers of buffers together: it takes more than one
+    point to tell a small difference from other programs' noise.
+    """
+    connections = {"connections": levels["connections"]}
+    return runs.ratio("receive_bytes_per_s", _way(USUAL), _way(EACH), **connections)
 
 
 def _slab(runs: Runs, levels: Levels) -> Iterator[str]:
