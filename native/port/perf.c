@@ -176,13 +176,15 @@ static int post_receive(struct ldma_perf *perf, uint64_t place)
 	struct ldma_sge sge = perf->received;
 	struct ldma_recv_wr wr = {.wr_id = place, .sge = &sge, .sge_count = 1};
 
-	if (perf->pools) {
+	if (perf->buffers) {
 		struct ldma_pool_buffer buffer;
-		int error = ldma_pool_take(perf->pools[peer], LDMA_POOL_DATA, &buffer);
+		int error = perf->mapped
+				    ? ldma_mapped_take(perf->mapped[peer], &buffer)
+				    : ldma_pool_take(perf->pools[peer], LDMA_POOL_DATA, &buffer);
 
 		if (error)
 			return error;
-		perf->handles[place] = buffer.handle;
+		perf->buffers[place] = (struct ldma_perf_buffer){buffer.handle, buffer.va};
 		sge.va = buffer.va;
 		sge.lkey = buffer.lkey;
 	}
@@ -191,13 +193,16 @@ static int post_receive(struct ldma_perf *perf, uint64_t place)
 
 static int return_buffer(struct ldma_perf *perf, uint64_t place)
 {
-	uint64_t handle;
+	struct ldma_perf_buffer buffer;
 
-	if (!perf->pools || !perf->handles[place])
+	if (!perf->buffers || !perf->buffers[place].handle)
 		return 0;
-	handle = perf->handles[place];
-	perf->handles[place] = 0;
-	return ldma_pool_return(perf->pools[place / perf->receives], handle);
+	buffer = perf->buffers[place];
+	perf->buffers[place].handle = 0;
+	if (perf->mapped)
+		return ldma_mapped_return(perf->mapped[place / perf->receives], buffer.handle,
+					  buffer.va);
+	return ldma_pool_return(perf->pools[place / perf->receives], buffer.handle);
 }
 
 /* Posts new Receives for those that completed. All buffers go back before the first is taken, as in a server that works
@@ -206,9 +211,9 @@ static int replace_receives(struct ldma_perf *perf, const struct ldma_wc *wcs, u
 {
 	int error = 0;
 
+	ldma_port_lock(perf->port);
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = return_buffer(perf, wcs[i].wr_id);
-	ldma_port_lock(perf->port);
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = post_receive(perf, wcs[i].wr_id);
 	ldma_port_unlock(perf->port);
@@ -253,8 +258,10 @@ int ldma_perf_release(struct ldma_perf *perf)
 	uint64_t places = (uint64_t)perf->peer_count * perf->receives;
 	int error = 0;
 
+	ldma_port_lock(perf->port);
 	for (uint64_t place = 0; place < places && !error; place++)
 		error = return_buffer(perf, place);
+	ldma_port_unlock(perf->port);
 	return error;
 }
 

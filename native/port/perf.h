@@ -4,7 +4,7 @@
 #ifndef LDMA_PERF_H
 #define LDMA_PERF_H
 
-#include "memory/pool.h"
+#include "memory/mapped.h"
 #include "port/port.h"
 
 /* One connection of a measurement. The requests of all connections use the same local memory. */
@@ -12,6 +12,11 @@ struct ldma_perf_peer {
 	struct ldma_qp *qp;
 	uint64_t remote_va;
 	uint32_t rkey;
+};
+
+/* The buffer of a Receive; handle 0: none. */
+struct ldma_perf_buffer {
+	uint64_t handle, va;
 };
 
 struct ldma_perf {
@@ -28,9 +33,10 @@ struct ldma_perf {
 	struct ldma_sge local;    /* what is sent, or read into */
 	struct ldma_sge received; /* where messages of the other side go, of any size */
 	struct ldma_pool **pools; /* unless NULL: of each connection, for those messages */
-	uint64_t *handles;        /* the pool's buffer of each Receive; 0: none */
-	uint8_t *last_byte_sent;  /* of this side's WRITE */
+	struct ldma_perf_buffer *buffers; /* of each Receive, if they are of pools or mapped */
+	uint8_t *last_byte_sent;          /* of this side's WRITE */
 	const volatile uint8_t *last_byte_received; /* of the other side's WRITE */
+	struct ldma_mapped **mapped; /* unless NULL: of each connection, instead of pools */
 	uint64_t spin_ns;
 	volatile int is_cancelled; /* set by another thread: the loop ends */
 

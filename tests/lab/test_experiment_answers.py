@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The three experiments: their answers follow from the data, and they measure on the real parts."""
+"""Experiments about memory: answers follow from the data, and they measure on the real parts."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import pytest
 
-from livedma.lab.experiment import pool, registry
-from livedma.lab.experiment.design import Experiment, Measures, Point
+from livedma.lab.experiment import pool, pool_ways, registry
+from livedma.lab.experiment.design import Experiment, LeftOut, Measures, Point, grid
+from livedma.lab.experiment.mlock import Locks
+from livedma.lab.experiment.moving import EVENTS
+from livedma.lab.experiment.moving import WAYS as MEMORIES
 from livedma.lab.experiment.pages import Pages
 from livedma.lab.experiment.paging import Paging
 from livedma.lab.experiment.pool import Pools
+from livedma.lab.experiment.pool_ways import WAYS
 from livedma.lab.experiment.quantities import Value
 from livedma.lab.experiment.runs import Row, Runs
 from needs import needs
@@ -23,8 +27,15 @@ from needs import needs
 HUGE = 2 << 20
 
 
-def data(experiment: Experiment, measures: Callable[[Point], Measures]) -> Runs:
-    """All points of the quick form, three turns, the second one on a machine half as fast."""
+def data(
+    experiment: Experiment, measures: Callable[[Point], Measures], **within: Sequence[str]
+) -> Runs:
+    """All points of the quick form, three turns, the second one on a machine half as fast; with the
+    levels of factors that a run goes through by itself.
+    """
+    points = [
+        {**point, **levels} for point in experiment.points("quick") for levels in grid(**within)
+    ]
     return Runs(
         [
             Row(
@@ -33,7 +44,7 @@ def data(experiment: Experiment, measures: Callable[[Point], Measures]) -> Runs:
                 0,
                 {name: _slowed(name, value, turn) for name, value in measures(point).items()},
             )
-            for point in experiment.points("quick")
+            for point in points
             for turn in range(3)
         ]
     )
@@ -97,47 +108,110 @@ class TestPages:
 
 class TestPools:
     def measures(
-        self, mapping_ns: float, given_back: Mapping[str, float], outcome: str = "works"
+        self, slow: Mapping[str, float], outcome: str = "works"
     ) -> Callable[[Point], Measures]:
+        """slow: how many times as much as with shards a way costs; on the wire as little."""
+
         def of(point: Point) -> Measures:
-            buffers = number(point, "buffers") * number(point, "connections")
-            shard = str(point["shard"])
-            each = {"each buffer": 1, "16 KiB": 4, "64 KiB": 16, "1 MiB": 256}.get(shard, buffers)
-            if shard == "each buffer" and outcome != "works":
+            way = str(point["way"])
+            if way == "each buffer" and outcome != "works":
                 return {"outcome": outcome}
-            mappings = -(-buffers // each)
+            misses = way in ("each buffer", "64 KiB in pieces", "each use")
+            cost = slow.get(way, 1.0)
             return {
-                "mappings": mappings,
-                "setup_ns": 1e6 + mappings * mapping_ns,
-                "teardown_ns": 1e6 + mappings * mapping_ns,
-                "mapped_bytes": buffers * 4096,
-                "resident_bytes": buffers * 4096,
-                "miss_share": 0.1,
-                "receive_ns": 50.0,
-                "receive_bytes_per_s": 1e9,
-                "given_back_share": given_back.get(shard, 0.0),
+                "mappings": 7 * cost,
+                "memory_ns": 1e6,
+                "map_ns": 1e3 * cost,
+                "setup_ns": 1e6 + 1e3 * cost,
+                "miss_share": 1.0 if misses else 0.25,
+                "host_ns": 40.0 * cost,
+                "device_ns": 60.0 * cost + 6 * misses,
+                "receive_ns": 100.0 * cost,
+                "refill_ns": 40.0 * cost,
+                "receive_bytes_per_s": 1.024e9 / slow.get("wire", 1.0) ** (way == "each buffer"),
+                "given_back_share": 0.0 if way == "one slab" else 0.75,
+                "frame_runs": 9.0,
+                "scattered_runs": 16.0,
                 "outcome": "works",
             }
 
         return of
 
+    def answer(self, slow: Mapping[str, float], outcome: str = "works") -> list[str]:
+        return Pools().answer(data(Pools(), self.measures(slow, outcome), way=list(WAYS)))
+
     def test_it_helps(self) -> None:
-        answer = Pools().answer(data(Pools(), self.measures(50e3, {"64 KiB": 0.75})))
-        assert answer[0].startswith("A pool of shards helps where connections come and go (set up ")
-        assert "and where the load falls (75 % of the memory can be given back, 0 % of" in answer[0]
-        assert answer[0].endswith("; receiving is not clearly faster.")
-        assert "they make no clear difference to cost per Receive, throughput" in answer[1]
-        assert "they cost setup" in answer[2]
+        answer = self.answer({"each buffer": 2, "wire": 1.5})
+        assert answer[0] == (
+            "Shards of 64 KiB help: with 16 connections of 1,024 buffers each a Receive costs "
+            "100 ns instead of 200 ns with a mapping for each buffer (2x; 2x to 2x), set-up 1 ms "
+            "instead of 1 ms (no clear difference), and on the wire throughput is 1.5x more; with "
+            "1 connection of 72 buffers each a Receive costs 100 ns instead of 200 ns."
+        )
+
+    def test_it_saves_work_that_does_not_show(self) -> None:
+        answer = self.answer({"each buffer": 2, "each use": 3})
+        assert answer[0].startswith("Shards of 64 KiB save work, and give no throughput: with 16")
+        assert "and on the wire, where a message takes 1 us, it does not show; with 1" in answer[0]
+        (miss,) = (text for text in answer if text.startswith("A translation miss costs"))
+        assert (
+            "costs this device some 8 ns: the same shards with memory in pieces miss 100 %" in miss
+        )
+        assert "For a device whose miss costs 500 ns the same counts would be 375 ns" in miss
+        (use,) = (text for text in answer if text.startswith("Mapping for each use"))
+        assert "each Receive costs 3x more than with shards (100 ns instead of 300 ns" in use
 
     def test_it_does_not(self) -> None:
-        answer = Pools().answer(data(Pools(), self.measures(0, {"one slab": 0.75})))
-        assert answer[0] == "A pool of shards helps with nothing that was measured."
-        assert "cost giving memory back (0 % against 75 %)" in answer[2]
+        answer = self.answer({"64 KiB": 2})
+        assert answer[0].startswith("Shards of 64 KiB do not make a Receive cheaper: ")
+        (slab,) = (text for text in answer if text.startswith("Against one slab"))
+        assert "the cost of a Receive is 2x more; a slab gives back 0 % of its memory" in slab
 
     def test_a_refusal_is_a_finding(self) -> None:
-        answer = Pools().answer(data(Pools(), self.measures(1, {}, "refused: no room")))
-        assert answer[-1].startswith("Shard each buffer, 16 connections of 1,024 buffers each:")
-        assert answer[-1].endswith("refused: no room.")
+        assert self.answer({}, "refused: no room") == [
+            "Shards of 64 KiB and a mapping for each buffer could not both be measured."
+        ]
+
+
+class TestLocks:
+    def answer(self, moved: Mapping[tuple[str, str], int]) -> list[str]:
+        def of(point: Point) -> Measures:
+            count = moved.get((str(point["event"]), str(point["way"])), 0)
+            return {
+                "pages": 8192,
+                "moved": count,
+                "moved_share": count / 8192,
+                "lost": 0,
+                "changed": 0,
+                "locked_bytes": 32 << 20 if point["way"] == "locked" else None,
+                "pinned_bytes": 32 << 20 if point["way"] == "pinned" else None,
+                "outcome": "refused: busy" if point["way"] == "pinned" else "done",
+            }
+
+        return Locks().answer(data(Locks(), of, way=MEMORIES))
+
+    def test_locked_pages_move(self) -> None:
+        answer = self.answer({("compaction", "locked"): 12, ("huge pages", "locked"): 8192})
+        assert answer[0] == (
+            "mlock is not enough for DMA: locked pages get other physical frames in compaction and "
+            "huge pages (up to 100 % of them in one run); no pinned page moved in any run."
+        )
+        assert answer[1] == (
+            "Compaction, pages of 8,192 that moved: plain 0, locked 12, pinned 0; the kernel's "
+            "answer: pinned refused: busy."
+        )
+        assert "32 MiB locked (VmLck) and 32 MiB pinned (VmPin)" in answer[-2]
+        assert answer[-1].startswith("0 pages had other content afterwards: the process does not")
+
+    def test_nothing_moved(self) -> None:
+        answer = self.answer({})
+        assert answer[0].startswith("No locked page moved in compaction, huge pages and merging; ")
+        assert answer[0].endswith("that proves nothing.")
+
+    def test_pinned_pages_move_too(self) -> None:
+        answer = self.answer({("merging", "locked"): 1, ("merging", "pinned"): 2})
+        assert answer[0].startswith("Locked pages get other physical frames in merging")
+        assert answer[0].endswith("but pinned pages moved, too (2 in one run).")
 
 
 class TestPaging:
@@ -195,17 +269,72 @@ class TestMeasuring:
         assert found["miss_share"] == 0
         _check_columns(Pages(), found)
 
-    @pytest.mark.parametrize(
-        ("shard", "mappings"), [("each buffer", 32), ("64 KiB", 2), ("one slab", 2)]
-    )
-    def test_pool(self, shard: str, mappings: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pool, "_MESSAGES", 200)
-        found = Pools().run({"shard": shard, "buffers": 16, "connections": 2})
-        assert found["mappings"] == mappings
-        assert found["mapped_bytes"] == 32 * 4096
-        assert found["outcome"] == "works"
-        assert found["given_back_share"] == (0.75 if shard == "each buffer" else 0)
-        _check_columns(Pools(), found, without={"miss_share"} if shard == "each buffer" else set())
+    def test_pool(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module, name, value in (
+            (pool, "_MESSAGES", 200),
+            (pool, "_STREAMS", 2),
+            (pool_ways, "_SLICES", 3),
+        ):
+            monkeypatch.setattr(module, name, value)
+        rows = Pools().rows({"buffers": 32, "connections": 2})
+        found = {str(levels["way"]): measures for levels, measures in rows}
+        assert {way: row["mappings"] for way, row in found.items()} == {
+            "each buffer": 64,
+            "16 KiB": 16,
+            "64 KiB": 4,
+            "1 MiB": 2,
+            "one slab": 2,
+            "64 KiB in pieces": 4,
+            "each use": None,
+        }
+        assert found["64 KiB in pieces"]["pieces"] == 64
+        assert found["1 MiB"]["mapped_bytes"] == 2 << 20  # a shard is mapped whole
+        assert found["64 KiB"]["mapped_bytes"] == 64 * 4096
+        # All of the shards fits into the device's translation cache; pieces of 4 KiB displace each
+        # other in it, and what is mapped for one use was never in it.
+        assert found["64 KiB"]["miss_share"] == 0
+        assert float(str(found["each buffer"]["miss_share"])) > 0.5
+        assert found["64 KiB in pieces"]["miss_share"] == found["each use"]["miss_share"] == 1
+        assert found["each buffer"]["given_back_share"] == 0.75
+        assert found["one slab"]["given_back_share"] == found["1 MiB"]["given_back_share"] == 0
+        seen = {"frame_runs", "scattered_runs"}
+        root_alone = seen if os.geteuid() else set()
+        _check_columns(Pools(), found["64 KiB"], root_alone)
+        for way in ("each buffer", "16 KiB", "1 MiB", "one slab"):
+            _check_columns(Pools(), found[way], seen)
+        for way in ("64 KiB in pieces", "each use"):
+            none = {"mappings", "pieces"} if way == "each use" else set()
+            _check_columns(Pools(), found[way], seen | none | {"given_back_share"})
+
+    def test_scattered_memory_comes_in_more_pieces(self) -> None:
+        needs(os.geteuid() == 0, "physical frames are shown to root alone")
+        found = pool._contiguity(256, 4)
+        assert 1 <= float(str(found["frame_runs"])) <= 16
+        assert float(str(found["scattered_runs"])) > 8  # of 16 pages of a shard
+
+    @pytest.mark.parametrize("event", list(EVENTS))
+    def test_mlock(self, event: str) -> None:
+        """Locked pages move, and pinned ones never do; neither is seen by the process."""
+        try:
+            EVENTS[event].check()
+        except LeftOut as reason:
+            needs(False, str(reason))
+        experiment = Locks()
+        experiment.range_bytes = 4 << 20
+        found = {str(levels["way"]): row for levels, row in experiment.rows({"event": event})}
+        assert {row["pages"] for row in found.values()} == {1024}
+        assert found["pinned"]["moved"] == 0
+        assert {row["changed"] for row in found.values()} == {row["lost"] for row in found.values()}
+        assert found["locked"]["changed"] == 0
+        for row in found.values():
+            lines = [line.split("  ") for line in str(row["shown"]).splitlines()]
+            assert len(lines) == min(3, int(str(row["moved"])) or 3)
+            assert all((one != other) == bool(row["moved"]) for _, one, other in lines)
+        assert found["locked"]["locked_bytes"] == found["pinned"]["pinned_bytes"] == 4 << 20
+        if event == "huge pages" and found["locked"]["outcome"] == "done":
+            assert found["locked"]["moved"] == found["plain"]["moved"] == 1024
+        if event == "merging" and found["locked"]["outcome"] == "merged":
+            assert int(str(found["locked"]["moved"])) > 512
 
     def test_a_pool_that_cannot_be_had_is_a_result(self) -> None:
         """In a process that may not have so many addresses."""
@@ -214,7 +343,7 @@ class TestMeasuring:
             "from livedma.lab.experiment.pool import Pools\n"
             "taken = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
             "resource.setrlimit(resource.RLIMIT_AS, (taken + (900 << 20),) * 2)\n"
-            "print(Pools().run({'shard': 'one slab', 'buffers': 4096, 'connections': 64}))\n"
+            "print(Pools().run({'way': 'one slab', 'buffers': 4096, 'connections': 64}))\n"
         )
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert ran.stdout.startswith("{'outcome': 'refused: "), ran.stderr

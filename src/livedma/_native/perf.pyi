@@ -2,6 +2,7 @@
 from array import array
 from collections.abc import Sequence
 
+from livedma._native.mapped import Mapped
 from livedma._native.pool import Pool
 from livedma._native.port import Port
 from livedma._native.rdma import OPERATIONS as OPERATIONS
@@ -33,7 +34,7 @@ class Measurement:
         span: int = 0,
         spin: float = 0.0,
         keeps_times: bool = False,
-        pools: Sequence[Pool] | None = None,
+        pools: Sequence[Pool] | Sequence[Mapped] | None = None,
     ) -> None: ...
     @staticmethod
     def stride(size: int) -> int:

@@ -7,6 +7,7 @@ cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from livedma._native.mapped cimport Mapped, ldma_mapped
 from livedma._native.pool cimport Pool, ldma_pool
 from livedma._native.port cimport Port, ldma_port
 from livedma._native.rdma cimport (
@@ -16,6 +17,8 @@ from livedma._native.rdma cimport (
 from livedma._native import rdma as native
 
 cdef extern from "port/perf.h" nogil:
+    struct ldma_perf_buffer:
+        pass
     struct ldma_perf_peer:
         ldma_qp *qp
         uint64_t remote_va
@@ -34,7 +37,8 @@ cdef extern from "port/perf.h" nogil:
         ldma_sge local
         ldma_sge received
         ldma_pool **pools
-        uint64_t *handles
+        ldma_mapped **mapped
+        ldma_perf_buffer *buffers
         uint8_t *last_byte_sent
         const uint8_t *last_byte_received
         uint64_t spin_ns
@@ -79,12 +83,11 @@ cdef class Measurement:
                  pools=None):
         """Makes a measurement. peers: (queue pair, remote va, rkey) of each connection. memory: its key, its address
         for the device, and a buffer. span: bytes of the other side's memory that requests use in turn. spin: seconds.
-        pools: one for each connection, which gives its Receives buffers of size bytes."""
+        pools: one for each connection, which gives its Receives buffers of size bytes; all are a Pool or all Mapped."""
         cdef uint8_t[::1] view = memory[2]
         cdef uint64_t middle = view.shape[0] // 2
         cdef uint32_t i
         cdef QueuePair qp
-        cdef Pool pool
         if self.held is not None:
             raise ValueError("the measurement is set up already")
         if not 0 < size <= middle:
@@ -110,18 +113,32 @@ cdef class Measurement:
             self.c.posted_ns = <uint64_t *>PyMem_Calloc(iterations, sizeof(uint64_t))
             self.c.completed_ns = <uint64_t *>PyMem_Calloc(iterations, sizeof(uint64_t))
         if pools is not None:
-            self.c.received.length = size
-            self.c.pools = <ldma_pool **>PyMem_Calloc(len(pools), sizeof(ldma_pool *))
-            self.c.handles = <uint64_t *>PyMem_Calloc(len(pools) * receives, sizeof(uint64_t))
-            if self.c.pools == NULL or self.c.handles == NULL:
-                raise MemoryError
-            for i, pool in enumerate(pools):
-                self.c.pools[i] = pool.live()
+            self.use(pools, size, receives)
         if self.c.peers == NULL or keeps_times and not (self.c.posted_ns and self.c.completed_ns):
             raise MemoryError
         for i, (qp, va, rkey) in enumerate(peers):
             self.c.peers[i].qp, self.c.peers[i].remote_va, self.c.peers[i].rkey = qp.live(), va, rkey
         self.c.peer_count = len(peers)
+
+    cdef int use(self, pools, uint32_t size, uint32_t receives) except -1:
+        cdef bint is_mapped = isinstance(pools[0], Mapped)
+        cdef uint32_t i
+        cdef void **sources = <void **>PyMem_Calloc(len(pools), sizeof(void *))
+        if is_mapped:
+            self.c.mapped = <ldma_mapped **>sources
+        else:
+            self.c.pools = <ldma_pool **>sources
+        self.c.received.length = size
+        self.c.buffers = <ldma_perf_buffer *>PyMem_Calloc(
+            len(pools) * receives, sizeof(ldma_perf_buffer))
+        if sources == NULL or self.c.buffers == NULL:
+            raise MemoryError
+        for i in range(len(pools)):
+            if is_mapped:
+                self.c.mapped[i] = (<Mapped?>pools[i]).live()
+            else:
+                self.c.pools[i] = (<Pool?>pools[i]).live()
+        return 0
 
     @staticmethod
     def stride(uint32_t size):
@@ -131,7 +148,8 @@ cdef class Measurement:
     def __dealloc__(self):
         PyMem_Free(self.c.peers)
         PyMem_Free(self.c.pools)
-        PyMem_Free(self.c.handles)
+        PyMem_Free(self.c.mapped)
+        PyMem_Free(self.c.buffers)
         PyMem_Free(self.c.posted_ns)
         PyMem_Free(self.c.completed_ns)
 

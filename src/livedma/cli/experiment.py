@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """examples:
   livedma experiment                           which there are, and what they ask
-  livedma experiment pool                      a minute or so: the table and the answer
+  livedma experiment pool                      minutes: the table and the answer
   livedma experiment pool --out results        also the data (Parquet), plots and a page
+  livedma experiment mlock                     as root: which pages the kernel moves
   livedma experiment paging --full --out results
   livedma experiment pages --json | jq -r '.answer[]'
   livedma experiment ramp --out results        15 minutes: sessions pile up, under each policy

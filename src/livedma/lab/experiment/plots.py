@@ -109,9 +109,12 @@ def _lines(experiment: Experiment, panel: Panel, runs: Runs) -> list[Line]:
 
 
 def _look(place: int) -> dict[str, Any]:
+    """Returns the look of a series; beyond the palette, the same colours have hollow markers."""
+    color = PALETTE[place % len(PALETTE)]
     return {
-        "color": PALETTE[place % len(PALETTE)],
+        "color": color,
         "marker": _MARKERS[place % len(_MARKERS)],
+        "markerfacecolor": color if place < len(PALETTE) else "none",
     }
 
 
@@ -127,6 +130,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
             [spread.median for _, spread in points],
             yerr=_error(points),
             label=name,
+            linestyle="-" if place < len(PALETTE) else "--",
             elinewidth=1,
             capsize=2,
             **_look(place),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from livedma.lab.experiment.ahead import Aheads
 from livedma.lab.experiment.design import Experiment
 from livedma.lab.experiment.diagnosis import Diagnoses
+from livedma.lab.experiment.mlock import Locks
 from livedma.lab.experiment.pages import Pages
 from livedma.lab.experiment.paging import Paging
 from livedma.lab.experiment.pool import Pools
@@ -19,6 +20,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Pools(),
     Paging(),
     Pages(),
+    Locks(),
     Ramp(),
     Diagnoses(),
     Tides(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from livedma._native.mapped import Mapped
 from livedma._native.perf import CompletionError, Measurement
 from livedma.errors import LivedmaError
-from livedma.memory import Pool
 from livedma.rdma import Device, ProtectionDomain, QueuePair
 
 __all__ = ["MTU", "Received", "Rig", "on_processor"]
@@ -28,7 +27,6 @@ _TIMEOUT = 19  # two seconds: a busy machine keeps to that
 _SLICE_S = 0.05
 _SPIN_S = 10.0
 _SIZE_MAX = 1 << 20
-_STREAMS = 5
 
 
 @contextmanager
@@ -44,7 +42,7 @@ def on_processor(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Received:
-    """Holds times for each message: medians of several streams."""
+    """Holds times for each message."""
 
     elapsed_ns: float
     refill_ns: float  #: the part for giving its buffer back, taking another one and posting it
@@ -57,12 +55,15 @@ class Rig:
     program.
     """
 
-    def __init__(self, connections: int = 1, *, depth: int = 64, receives: int = 16) -> None:
+    def __init__(
+        self, connections: int = 1, *, depth: int = 64, receives: int = 16, number: int = 0
+    ) -> None:
+        """number: of this rig, where a process has several."""
         net = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}"
         self.depth = depth
         with ExitStack() as stack:
             self.here, self.there = (
-                stack.enter_context(Device(f"{net}.{host}", port="udp", share=False))
+                stack.enter_context(Device(f"{net}.{2 * number + host}", port="udp", share=False))
                 for host in (1, 2)
             )
             self.source = mmap.mmap(-1, 2 * _SIZE_MAX)
@@ -128,8 +129,13 @@ class Rig:
             raise LivedmaError(f"no {operation} was done for ten seconds") from None
         return measurement.elapsed_ns
 
-    def receive(self, size: int, iterations: int, pools: Sequence[Pool], receives: int) -> Received:
-        """Receives SENDs of all connections into buffers of the connections' pools."""
+    @contextmanager
+    def receiving(
+        self, size: int, iterations: int, pools: Sequence[Mapped], receives: int
+    ) -> Iterator[Callable[[], Received]]:
+        """Posts Receives with buffers of the connections' pools. What it yields receives a stream
+        of SENDs of all connections each time that it is called.
+        """
         local = mmap.mmap(-1, 2 * size)
         with self.pd.register(local) as region:
             receiving = Measurement(
@@ -145,17 +151,12 @@ class Rig:
                 pools=pools,
             )
             receiving.prepare()
-            found = [self._receive_once(receiving, size, iterations) for _ in range(_STREAMS)]
+            yield lambda: self._receive(receiving, size, iterations)
             for qp in self.receivers:
                 qp.close()
             receiving.release()
-        return Received(
-            *(statistics.median(each) for each in zip(*found, strict=True)),
-        )
 
-    def _receive_once(
-        self, receiving: Measurement, size: int, iterations: int
-    ) -> tuple[float, float]:
+    def _receive(self, receiving: Measurement, size: int, iterations: int) -> Received:
         with ThreadPoolExecutor(1) as threads:
             draining = threads.submit(_on_second_processor, receiving.drain)
             try:
@@ -164,7 +165,7 @@ class Rig:
                 receiving.cancel()
                 raise
             draining.result()
-        return receiving.elapsed_ns / iterations, receiving.refill_ns / iterations
+        return Received(receiving.elapsed_ns / iterations, receiving.refill_ns / iterations)
 
     @contextmanager
     def serving(self) -> Iterator[None]:
