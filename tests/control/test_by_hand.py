@@ -64,8 +64,10 @@ def connected(it: Controlled) -> Iterator[int]:
         return await rdma_client.connect(address, port, device=device)
 
     def seen() -> Connection | None:
+        """With its first call, which says how many credits it asks for: an extend goes by that."""
         view = it.controller.view(LIMIT_S)
-        return next(iter(view.snapshot.connections), None) if view is not None else None
+        found = () if view is None else view.snapshot.connections
+        return next((one for one in found if one.credits_asked), None)
 
     with Device(CLIENT) as device, asyncio.Runner() as runner:
         client = runner.run(Client.connect(SERVER, PORT, connect))
