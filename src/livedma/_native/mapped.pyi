@@ -30,22 +30,22 @@ class Mapped:
         """Unmaps them; returns the nanoseconds of processor time that it took."""
     @property
     def address(self) -> int:
-        """The lowest address of the memory in this process."""
+        """Is the lowest address of the memory in this process."""
     @property
     def length(self) -> int:
-        """The bytes of memory, in whole mappings."""
+        """Counts the bytes of memory, in whole mappings."""
     @property
     def mappings(self) -> int:
-        """How many mappings were made so far."""
+        """Counts the mappings that were made so far."""
     @property
     def pieces(self) -> int:
-        """The pieces of memory that were mapped at first."""
+        """Counts the pieces of memory that were mapped at first."""
     @property
     def memory_ns(self) -> int:
-        """The processor time to find the memory and fill it with zeros."""
+        """Is the processor time to find the memory and fill it with zeros."""
     @property
     def map_ns(self) -> int:
-        """The processor time to map it, and to put its buffers into the pool."""
+        """Is the processor time to map it, and to put its buffers into the pool."""
 
 def receive(connections: Sequence[Mapped], data: bytes, messages: int) -> tuple[int, int]:
     """Receives messages with this content, without a wire, a batch on each connection in turn.

@@ -66,27 +66,27 @@ cdef class Mapped:
 
     @property
     def address(self):
-        """The lowest address of the memory in this process."""
+        """Is the lowest address of the memory in this process."""
         return <uintptr_t>self.live().memory
 
     @property
     def length(self):
-        """The bytes of memory, in whole mappings."""
+        """Counts the bytes of memory, in whole mappings."""
         return self.live().length
 
     @property
     def mappings(self):
-        """How many mappings were made so far."""
+        """Counts the mappings that were made so far."""
         return self.live().mappings
 
     @property
     def memory_ns(self):
-        """The processor time to find the memory and fill it with zeros."""
+        """Is the processor time to find the memory and fill it with zeros."""
         return self.live().memory_ns
 
     @property
     def map_ns(self):
-        """The processor time to map it, and to put its buffers into the pool."""
+        """Is the processor time to map it, and to put its buffers into the pool."""
         return self.live().map_ns
 
 

@@ -325,8 +325,8 @@ def _unpacked(packed: bytes) -> Entry | None:
         and ((count == 1 and _is_granule(granule)) or (1 <= count < _SIZE_END and granule == 0))
         and all(size < _SIZE_END for size in sizes)
     )
-    who = tenant.rstrip(b"\0").decode(errors="replace")
-    return Entry(KINDS[kind - 1], count, granule, *sizes, who) if makes_sense else None
+    name = tenant.rstrip(b"\0").decode(errors="replace")
+    return Entry(KINDS[kind - 1], count, granule, *sizes, name) if makes_sense else None
 
 
 def _is_granule(size: int) -> bool:
