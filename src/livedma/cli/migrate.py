@@ -27,7 +27,6 @@ def register(commands: Any) -> None:
         "two calls and comes back to the larger connection: its sessions pause meanwhile. It is "
         "refused if --budget has no room for it, or if the connection is over TCP.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
     parser.add_argument(
