@@ -98,9 +98,9 @@ class Watched(Runner):
         total.merge(self.latency)
         return before
 
-    async def _clean_up(self, client: Client) -> None:
+    async def _clean_up(self) -> None:
         self.last = self._look_at_wire()
-        await super()._clean_up(client)
+        await super()._clean_up()
 
     def _look_at_wire(self) -> tuple[Snapshot, ...]:
         return tuple(account.look() for account in self._accounts)
