@@ -238,6 +238,13 @@ def test_a_pause_that_is_not_worth_it_is_not_made() -> None:
     assert isinstance(moved(hardly, Room(None, pause_s=0.2)), Plan)
 
 
+def test_waiting_for_credits_is_worth_a_pause_too() -> None:
+    """Credits go with buffers, so hardly a call waits here: the others wait at the client."""
+    few = replace(FULL, credits=128, buffers=112, window_bytes=8 * MIB)
+    assert isinstance(moved(replace(few, wanted=128), Room(None)), NoRoom)
+    assert isinstance(moved(replace(few, wanted=256), Room(None)), Plan)
+
+
 def test_a_cut_needs_no_room_beside_the_old_connection() -> None:
     """Its memory is free again before the new connection takes any."""
     plan = moved(FULL, Room(2 * FULL.mapped_bytes))

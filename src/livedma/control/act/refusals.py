@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 
 from livedma.control.act.case import Case
 from livedma.control.act.context import CaseContext
-from livedma.control.act.refusal import Refusal, waiting_share
+from livedma.control.act.refusal import Refusal
 from livedma.control.policy.plan import NoRoom, RefuseSessions
 from livedma.control.policy.sizing import slots_used
+from livedma.control.policy.waiting import waiting_share
 from livedma.errors import LivedmaError
 from livedma.monitor.snapshot import Snapshot
 

@@ -14,7 +14,14 @@ from livedma.control.diagnose.limits import Diagnosis
 from livedma.control.policy.extend import more_of_window
 from livedma.control.policy.plan import Demand, Migrate, NoRoom, Plan, Room
 from livedma.control.policy.remedies import remedy
-from livedma.control.policy.sizing import bytes_per_credit, credits_for, relaxed, useful_buffers
+from livedma.control.policy.sizing import (
+    bytes_per_credit,
+    credits_for,
+    relaxed,
+    slots_used,
+    useful_buffers,
+)
+from livedma.control.policy.waiting import waiting_share
 from livedma.control.words import duration, size
 from livedma.monitor.snapshot import Connection, Inside, Snapshot
 
@@ -48,7 +55,8 @@ def _more_memory(
     extended = more_of_window(connection, inside, snapshot, room)
     if isinstance(extended, Plan) or extended.is_of_host:
         return extended
-    share, pause_s = _waiting_share(connection, inside), room.pause_s or _PAUSE_S
+    share = waiting_share((connection,), slots_used(snapshot, connection.number))
+    pause_s = room.pause_s or _PAUSE_S
     if share * _PAYS_S < _WORTH * pause_s:
         return NoRoom(
             f"{extended.reason}; its client cannot be asked to move, and a pause of "
@@ -62,12 +70,6 @@ def _more_memory(
         pause = f"its client cannot be asked, and is cut off for about {duration(pause_s * 1e9)}"
         plan = replace(plan, reason=f"{plan.reason}; {pause}")
     return plan
-
-
-def _waiting_share(connection: Connection, inside: Inside) -> float:
-    """Returns the part of the calls' time that they wait for memory."""
-    took_ns = connection.latency.sum_ns
-    return min(inside.memory_waits.sum_ns / took_ns, 1.0) if took_ns else 0.0
 
 
 def _move(connection: Connection, inside: Inside, room: Room) -> Plan | NoRoom:
