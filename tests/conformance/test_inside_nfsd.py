@@ -253,11 +253,12 @@ def test_the_limit_is_named(slow: Site, threads: int, granted: int, limit: str) 
     slow.client.run("umount /inside/rdma", check=True)  # credits are those of a new connection
     try:
         with mounted(slow.client, "rdma", "/slow", "/inside/slow") as at:
+            slow.watch.catch_up()  # what was written before was not to the slow disk
             first = len(slow.watch.seen)
             assert limit_of(slow, "rdma", writes(at, JOBS, 16 if threads > 1 else 10)) == limit
             rows = [one for one in slow.watch.connections("rdma", first) if one.kernel]
             storage = [one.kernel.storage for one in rows if one.kernel and one.written_bytes]
-            assert all(one.p50_ns > STORAGE_NS * 0.9 for one in storage if one.count)
+            assert not [one for one in storage if one.count and one.p50_ns <= STORAGE_NS * 0.9]
     finally:
         slow.client.run(
             f"mount -t nfs -o {MOUNTS['rdma']} 10.77.0.1:/ /inside/rdma",
