@@ -54,7 +54,8 @@ def test_a_person_moves_one_and_hears_what_became_of_it(tmp_path: Path) -> None:
             assert hand["text"] == done
             (connection,) = control.ask("connections")
             assert connection["credits"] == 150 and connection["mapped"] > 11 * MIB
-            with pytest.raises(ControlError, match="no connection 1"):
+            # The server's last snapshot may still hold it.
+            with pytest.raises(ControlError, match=r"connection 1 (over RDMA|has ended)"):
                 control.ask("migrate", connection=1, bytes=12 * MIB, credits=150)
         assert results[0].reconnects
 
