@@ -83,6 +83,7 @@ def test_a_ramp_finds_its_memory_mapped() -> None:
     assert lines[3].endswith(", 56 were there; no call had to wait: keep")
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), jitter=st.floats(0, 0.1), per_s=st.floats(10, 60))
 def test_ramps_of_all_kinds_wait_less(seed: int, jitter: float, per_s: float) -> None:
@@ -101,6 +102,7 @@ def test_ramps_of_all_kinds_wait_less(seed: int, jitter: float, per_s: float) ->
     assert waited[1] <= waited[0] / (2 if grows_more else 1)
 
 
+@pytest.mark.slow
 def test_a_tide_of_ten_minutes_is_calm() -> None:
     mapped, waited = [], []
     for ahead_s in (0.0, AHEAD_S):
@@ -114,6 +116,7 @@ def test_a_tide_of_ten_minutes_is_calm() -> None:
     assert mapped[1] <= 1.25 * mapped[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "jitter"), [(30, 3), (40, 4), (45, 3), (50, 2), (54, 1)])
 def test_a_noisy_load_makes_it_do_nothing(level: int, jitter: float) -> None:
     plant = Plant([Pipe(each=3)])

@@ -11,6 +11,8 @@ from talk import CLIENT, SERVER, SESSION, Talk, call, header, read, reply
 from livedma.monitor import Monitor, MonitorError
 from livedma.monitor.snapshot import Losses
 
+pytestmark = pytest.mark.slow  # each test loads the programs anew
+
 
 def test_other_ports_are_not_watched(monitor: Monitor) -> None:
     Talk(monitor).connect(port=20050)

@@ -30,6 +30,8 @@ from talk import (
 from livedma.monitor import Monitor
 from livedma.monitor.snapshot import Connection, Losses, Session
 
+pytestmark = pytest.mark.slow  # each test loads the programs anew
+
 
 def only(monitor: Monitor) -> tuple[Connection, Session]:
     """The one connection and the one session that there are; nothing was lost."""

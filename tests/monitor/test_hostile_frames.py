@@ -25,6 +25,8 @@ from livedma.monitor import Monitor
 from livedma.monitor.snapshot import Losses
 from livedma.wire.encode import ethernet
 
+pytestmark = pytest.mark.slow  # each test loads the programs anew
+
 
 def test_a_call_that_comes_again_counts_once(monitor: Monitor, talk: Talk) -> None:
     packet = talk.packet(True, payload=header(1) + call(1, read()))

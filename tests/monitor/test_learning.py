@@ -27,6 +27,8 @@ from talk import (
 from livedma.monitor import Monitor
 from livedma.monitor.snapshot import Losses
 
+pytestmark = pytest.mark.slow  # each test loads the programs anew
+
 SLOT_AT = 16  # in a SEQUENCE, behind the session: sequence number, slot
 
 

@@ -10,6 +10,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 _NATIVE = ROOT / "native"
 #: Functions and files. What others than these do depends on time, too: when they wait, and
@@ -60,6 +62,7 @@ def kept(found: dict[tuple[str, str], float]) -> dict[str, tuple[int, int]]:
     return {folder: (functions[folder], files[folder]) for folder in sorted(functions)}
 
 
+@pytest.mark.slow  # it builds the server's C
 def test_a_read_passes_no_more_than_it_did(tmp_path: Path) -> None:
     found = passed(build(tmp_path), tmp_path)
     assert found["rpc/call.c", "call_arrive"] == found["nfs/store.c", "ldma_nfs_store"] == 1

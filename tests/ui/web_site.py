@@ -218,7 +218,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 def site(
     *, first: Frame | None = None, metrics: Any = None, port: int = 0, **limits: Any
 ) -> Iterator[Site]:
-    """first: the frame that is there from the beginning. port: 0: any."""
+    """first: the frame that the page has from the beginning. port: 0: any."""
     events, acts = Events(), Acts()
     feed = ShownFeed(events)
     view = None
@@ -233,4 +233,7 @@ def site(
     with Web(
         it, sock, TOKEN, names=["storage.example"], metrics=metrics, limits=Limits(**limits)
     ) as web:
-        yield Site(web, port, feed, acts)
+        it = Site(web, port, feed, acts)
+        if first is not None:  # the page's thread looks for it at its own time
+            wait_for(lambda: it.ask("/frame").status == 200)
+        yield it
