@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from livedma.nfs.numbers import PROGRAM, VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Procedure
 from livedma.nfs.server import compound
 from livedma.nfs.server.context import Credential
 from livedma.nfs.server.ops import served
@@ -28,8 +28,7 @@ __all__ = ["NfsProgram"]
 
 _log = logging.getLogger(__name__)
 
-_NULL, _COMPOUND = 0, 1
-_SERVED: Served = {PROGRAM: {VERSION: 2}}
+_SERVED: Served = {PROGRAM: {VERSION: len(Procedure)}}
 
 
 class NfsProgram:
@@ -50,7 +49,7 @@ class NfsProgram:
         if not isinstance(admitted, tuple):
             return [encode_reply(admitted)]
         call, decoder = admitted
-        if call.procedure == _NULL:
+        if call.procedure == Procedure.NULL:
             return [encode_reply(Accepted(call.xid))]
         try:
             results = compound.serve(
