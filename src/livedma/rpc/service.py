@@ -7,7 +7,9 @@ import ipaddress
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from livedma.rpc.names import TransportKind
 
 __all__ = [
     "CallingConnection",
@@ -53,7 +55,7 @@ class Connection(Protocol):
         """Is a number that no other connection of the process has."""
 
     @property
-    def kind(self) -> Literal["tcp", "rdma"]: ...
+    def kind(self) -> TransportKind: ...
 
     @property
     def peer(self) -> str:

@@ -15,9 +15,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from livedma._native.calls import CallAccount
+from livedma.rpc.names import TransportKind
 from livedma.rpc.record import RecordSplitter
 from livedma.rpc.service import Data, Part, connection_numbers
 from livedma.rpc.xdr import WORD_BYTES
@@ -50,7 +50,7 @@ class TcpConnectionFacts:
 class TcpConnection:
     """Implements `CallingConnection`. `wake` tells the server's thread to look at it."""
 
-    kind: Literal["tcp"] = "tcp"
+    kind = TransportKind.TCP
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from livedma.rpc.connection_log import ConnectionLog, Peer
+from livedma.rpc.names import TransportKind
 from livedma.rpc.record import RecordError
 from livedma.rpc.refusal import not_allowed
 from livedma.rpc.service import Network, Program, is_allowed
@@ -234,13 +235,13 @@ class TcpServer:
         self.accepted += 1
         if not is_allowed(peer, self.allow):
             self.refused += 1
-            self.log.refused(Peer(peer, port, "tcp"), str(not_allowed(peer)))
+            self.log.refused(Peer(peer, port, TransportKind.TCP), str(not_allowed(peer)))
             self._refusals.add(sock, time.monotonic())
             return
         if not self._has_room():
             self.refused += 1
             why = f"it has {self._limits.connections} connections, and takes no more"
-            self.log.refused(Peer(peer, port, "tcp"), why)
+            self.log.refused(Peer(peer, port, TransportKind.TCP), why)
             sock.close()  # without a reply: clients try again
             return
         sock.setblocking(False)
@@ -260,7 +261,7 @@ class TcpServer:
         self._connections[connection] = selectors.EVENT_READ
         self._accounts[connection.number] = connection
         self._selector.register(sock, selectors.EVENT_READ, connection)
-        self.log.accepted(connection.number, Peer(peer, port, "tcp"))
+        self.log.accepted(connection.number, Peer(peer, port, TransportKind.TCP))
 
     def _has_room(self) -> bool:
         if len(self._connections) < self._limits.connections:
@@ -379,7 +380,7 @@ class TcpServer:
         # A connection that another thread cut is first seen as a peer that disconnected.
         self.log.left(
             connection.number,
-            Peer(connection.peer, connection.port, "tcp"),
+            Peer(connection.peer, connection.port, TransportKind.TCP),
             connection.why_left or why,
             time.monotonic() - connection.accepted_s,
             connection.calls,

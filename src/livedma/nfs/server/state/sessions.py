@@ -20,6 +20,7 @@ from livedma.nfs.server.state.backchannel import BackChannel, CallbackSecurity
 from livedma.nfs.server.state.callbacks import Callbacks
 from livedma.nfs.server.state.channel import ChannelAttributes, negotiate_back, negotiate_fore
 from livedma.nfs.server.state.clients import Client, Clients, principal_of
+from livedma.rpc.names import TransportKind
 from livedma.rpc.service import CallingConnection, Connection
 from livedma.rpc.xdr import Encoder
 
@@ -140,7 +141,9 @@ class Sessions:
     def create(self, connection: Connection, credential: Credential, asked: CreateSession) -> bytes:
         """Serves CREATE_SESSION; a repeated request gets its result again, be it an NfsError."""
         # An error in the arguments alone leaves the client's slot as it is, as in Linux's server.
-        fore = negotiate_fore(asked.fore, self.config, is_rdma=connection.kind == "rdma")
+        fore = negotiate_fore(
+            asked.fore, self.config, is_rdma=connection.kind == TransportKind.RDMA
+        )
         back = negotiate_back(asked.back)
         with self._lock:
             client = self._clients.find(asked.client)
