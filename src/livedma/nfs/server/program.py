@@ -19,6 +19,7 @@ from livedma.rpc.message import (
     Served,
     admit,
     encode_reply,
+    encode_success,
     is_reply,
 )
 from livedma.rpc.service import Connection, Part
@@ -50,7 +51,7 @@ class NfsProgram:
             return [encode_reply(admitted)]
         call, decoder = admitted
         if call.procedure == Procedure.NULL:
-            return [encode_reply(Accepted(call.xid))]
+            return [encode_success(call.xid)]
         try:
             results = compound.serve(
                 self._server, connection, _credential(call), decoder, len(message)
@@ -60,7 +61,7 @@ class NfsProgram:
         except Exception:
             _log.exception("a COMPOUND failed")
             return [encode_reply(Accepted(call.xid, AcceptStatus.SYSTEM_ERR))]
-        return [encode_reply(Accepted(call.xid)), *results]
+        return [encode_success(call.xid), *results]
 
     def closed(self, connection: Connection) -> None:
         """Tells the sessions that the connection has ended."""
