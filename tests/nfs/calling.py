@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from livedma._native.calls import CallAccount
 from livedma.nfs.numbers import PROGRAM, VERSION, Op, Status
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.parts import Server
@@ -46,9 +47,13 @@ class Wire:
     kind: Literal["tcp", "rdma"] = "tcp"
     number: int = field(default_factory=lambda: next(_numbers))
     is_open: bool = True
+    account: CallAccount = field(default_factory=CallAccount)
 
     def close(self) -> None:
         self.is_open = False
+
+    def moved(self, read_bytes: int, written_bytes: int, storage_ns: int) -> None:
+        self.account.moved(read_bytes, written_bytes, storage_ns)
 
 
 @dataclass(frozen=True, slots=True)

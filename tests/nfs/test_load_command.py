@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from livedma.cli import main
-from livedma.nfs.load import Plan, PlanError
+from livedma.nfs.load import Pattern, Plan, PlanError, Work
 from livedma.nfs.server.config import Config
 from livedma.nfs.server.service import NfsService, ServiceOptions
+from livedma.rpc.names import TransportKind
 from needs import needs
 
 pytestmark = pytest.mark.slow
@@ -163,6 +164,15 @@ def test_a_plan_knows_what_it_needs() -> None:
     assert Plan(size=4096, depth=300).file_bytes == 1200 * 4096
     with pytest.raises(PlanError, match="--file-size"):
         Plan(file_bytes=65536)
+
+
+def test_a_plan_takes_names_as_people_type_them() -> None:
+    typed = Plan(rw="mix", pattern="sequential", proto="tcp")  # type: ignore[arg-type]
+    assert typed == Plan(rw=Work.MIX, pattern=Pattern.SEQUENTIAL, proto=TransportKind.TCP)
+    assert isinstance(typed.rw, Work) and isinstance(typed.proto, TransportKind)
+    assert json.loads(json.dumps(typed.as_json()))["rw"] == "mix"
+    with pytest.raises(PlanError, match="--rw erase: use read, write, mix"):
+        Plan(rw="erase")  # type: ignore[arg-type]
 
 
 def test_a_seed_makes_the_same_places_and_data_each_time() -> None:

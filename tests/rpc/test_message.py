@@ -26,6 +26,7 @@ from livedma.rpc.message import (
     decode_reply,
     encode_call,
     encode_reply,
+    encode_success,
 )
 from livedma.rpc.xdr import Decoder, XdrError
 from livedma.wire import rpc
@@ -164,6 +165,7 @@ def test_replies(data: bytes, reply: Reply) -> None:
 
 def test_results_follow_success() -> None:
     assert encode_reply(Accepted(7), b"data") == words(7, 1, 0, 0, 0, 0) + b"data"
+    assert encode_success(7) == encode_reply(Accepted(7))
     for _, reply in REPLY_VECTORS[2:]:
         with pytest.raises(XdrError, match="results do not go with"):
             encode_reply(reply, b"data")

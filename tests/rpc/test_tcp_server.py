@@ -20,6 +20,7 @@ from livedma.rpc.tcp_connection import TcpConnection
 from livedma.rpc.tcp_server import TcpLimits, TcpServer
 
 PATIENCE_S = 60.0
+MUCH = bytes(range(256)) * 1000 + b"12345"
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -57,6 +58,8 @@ class Echo:
             return [bytes(1 << 20)]
         if message == b"data":
             return [b"head", Data(b"12345"), b"tail"]
+        if message == b"much data":
+            return [b"head", Data(MUCH), b"tail"]
         return [message]
 
     def closed(self, connection: Connection) -> None:
@@ -119,12 +122,13 @@ def test_calls_and_replies(echo: Echo) -> None:
     with serving(echo) as server, connect(server) as peer:
         assert ask(peer, b"hello") == b"hello"
         assert ask(peer, b"data") == b"head12345\0\0\0tail"
+        assert ask(peer, b"much data") == b"head" + MUCH + b"\0\0\0tail"
         assert len(ask(peer, b"long")) == 1 << 20
         peer.sendall(encode_record(b"none") + encode_record(b"fragments", 2))
         assert receive(peer) == b"fragments"
         (facts,) = server.connections()
         assert (facts.peer, facts.port) == peer.getsockname()
-        assert facts.calls == 5
+        assert facts.calls == 6
 
 
 def test_calls_of_one_connection_overlap(echo: Echo) -> None:
@@ -134,6 +138,17 @@ def test_calls_of_one_connection_overlap(echo: Echo) -> None:
         wait_for(lambda: echo.executing == 2)
         echo.gate.set()
         assert {receive(peer), receive(peer)} == {b"one", b"two"}
+
+
+@pytest.mark.parametrize("limits", [{"outstanding": 1}, {"held_bytes": 64}])
+def test_calls_that_have_to_wait_are_all_served(echo: Echo, limits: dict[str, float]) -> None:
+    # No call may wait for ever, whichever of the two threads sees first that one has ended.
+    calls = [b"%08d" % n for n in range(3000)]
+    with serving(echo, **limits) as server, connect(server) as peer:
+        peer.sendall(b"".join(map(encode_record, calls)))
+        assert sorted(receive(peer) for _ in calls) == calls
+        (connection,) = server.open_connections()
+        wait_for(lambda: connection.held_bytes == 0 and connection.in_flight == 0)
 
 
 def test_the_end_of_a_connection_is_told_after_its_last_call(echo: Echo) -> None:

@@ -30,6 +30,8 @@ def encoded(use: Callable[[Encoder], None]) -> str:
     ("use", "wanted"),
     [
         (lambda e: e.u32(0x01020304, 5), "01020304 00000005"),
+        (lambda e: e.u32(), ""),
+        (lambda e: e.u32(*range(10)), " ".join(f"{n:08x}" for n in range(10))),
         (lambda e: e.i32(-2), "fffffffe"),
         (lambda e: e.u64(1 << 63), "80000000 00000000"),
         (lambda e: e.i64(-(1 << 63)), "80000000 00000000"),

@@ -9,9 +9,9 @@ class CallAccount:
     Python's interpreter lock guards it, so any thread may use it.
     """
 
-    def ended(self, latency_ns: int, waited_ns: int) -> None:
-        """Counts a call that was answered. waited_ns: the part of its latency before a thread began
-        with it.
+    def ended(self, arrived_ns: int, began_ns: int) -> None:
+        """Counts a call that is answered now. It came, and a thread began with it, at these times
+        of the monotonic clock.
         """
     def moved(self, read_bytes: int, written_bytes: int, storage_ns: int) -> None:
         """Counts what a call read and wrote of files. storage_ns: its time in the store; 0: it did

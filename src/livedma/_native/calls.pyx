@@ -6,6 +6,9 @@ from libc.string cimport memset
 
 from livedma._native.times cimport *
 
+cdef extern from "base/monotonic.h" nogil:
+    uint64_t ldma_now_ns()
+
 
 cdef struct account_t:
     uint64_t read_bytes, written_bytes
@@ -23,10 +26,12 @@ cdef class CallAccount:
     def __cinit__(self):
         memset(&self.c, 0, sizeof(self.c))
 
-    def ended(self, uint64_t latency_ns, uint64_t waited_ns):
-        """Counts a call that was answered. waited_ns: the part of its latency before a thread began with it."""
-        ldma_times_add(&self.c.latency, latency_ns)
-        ldma_times_add(&self.c.thread_waits, waited_ns)
+    def ended(self, uint64_t arrived_ns, uint64_t began_ns):
+        """Counts a call that is answered now. It came, and a thread began with it, at these times of the monotonic
+        clock.
+        """
+        ldma_times_add(&self.c.latency, ldma_now_ns() - arrived_ns)
+        ldma_times_add(&self.c.thread_waits, began_ns - arrived_ns)
 
     def moved(self, uint64_t read_bytes, uint64_t written_bytes, uint64_t storage_ns):
         """Counts what a call read and wrote of files. storage_ns: its time in the store; 0: it did not use it."""

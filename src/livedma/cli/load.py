@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from livedma.nfs.load import Interval, Plan, Result, Runner
     from livedma.rpc.client import ConnectionLost
 
-_PORTS = {"rdma": 20049, "tcp": 2049}
 _SPIN_S = 200e-6
 
 _EXAMPLES = """examples:
@@ -171,13 +170,14 @@ def run(args: argparse.Namespace) -> int:
     from livedma.cli import load_page as page
     from livedma.cli.load_shades import Shades
     from livedma.cli.paint import Paint
+    from livedma.nfs.client.client import PORTS
     from livedma.nfs.load import Runner
     from livedma.nfs.load.driven import Driven, orders_from_stdin
     from livedma.rpc.client import ConnectionLost
     from livedma.tools.endpoint import device_towards, resolve
 
     server = resolve(args.server)
-    port = args.port or _PORTS[plan.proto]
+    port = args.port or PORTS[plan.proto]
     progress, interrupts = Progress(), Interrupts()
     shades = Shades(Paint.on_output())
     if not args.json:

@@ -3,27 +3,65 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from livedma.wire.nfs_numbers import CallbackOp, Op, Status
 from livedma.wire.rpc import NFS as PROGRAM
 
 __all__ = [
+    "HANDLE_MOST",
+    "OPAQUE_MOST",
     "PROGRAM",
+    "SESSION_ID_BYTES",
+    "SHARE_BOTH",
+    "SHARE_READ",
+    "SHARE_WRITE",
+    "TO_THE_END",
+    "VERIFIER_BYTES",
     "VERSION",
+    "XATTR_MOST",
     "Attribute",
+    "BindFrom",
+    "Bound",
     "CallbackOp",
+    "Claim",
     "CreateMode",
     "DelegationType",
+    "ExchangeFlag",
     "FileType",
+    "LockType",
     "NfsError",
     "Op",
+    "OpenType",
+    "Procedure",
     "Stable",
+    "StateProtection",
     "Status",
+    "StatusFlag",
+    "TimeHow",
+    "Want",
+    "WhyNot",
     "XattrOption",
 ]
 
 VERSION = 4
+
+HANDLE_MOST = 128  # NFS4_FHSIZE
+OPAQUE_MOST = 1024  # NFS4_OPAQUE_LIMIT: bytes of an owner and of a server's scope
+SESSION_ID_BYTES = 16
+VERIFIER_BYTES = 8
+XATTR_MOST = 65536  # bytes of a value, as in Linux (XATTR_SIZE_MAX)
+TO_THE_END = (1 << 64) - 1  # as the length of a lock: to the end of the file, wherever that is
+
+# OPEN4_SHARE_ACCESS_* and OPEN4_SHARE_DENY_*, as plain numbers: each READ and WRITE compares them.
+SHARE_READ, SHARE_WRITE, SHARE_BOTH = 1, 2, 3
+
+
+class Procedure(IntEnum):
+    """Numbers the procedures of the program."""
+
+    NULL = 0
+    COMPOUND = 1
 
 
 class Attribute(IntEnum):
@@ -137,6 +175,115 @@ class XattrOption(IntEnum):
     EITHER = 0
     CREATE = 1
     REPLACE = 2
+
+
+class Claim(IntEnum):
+    """Has the values of open_claim_type4."""
+
+    NULL = 0
+    PREVIOUS = 1
+    DELEGATE_CUR = 2
+    DELEGATE_PREV = 3
+    FH = 4
+    DELEG_CUR_FH = 5
+    DELEG_PREV_FH = 6
+
+
+class Want(IntEnum):
+    """Names the delegation that a client would like to have."""
+
+    NO_PREFERENCE = 0
+    READ = 0x100
+    WRITE = 0x200
+    ANY = 0x300
+    NONE = 0x400
+    CANCEL = 0x500
+
+
+class OpenType(IntEnum):
+    """Has the values of opentype4."""
+
+    NOCREATE = 0
+    CREATE = 1
+
+
+class WhyNot(IntEnum):
+    """Has the values of why_no_delegation4."""
+
+    NOT_WANTED = 0
+    CONTENTION = 1
+    RESOURCE = 2
+    CANCELLED = 7
+
+
+class LockType(IntEnum):
+    """Has the values of nfs_lock_type4. Servers refuse a lock that would wait, too: its client asks
+    again, and says by the type that it does.
+    """
+
+    READ = 1
+    WRITE = 2
+    READ_WAITING = 3
+    WRITE_WAITING = 4
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Returns whether the lock keeps all other owners out."""
+        return self in (LockType.WRITE, LockType.WRITE_WAITING)
+
+
+class TimeHow(IntEnum):
+    """Has the values of time_how4."""
+
+    SERVER = 0
+    CLIENT = 1
+
+
+class BindFrom(IntEnum):
+    """Names the direction that a client wants a connection for (channel_dir_from_client4)."""
+
+    FORE = 1
+    BACK = 2
+    FORE_OR_BOTH = 3
+    BACK_OR_BOTH = 7
+
+
+class Bound(IntEnum):
+    """Names the direction that a connection serves (channel_dir_from_server4)."""
+
+    FORE = 1
+    BACK = 2
+    BOTH = 3
+
+
+class StatusFlag(IntFlag):
+    """Has the flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
+
+    CB_PATH_DOWN = 0x1
+    EXPIRED_ALL_STATE_REVOKED = 0x8
+    EXPIRED_SOME_STATE_REVOKED = 0x10
+    ADMIN_STATE_REVOKED = 0x20
+    RECALLABLE_STATE_REVOKED = 0x40
+    LEASE_MOVED = 0x80
+    RESTART_RECLAIM_NEEDED = 0x100
+    CB_PATH_DOWN_SESSION = 0x200
+    BACKCHANNEL_FAULT = 0x400
+
+
+class ExchangeFlag(IntEnum):
+    """Names those of EXCHGID4_FLAG_* that are used here; each is one bit."""
+
+    USE_NON_PNFS = 0x00010000
+    UPDATE_CONFIRMED_REC_A = 0x40000000
+    CONFIRMED_R = 0x80000000
+
+
+class StateProtection(IntEnum):
+    """Has the values of state_protect_how4."""
+
+    NONE = 0
+    MACH_CRED = 1
+    SSV = 2
 
 
 class NfsError(Exception):

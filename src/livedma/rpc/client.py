@@ -9,9 +9,10 @@ call: the client decides what to do about a connection that was lost.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from livedma.errors import LivedmaError
+from livedma.rpc.names import TransportKind
 
 __all__ = [
     "REPLY_ROOM",
@@ -73,7 +74,7 @@ class Transport(Protocol):
     """Carries calls on one connection to a server, for one event loop."""
 
     @property
-    def kind(self) -> Literal["tcp", "rdma"]: ...
+    def kind(self) -> TransportKind: ...
 
     @property
     def is_open(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from livedma.rpc.names import TransportKind
 from livedma.wire.words import amount
 
 __all__ = ["LOGGER", "ConnectionLog", "Peer", "Told"]
@@ -49,7 +50,7 @@ class Peer:
 
     address: str
     port: int
-    transport: Literal["rdma", "tcp"]
+    transport: TransportKind
 
     def __str__(self) -> str:
         host = f"[{self.address}]" if ":" in self.address else self.address

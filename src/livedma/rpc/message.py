@@ -35,6 +35,7 @@ __all__ = [
     "decode_reply",
     "encode_call",
     "encode_reply",
+    "encode_success",
     "is_reply",
 ]
 
@@ -325,3 +326,11 @@ def _encode_auth_sys(credential: AuthSys) -> bytes:
     body.u32(credential.uid, credential.gid)
     body.array(credential.gids, Encoder.u32, GIDS_MOST)
     return bytes(body)
+
+
+_SUCCESS = encode_reply(Accepted(0))[4:]
+
+
+def encode_success(xid: int) -> bytes:
+    """Encodes what stands in front of the results of a call; nearly every reply begins with it."""
+    return xid.to_bytes(4, "big") + _SUCCESS

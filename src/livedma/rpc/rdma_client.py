@@ -13,12 +13,12 @@ import contextlib
 import errno
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal
 
 from livedma._native.caller import Caller, Ended, memory_bytes, receives
 from livedma.errors import LivedmaError
 from livedma.rdma import Completion, Device, MemoryRegion, QueuePair, cm
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
+from livedma.rpc.names import TransportKind
 from livedma.rpc.rdma_private import PrivateData, agree
 from livedma.rpc.refusal import READS_REFUSALS, not_connected
 from livedma.wire.rpc import REPLY
@@ -109,8 +109,8 @@ class RdmaTransport:
         self._pump: asyncio.Task[None] | None = None
 
     @property
-    def kind(self) -> Literal["rdma"]:
-        return "rdma"
+    def kind(self) -> TransportKind:
+        return TransportKind.RDMA
 
     @property
     def is_open(self) -> bool:

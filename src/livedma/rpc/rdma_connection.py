@@ -6,11 +6,12 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from livedma._native.storage import Endpoint
 from livedma.errors import NoRoomError
 from livedma.rdma import QueuePair, cm
+from livedma.rpc.names import TransportKind
 from livedma.rpc.rdma_memory import ConnectionMemory
 from livedma.rpc.rdma_private import Inline, PrivateData, agree
 from livedma.rpc.rdma_terms import Terms
@@ -30,7 +31,7 @@ _JOINED = 4  # the most data buffers that one RDMA WRITE or READ takes
 class RdmaConnection:
     """Implements `livedma.rpc.service.Connection` over RDMA, with its memory and its levers."""
 
-    kind: Literal["rdma"] = "rdma"
+    kind = TransportKind.RDMA
 
     def __init__(self, server: RdmaServer, request: cm.Request, terms: Terms) -> None:
         """Maps its memory. Raises NoRoomError or the like if there is not enough."""

@@ -23,6 +23,7 @@ from livedma.errors import BudgetError, LimitError, LivedmaError, NoRoomError
 from livedma.rdma import Device, cm
 from livedma.rpc.connection_log import ConnectionLog, Peer
 from livedma.rpc.message import Accepted, AcceptStatus, encode_reply
+from livedma.rpc.names import TransportKind
 from livedma.rpc.pool_keeper import PoolKeeper
 from livedma.rpc.rdma_connection import RdmaConnection
 from livedma.rpc.rdma_options import Options
@@ -203,7 +204,7 @@ class RdmaServer:
         why = str(error) or "there is no memory"
         if expected is not None:
             expected.refused(why)
-        self.log.refused(Peer(request.peer, request.peer_port, "rdma"), why)
+        self.log.refused(Peer(request.peer, request.peer_port, TransportKind.RDMA), why)
         if request.is_waiting:
             is_lasting = isinstance(error, NotAllowedError)
             told = b"" if self._is_closing else encode_refusal(why, is_lasting=is_lasting)
@@ -236,7 +237,7 @@ class RdmaServer:
             connection.is_least = True
         self.refused += 1
         why = f"{error}; connection {connection.number} has the least, and new clients no session"
-        self.log.refused(Peer(request.peer, request.peer_port, "rdma"), why)
+        self.log.refused(Peer(request.peer, request.peer_port, TransportKind.RDMA), why)
         return connection
 
     def _made(self, request: cm.Request, terms: Terms) -> RdmaConnection:
@@ -340,7 +341,7 @@ class RdmaServer:
 
 
 def _peer(connection: RdmaConnection) -> Peer:
-    return Peer(connection.peer, connection.port, "rdma")
+    return Peer(connection.peer, connection.port, TransportKind.RDMA)
 
 
 def _thread(name: str, target: Callable[[], None]) -> threading.Thread:

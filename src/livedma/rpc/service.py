@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from livedma.rpc.names import TransportKind
 
 __all__ = [
     "CallingConnection",
     "Connection",
-    "CountingConnection",
     "Data",
     "Network",
     "Part",
@@ -54,7 +55,7 @@ class Connection(Protocol):
         """Is a number that no other connection of the process has."""
 
     @property
-    def kind(self) -> Literal["tcp", "rdma"]: ...
+    def kind(self) -> TransportKind: ...
 
     @property
     def peer(self) -> str:
@@ -66,6 +67,12 @@ class Connection(Protocol):
     def close(self) -> None:
         """Cuts the connection; any thread may call this."""
 
+    @property
+    def moved(self) -> Callable[[int, int, int], None]:
+        """Counts the bytes that a call which is being answered has read of files and written to
+        them, and its ns in the store.
+        """
+
 
 @runtime_checkable
 class CallingConnection(Connection, Protocol):
@@ -74,16 +81,6 @@ class CallingConnection(Connection, Protocol):
 
     def call(self, message: bytes) -> bool:
         """Sends a whole RPC call, without waiting. False: the peer cannot be reached here."""
-
-
-@runtime_checkable
-class CountingConnection(Connection, Protocol):
-    """Represents a connection that counts what its calls have moved."""
-
-    def moved(self, read_bytes: int, written_bytes: int, storage_ns: int) -> None:
-        """Counts what a call that is being answered has read or written in files, and its time in
-        the store.
-        """
 
 
 class Program(Protocol):

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from typing import Literal, cast
+from typing import cast
 
 from livedma.errors import reason
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
+from livedma.rpc.names import TransportKind
 from livedma.rpc.record import FRAGMENT_MOST, RecordError, RecordSplitter
 from livedma.rpc.xdr import WORD_BYTES
 from livedma.wire.rpc import REPLY
@@ -64,8 +65,8 @@ class TcpTransport(asyncio.Protocol):
         self.strays = 0  #: records that answer no open call
 
     @property
-    def kind(self) -> Literal["tcp"]:
-        return "tcp"
+    def kind(self) -> TransportKind:
+        return TransportKind.TCP
 
     @property
     def is_open(self) -> bool:

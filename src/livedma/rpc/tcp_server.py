@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from livedma.rpc.connection_log import ConnectionLog, Peer
+from livedma.rpc.names import TransportKind
 from livedma.rpc.record import RecordError
 from livedma.rpc.refusal import not_allowed
 from livedma.rpc.service import Network, Program, is_allowed
@@ -169,18 +170,18 @@ class TcpServer:
                 self._look_at(connection)
                 continue
             began_ns = time.monotonic_ns()
+            record, arrived_ns = call
             try:
-                parts = self._program(connection, call.record)
+                parts = self._program(connection, record)
             except Exception:
                 _log.exception("a call from %s failed", connection.peer)
                 parts = None
                 connection.close("a call failed, see above")
             if parts is not None:  # counted before the client can see the reply
-                waited_ns = began_ns - call.arrived_ns
-                connection.account.ended(time.monotonic_ns() - call.arrived_ns, waited_ns)
+                connection.account.ended(arrived_ns, began_ns)
             if connection.call_ends(call, parts):
                 self._gone(connection)
-            else:
+            elif connection.is_paused:
                 self._look_at(connection)
 
     def _gone(self, connection: TcpConnection) -> None:
@@ -234,13 +235,13 @@ class TcpServer:
         self.accepted += 1
         if not is_allowed(peer, self.allow):
             self.refused += 1
-            self.log.refused(Peer(peer, port, "tcp"), str(not_allowed(peer)))
+            self.log.refused(Peer(peer, port, TransportKind.TCP), str(not_allowed(peer)))
             self._refusals.add(sock, time.monotonic())
             return
         if not self._has_room():
             self.refused += 1
             why = f"it has {self._limits.connections} connections, and takes no more"
-            self.log.refused(Peer(peer, port, "tcp"), why)
+            self.log.refused(Peer(peer, port, TransportKind.TCP), why)
             sock.close()  # without a reply: clients try again
             return
         sock.setblocking(False)
@@ -260,7 +261,7 @@ class TcpServer:
         self._connections[connection] = selectors.EVENT_READ
         self._accounts[connection.number] = connection
         self._selector.register(sock, selectors.EVENT_READ, connection)
-        self.log.accepted(connection.number, Peer(peer, port, "tcp"))
+        self.log.accepted(connection.number, Peer(peer, port, TransportKind.TCP))
 
     def _has_room(self) -> bool:
         if len(self._connections) < self._limits.connections:
@@ -292,12 +293,12 @@ class TcpServer:
             return f"the connection failed: {error.strerror}"
         if not length:
             return "the peer disconnected"
-        connection.moved_s = time.monotonic()
+        now_ns = time.monotonic_ns()
+        connection.moved_s = now_ns / 1e9
         try:
             records, wrong = connection.splitter.feed(self._buffer[:length]), ""
         except RecordError as error:
             records, wrong = error.records, f"the peer broke the rules: {error}"
-        now_ns = time.monotonic_ns()
         for record in records:
             connection.wait(record, now_ns)
         self._feed(connection)
@@ -305,7 +306,8 @@ class TcpServer:
 
     def _feed(self, connection: TcpConnection) -> None:
         """Hands its waiting calls to the threads that serve them, up to the limits."""
-        while connection.outstanding < self._limits.outstanding and not self._is_full(connection):
+        most = self._limits.outstanding
+        while connection.outstanding < most and not self._is_full(connection):
             call = connection.call_begins()
             if call is None:
                 return
@@ -323,8 +325,7 @@ class TcpServer:
         if not connection.is_open:
             self._drop(connection, connection.why_left)
             return
-        self._feed(connection)
-        wanted = selectors.EVENT_READ if self._may_read(connection) else 0
+        wanted = selectors.EVENT_READ if self._is_served(connection) else 0
         if connection.unsent_bytes:
             wanted |= selectors.EVENT_WRITE
         if wanted == registered:
@@ -338,6 +339,17 @@ class TcpServer:
         if wanted & ~registered & selectors.EVENT_WRITE:
             connection.moved_s = time.monotonic()
         self._connections[connection] = wanted
+
+    def _is_served(self, connection: TcpConnection) -> bool:
+        """Has its waiting calls served. Returns whether more may be read from it; if not, it is
+        paused, and a thread that ends a call of it has this thread look at it again.
+        """
+        self._feed(connection)
+        connection.is_paused = not self._may_read(connection)
+        if connection.is_paused:  # A call may have ended before the mark was there.
+            self._feed(connection)
+            connection.is_paused = not self._may_read(connection)
+        return not connection.is_paused
 
     def _may_read(self, connection: TcpConnection) -> bool:
         limits = self._limits
@@ -368,7 +380,7 @@ class TcpServer:
         # A connection that another thread cut is first seen as a peer that disconnected.
         self.log.left(
             connection.number,
-            Peer(connection.peer, connection.port, "tcp"),
+            Peer(connection.peer, connection.port, TransportKind.TCP),
             connection.why_left or why,
             time.monotonic() - connection.accepted_s,
             connection.calls,

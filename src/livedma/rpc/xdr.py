@@ -12,6 +12,7 @@ raises `XdrError`, too; `at` is then the length of what was encoded before.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 WORD_BYTES = 4
 _MOST = 0xFFFFFFFF
+_WORDS = [struct.Struct(f">{count}I") for count in range(9)]
 
 
 class Decoder(Reader):
@@ -108,8 +110,11 @@ class Encoder:
 
     def u32(self, *values: int) -> None:
         """Appends unsigned 32-bit integers, one after the other."""
-        for value in values:
-            self._integer(value, 4, signed=False)
+        try:
+            self._out += _WORDS[len(values)].pack(*values)
+        except (struct.error, IndexError):  # One of them is out of range, or they are many.
+            for value in values:
+                self._integer(value, 4, signed=False)
 
     def i32(self, value: int) -> None:
         """Appends a signed 32-bit integer, or an enum."""

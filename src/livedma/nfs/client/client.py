@@ -21,16 +21,17 @@ from livedma.nfs.numbers import Status
 from livedma.opening import enterable
 from livedma.rpc.client import Transport
 from livedma.rpc.message import AuthSys, OpaqueAuth
+from livedma.rpc.names import TransportKind
 
 __all__ = ["PORTS", "Client"]
 
-PORTS = {"tcp": 2049, "rdma": 20049}
+PORTS = {TransportKind.TCP: 2049, TransportKind.RDMA: 20049}
 
 _MESSAGE_MOST = (1 << 20) + 4096  # data of 1 MiB and the message around it
 _CACHED_MOST = 4096
 _OPERATIONS = 64
 
-Kind = Literal["tcp", "rdma"]
+Kind = TransportKind | Literal["tcp", "rdma"]
 Connect = Callable[[str, int], Awaitable[Transport]]
 
 
@@ -56,7 +57,7 @@ class Client(Files):
         cls,
         address: str,
         port: int | None = None,
-        transport: Kind | Connect = "tcp",
+        transport: Kind | Connect = TransportKind.TCP,
         *,
         via: Connection | None = None,
         minor: int | None = None,
@@ -118,7 +119,7 @@ class Client(Files):
         return self._identities[0]
 
     def connection_to(
-        self, address: str, port: int | None = None, transport: Kind | Connect = "tcp"
+        self, address: str, port: int | None = None, transport: Kind | Connect = TransportKind.TCP
     ) -> Connection:
         """Returns another connection, for `session` or `Session.bind`; it is made on first use."""
         made = connection_to(address, port, transport)
@@ -175,14 +176,15 @@ class Client(Files):
 def connection_to(address: str, port: int | None, transport: Kind | Connect) -> Connection:
     """Returns a connection that is made on first use."""
     if callable(transport):
-        connect, kind = transport, "tcp"
+        connect, kind = transport, TransportKind.TCP
     else:
-        connect, kind = _connect_of(transport), transport
+        kind = TransportKind(transport)
+        connect = _connect_of(kind)
     where = PORTS[kind] if port is None else port
     return Connection(lambda: connect(address, where), f"{address} port {where}")
 
 
-def _connect_of(kind: Kind) -> Connect:
+def _connect_of(kind: TransportKind) -> Connect:
     connect: Connect = import_module(f"livedma.rpc.{kind}_client").connect
     return connect
 

@@ -18,7 +18,7 @@ from livedma.nfs.client.operation import (
     encode_compound,
     reply_room,
 )
-from livedma.nfs.numbers import PROGRAM, VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Procedure
 from livedma.rpc.client import (
     Answer,
     CallRefused,
@@ -39,8 +39,6 @@ from livedma.rpc.refusal import raise_if_denied
 from livedma.rpc.xdr import XdrError
 
 __all__ = ["Backoff", "Connection", "Terms"]
-
-_COMPOUND = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ class Connection:
         Raises `ConnectionLost`, `CallRefused`, or `BadReply` for a reply that makes no sense.
         """
         arguments, data, position = encode_compound(terms.minor, operations)
-        call = Call(0, PROGRAM, VERSION, _COMPOUND, terms.credential)
+        call = Call(0, PROGRAM, VERSION, Procedure.COMPOUND, terms.credential)
         message = encode_call(call, arguments)
         into = next((one.into for one in operations if one.into is not None), None)
         self.in_flight += 1

@@ -17,7 +17,7 @@ from livedma.nfs.client.errors import BadReply, OperationFailed, StateLost, Writ
 from livedma.nfs.client.file_locks import FileLocks
 from livedma.nfs.client.opens import LOST, OpenState
 from livedma.nfs.client.operation import Operation, Results
-from livedma.nfs.numbers import Stable, Status
+from livedma.nfs.numbers import SHARE_READ, SHARE_WRITE, Stable, Status
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.client import Buffer
 
@@ -319,7 +319,7 @@ class File(FileLocks):
 
 
 def _access(read: bool, write: bool) -> int:
-    return read * open_codec.READ | write * open_codec.WRITE
+    return read * SHARE_READ | write * SHARE_WRITE
 
 
 async def _in_turn(piece: Callable[[int], Awaitable[T]], starts: Sequence[int]) -> list[T]:

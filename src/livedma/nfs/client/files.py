@@ -22,7 +22,15 @@ from livedma.nfs.client.file import File
 from livedma.nfs.client.opens import OpenState
 from livedma.nfs.client.operation import Operation, Results
 from livedma.nfs.client.paths import names_of, parent_of, walk
-from livedma.nfs.numbers import Attribute, CreateMode, FileType, XattrOption
+from livedma.nfs.numbers import (
+    SHARE_BOTH,
+    SHARE_READ,
+    SHARE_WRITE,
+    Attribute,
+    CreateMode,
+    FileType,
+    XattrOption,
+)
 from livedma.nfs.stateid import ANONYMOUS
 from livedma.opening import enterable
 
@@ -33,7 +41,7 @@ __all__ = ["Files"]
 
 _PAGE_BYTES = 65536
 _OTHERS = 8  # operations beside the lookups of a path
-_SHARES = {"": 0, "r": open_codec.READ, "w": open_codec.WRITE, "rw": open_codec.BOTH}
+_SHARES = {"": 0, "r": SHARE_READ, "w": SHARE_WRITE, "rw": SHARE_BOTH}
 
 Rights = Literal["", "r", "w", "rw"]
 

@@ -16,7 +16,7 @@ from livedma.nfs.client.connection import Backoff, Connection, Terms
 from livedma.nfs.client.errors import BadReply, OperationFailed
 from livedma.nfs.client.opens import OpenState
 from livedma.nfs.client.session import Session, SessionBroken
-from livedma.nfs.numbers import Attribute, NfsError, Status
+from livedma.nfs.numbers import VERIFIER_BYTES, Attribute, NfsError, Status, StatusFlag
 from livedma.rpc.client import ConnectionLost, RpcError, Transport
 
 __all__ = ["Identity"]
@@ -47,7 +47,7 @@ class Identity:
         #: Held from when CREATE_SESSION is sent until it is answered, over whatever connection:
         #: the server would take another one with the same sequence for its repetition.
         self.creating = asyncio.Lock()
-        self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
+        self._verifier = secrets.token_bytes(VERIFIER_BYTES)
         self._sequence = 0  # of CREATE_SESSION
         self._sessions: list[Session] = []
         self._mending = asyncio.Lock()
@@ -170,10 +170,10 @@ class Identity:
             raise BadReply("the server made a session that was not asked for")
         return created
 
-    def heard(self, flags: codec.StatusFlag) -> None:
+    def heard(self, flags: StatusFlag) -> None:
         """Notes that a SEQUENCE was answered: the lease is renewed, and its flags are obeyed."""
         self._heard_s = asyncio.get_running_loop().time()
-        if flags & codec.StatusFlag.RESTART_RECLAIM_NEEDED and self._is_ready.is_set():
+        if flags & StatusFlag.RESTART_RECLAIM_NEEDED and self._is_ready.is_set():
             # The server's sessions outlive a restart, its other state does not.
             self._is_ready.clear()
             self._start(self._reclaim_alone())
@@ -222,7 +222,7 @@ class Identity:
                 if failed.status not in _STALE or backoff.is_over:
                     raise
                 if failed.status == Status.SEQ_MISORDERED:  # Only a new life has a new count.
-                    self._verifier = secrets.token_bytes(codec.VERIFIER_BYTES)
+                    self._verifier = secrets.token_bytes(VERIFIER_BYTES)
             except (SessionBroken, ConnectionLost):
                 if backoff.is_over:
                     raise

@@ -9,6 +9,7 @@ from livedma.memory.headroom import headroom
 from livedma.nfs.client import Client, OperationFailed
 from livedma.nfs.load.plan import Plan
 from livedma.nfs.load.sessions import ADVICE, LoadError
+from livedma.rpc.names import TransportKind
 from livedma.rpc.rdma_client import INLINE_BYTES
 from livedma.wire.words import amount
 
@@ -22,7 +23,7 @@ def host_bytes(plan: Plan) -> int:
     """Returns roughly how much memory the run takes here."""
     blocks = plan.file_bytes // plan.size
     each = session_bytes(plan.depth, blocks) + _RESULT_BYTES
-    if plan.proto == "rdma":
+    if plan.proto == TransportKind.RDMA:
         messages = memory_bytes(plan.calls, INLINE_BYTES, INLINE_BYTES)
         connection = messages + plan.calls * buffer_bytes(plan.size)
     else:

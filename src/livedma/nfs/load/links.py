@@ -9,14 +9,14 @@ import mmap
 import os
 import socket
 from dataclasses import dataclass, field
-from typing import Literal
 
 from livedma._native.caller import memory_bytes, receives
 from livedma._native.load import Load, buffer_bytes
 from livedma._native.rdma import Region
-from livedma.nfs.load.plan import Plan
+from livedma.nfs.load.plan import Pattern, Plan
 from livedma.rdma import CompletionQueue, Device, ProtectionDomain, QueuePair, cm
 from livedma.rpc.client import REPLY_ROOM, Answer, Buffer, CallRefused, ConnectionLost
+from livedma.rpc.names import TransportKind
 from livedma.rpc.rdma_client import INLINE_BYTES
 from livedma.rpc.rdma_private import PrivateData, agree
 from livedma.rpc.refusal import READS_REFUSALS, not_connected
@@ -89,14 +89,12 @@ def _lost(error: int) -> ConnectionLost | CallRefused:
 class LinkTransport:
     """Implements `Transport` over a connection of the load."""
 
-    def __init__(
-        self, load: Load, calls: Calls, link: int, kind: Literal["tcp", "rdma"], most: int
-    ) -> None:
+    def __init__(self, load: Load, calls: Calls, link: int, kind: TransportKind, most: int) -> None:
         self._load, self._calls, self._link = load, calls, link
         self._kind, self._most = kind, most
 
     @property
-    def kind(self) -> Literal["tcp", "rdma"]:
+    def kind(self) -> TransportKind:
         return self._kind
 
     @property
@@ -156,8 +154,8 @@ class RdmaLinks:
             self._cq,
             size=plan.size,
             depth=plan.depth,
-            rw=plan.rw,
-            sequential=plan.pattern == "sequential",
+            rw=plan.rw.value,
+            sequential=plan.pattern == Pattern.SEQUENTIAL,
             verify=plan.verify,
             interval_ns=plan.interval_ns,
             spin=spin,
@@ -231,7 +229,7 @@ class RdmaLinks:
 
     def transport(self, calls: Calls, link: int) -> LinkTransport:
         most = self._links[link].inline_bytes - _HEADERS_MOST
-        return LinkTransport(self.load, calls, link, "rdma", most)
+        return LinkTransport(self.load, calls, link, TransportKind.RDMA, most)
 
     def close_link(self, link: int) -> bool:
         """Ends a connection; False if a session or call still uses it."""
@@ -261,8 +259,8 @@ class TcpLinks:
         self.load = Load(
             size=plan.size,
             depth=plan.depth,
-            rw=plan.rw,
-            sequential=plan.pattern == "sequential",
+            rw=plan.rw.value,
+            sequential=plan.pattern == Pattern.SEQUENTIAL,
             verify=plan.verify,
             interval_ns=plan.interval_ns,
         )
@@ -292,7 +290,7 @@ class TcpLinks:
         return link
 
     def transport(self, calls: Calls, link: int) -> LinkTransport:
-        return LinkTransport(self.load, calls, link, "tcp", self._MOST)
+        return LinkTransport(self.load, calls, link, TransportKind.TCP, self._MOST)
 
     def close_link(self, link: int) -> bool:
         """Ends a connection; False if a session or call still uses it."""

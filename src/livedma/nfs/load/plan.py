@@ -6,12 +6,14 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from livedma.errors import LivedmaError
+from livedma.rpc.names import TransportKind
 from livedma.wire.words import amount
 
-__all__ = ["Plan", "PlanError"]
+__all__ = ["Pattern", "Plan", "PlanError", "Work"]
 
 _WORD = 8  # of the data that files are filled with
 _FILE_LEAST = 1 << 20
@@ -27,12 +29,31 @@ class PlanError(LivedmaError):
     """Reports a plan that makes no sense."""
 
 
+class Work(StrEnum):
+    """Names what sessions do with their files; MIX: about half of the operations are reads."""
+
+    READ = "read"
+    WRITE = "write"
+    MIX = "mix"
+
+
+class Pattern(StrEnum):
+    """Names where in its file an operation goes: anywhere, or behind the one before."""
+
+    RANDOM = "random"
+    SEQUENTIAL = "sequential"
+
+
+_Name = TypeVar("_Name", bound=StrEnum)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Says what a run is to do. rate: operations a second of all sessions together; None: each slot
     starts one after another.
 
     ramp: sessions that begin in a second; None: all at once. file_bytes: of each session's file.
+    rw, pattern, proto: may be given as their strings.
     seed: of the files' data and of where sessions read and write; None: another one each time.
     follow: do what the server wants of connections, over RDMA. tide: seconds in which sessions go
     up from an eighth to all of them, and down again; None: all of them all the time.
@@ -41,13 +62,13 @@ class Plan:
     sessions: int = 1
     depth: int = 4
     size: int = 65536
-    rw: Literal["read", "write", "mix"] = "read"
+    rw: Work = Work.READ
     seconds: float = 10.0
     ramp: float | None = None
     rate: float | None = None
     connections: int = 1
-    pattern: Literal["random", "sequential"] = "random"
-    proto: Literal["rdma", "tcp"] = "rdma"
+    pattern: Pattern = Pattern.RANDOM
+    proto: TransportKind = TransportKind.RDMA
     file_bytes: int = 0
     verify: bool = True
     directory: str = "/"
@@ -56,6 +77,9 @@ class Plan:
     tide: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rw", _named(Work, "rw", self.rw))
+        object.__setattr__(self, "pattern", _named(Pattern, "pattern", self.pattern))
+        object.__setattr__(self, "proto", _named(TransportKind, "proto", self.proto))
         self._check_directory()
         if self.connections > _CONNECTIONS_MOST:
             raise PlanError(
@@ -123,3 +147,10 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _named(kind: type[_Name], option: str, value: str) -> _Name:
+    try:
+        return kind(value)
+    except ValueError:
+        raise PlanError(f"--{option} {value}: use {', '.join(kind)}") from None

@@ -29,6 +29,7 @@ from livedma.nfs.load.waiting import Waiting
 from livedma.nfs.numbers import NfsError, Op, Status
 from livedma.rdma import Device
 from livedma.rpc.client import ConnectionLost
+from livedma.rpc.names import TransportKind
 
 __all__ = ["LoadError", "Runner"]
 
@@ -91,7 +92,7 @@ class Runner:
     async def run(self) -> Result:
         """Runs it. Raises LoadError, ConnectionLost and what the client raises."""
         check_memory(self.plan)
-        if self.plan.proto == "rdma":
+        if self.plan.proto == TransportKind.RDMA:
             if self._device is None:
                 raise ValueError("RDMA needs a device")
             self._links: RdmaLinks | TcpLinks = RdmaLinks(self._device, self.plan, self._spin)
@@ -138,7 +139,7 @@ class Runner:
         )
         name = f"{self._address} port {self._port}"
         self._waiting = Waiting(name, client, self._load, self._places, self._recovery, self._tell)
-        if self.plan.follow and self.plan.proto == "rdma":
+        if self.plan.follow and self.plan.proto == TransportKind.RDMA:
             follower.start()
         beside = [
             asyncio.create_task(self._recovery.run(calls.stirred), name="recovery"),

@@ -6,10 +6,9 @@ from __future__ import annotations
 import grp
 import pwd
 from collections.abc import Callable
-from enum import IntEnum
 
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
-from livedma.nfs.numbers import Attribute, NfsError, Status
+from livedma.nfs.numbers import OPAQUE_MOST, Attribute, NfsError, Status, TimeHow
 from livedma.nfs.server.attributes import (
     SETTABLE,
     WRITE_ONLY,
@@ -22,17 +21,9 @@ from livedma.rpc.xdr import Decoder
 
 __all__ = ["bits_of", "decode_settings", "is_same"]
 
-_OWNER_MOST = 1024  # bytes of a name
 _ID_MOST = 0xFFFFFFFE  # the one above stands for "as it is"
 _MODE_MOST = 0o7777
 _SECOND_NS = 10**9
-
-
-class _TimeHow(IntEnum):
-    """Has the values of time_how4."""
-
-    SERVER = 0
-    CLIENT = 1
 
 
 def decode_settings(
@@ -53,8 +44,8 @@ def decode_settings(
         raise NfsError(Status.INVAL)
     size = values.u64() if wanted & bits(Attribute.SIZE) else None
     mode = _mode(values.u32()) if wanted & bits(Attribute.MODE) else None
-    owner = values.opaque(_OWNER_MOST) if wanted & bits(Attribute.OWNER) else None
-    group = values.opaque(_OWNER_MOST) if wanted & bits(Attribute.OWNER_GROUP) else None
+    owner = values.opaque(OPAQUE_MOST) if wanted & bits(Attribute.OWNER) else None
+    group = values.opaque(OPAQUE_MOST) if wanted & bits(Attribute.OWNER_GROUP) else None
     accessed_ns = _time(values) if wanted & bits(Attribute.TIME_ACCESS_SET) else None
     modified_ns = _time(values) if wanted & bits(Attribute.TIME_MODIFY_SET) else None
     umask = None
@@ -109,7 +100,7 @@ def _mode(value: int) -> int:
 
 
 def _time(values: Decoder) -> int | float:
-    if values.enum(_TimeHow) == _TimeHow.SERVER:
+    if values.enum(TimeHow) == TimeHow.SERVER:
         return NOW
     seconds, nanoseconds = values.i64(), values.u32()
     if nanoseconds >= _SECOND_NS:

@@ -24,7 +24,7 @@ from livedma.nfs.server.state.channel import (
     SEQUENCE_REPLY_BYTES,
     ChannelAttributes,
 )
-from livedma.rpc.service import Connection, CountingConnection, Part
+from livedma.rpc.service import Connection, Part
 from livedma.rpc.xdr import WORD_BYTES, Decoder, Encoder, XdrError
 
 if TYPE_CHECKING:
@@ -139,9 +139,8 @@ class _Compound:
 
     def _count(self) -> None:
         ctx = self._ctx
-        moved = ctx.read_bytes, ctx.written_bytes, ctx.storage_ns
-        if any(moved) and isinstance(ctx.connection, CountingConnection):
-            ctx.connection.moved(*moved)
+        if ctx.read_bytes or ctx.written_bytes or ctx.storage_ns:
+            ctx.connection.moved(ctx.read_bytes, ctx.written_bytes, ctx.storage_ns)
 
     def _limit(self, asked: Sequence, fore: ChannelAttributes, message_bytes: int) -> None:
         """Applies the limits of the session; a request above them leaves its slot unchanged."""

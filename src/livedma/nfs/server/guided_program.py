@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from livedma.nfs.guidance_protocol import PROGRAM, VERSION, Procedure, Report
 from livedma.nfs.server.guidance import Guidance
 from livedma.rpc.message import Accepted, AcceptStatus, Served, admit, encode_reply, is_reply
+from livedma.rpc.names import TransportKind
 from livedma.rpc.service import Connection, Part, Program
 from livedma.rpc.xdr import Encoder, XdrError
 
@@ -27,7 +28,7 @@ class GuidedProgram:
         self._other, self._guidance = other, guidance
 
     def __call__(self, connection: Connection, message: bytes) -> Sequence[Part] | None:
-        is_ours = connection.kind == "rdma" and message[_PROGRAM_AT] == _PROGRAM
+        is_ours = connection.kind == TransportKind.RDMA and message[_PROGRAM_AT] == _PROGRAM
         if not is_ours or is_reply(message):
             return self._other(connection, message)
         admitted = admit(message, _SERVED)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from livedma.nfs.numbers import PROGRAM, VERSION
+from livedma.nfs.numbers import PROGRAM, VERSION, Procedure
 from livedma.nfs.server import compound
 from livedma.nfs.server.context import Credential
 from livedma.nfs.server.ops import served
@@ -19,6 +19,7 @@ from livedma.rpc.message import (
     Served,
     admit,
     encode_reply,
+    encode_success,
     is_reply,
 )
 from livedma.rpc.service import Connection, Part
@@ -28,8 +29,7 @@ __all__ = ["NfsProgram"]
 
 _log = logging.getLogger(__name__)
 
-_NULL, _COMPOUND = 0, 1
-_SERVED: Served = {PROGRAM: {VERSION: 2}}
+_SERVED: Served = {PROGRAM: {VERSION: len(Procedure)}}
 
 
 class NfsProgram:
@@ -50,8 +50,8 @@ class NfsProgram:
         if not isinstance(admitted, tuple):
             return [encode_reply(admitted)]
         call, decoder = admitted
-        if call.procedure == _NULL:
-            return [encode_reply(Accepted(call.xid))]
+        if call.procedure == Procedure.NULL:
+            return [encode_success(call.xid)]
         try:
             results = compound.serve(
                 self._server, connection, _credential(call), decoder, len(message)
@@ -61,7 +61,7 @@ class NfsProgram:
         except Exception:
             _log.exception("a COMPOUND failed")
             return [encode_reply(Accepted(call.xid, AcceptStatus.SYSTEM_ERR))]
-        return [encode_reply(Accepted(call.xid)), *results]
+        return [encode_success(call.xid), *results]
 
     def closed(self, connection: Connection) -> None:
         """Tells the sessions that the connection has ended."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from livedma.nfs.numbers import SESSION_ID_BYTES
 from livedma.rpc.xdr import Decoder, Encoder
 
 if TYPE_CHECKING:
     from livedma._native.nfs import SlotTable
 
 __all__ = ["Sequence"]
-
-_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,10 @@ class Sequence:
     @staticmethod
     def decode(decoder: Decoder) -> Sequence:
         """Decodes what follows the operation's number."""
-        session_id = decoder.fixed(_ID_BYTES)
+        session_id = decoder.fixed(SESSION_ID_BYTES)
         return Sequence(session_id, decoder.u32(), decoder.u32(), decoder.u32(), decoder.boolean())
 
     def encode_result(self, out: Encoder, slots: SlotTable, flags: int) -> None:
         """Encodes SEQUENCE4resok."""
-        out.fixed(self.session_id, _ID_BYTES)
+        out.fixed(self.session_id, SESSION_ID_BYTES)
         out.u32(self.sequence, self.slot, slots.highest, slots.target_highest, flags)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from livedma.nfs.bitmap import bits, decode_bitmap, encode_bitmap
 from livedma.nfs.client.operation import Operation, ReplyDecoder
-from livedma.nfs.numbers import Attribute, FileType, Op, Status
+from livedma.nfs.numbers import OPAQUE_MOST, Attribute, FileType, Op, Status, TimeHow
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 
@@ -24,8 +24,6 @@ Values = Mapping[Attribute, Any]
 Time = int | Literal["now"]  # nanoseconds since 1970, or the server's clock
 
 _ATTRIBUTES_MOST = 65536
-_OWNER_MOST = 1024
-_SERVER_TIME, _CLIENT_TIME = 0, 1
 _NS = 1_000_000_000
 
 
@@ -38,9 +36,9 @@ def _time(decoder: Decoder) -> int:
 
 def _encode_time(out: Encoder, value: Time) -> None:
     if value == "now":
-        out.enum(_SERVER_TIME)
+        out.enum(TimeHow.SERVER)
         return
-    out.enum(_CLIENT_TIME)
+    out.enum(TimeHow.CLIENT)
     out.i64(value // _NS)
     out.u32(value % _NS)
 
@@ -50,7 +48,7 @@ def _pair(one: Callable[[Decoder], int]) -> Callable[[Decoder], tuple[int, int]]
 
 
 def _owner(decoder: Decoder) -> str:
-    return decoder.opaque(_OWNER_MOST).decode(errors="surrogateescape")
+    return decoder.opaque(OPAQUE_MOST).decode(errors="surrogateescape")
 
 
 _DECODERS: dict[int, Callable[[Decoder], Any]] = {

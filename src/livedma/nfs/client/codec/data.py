@@ -6,14 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livedma.nfs.client.operation import Operation, ReplyDecoder
-from livedma.nfs.numbers import Op, Stable
+from livedma.nfs.numbers import VERIFIER_BYTES, Op, Stable
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.client import Buffer
 from livedma.rpc.xdr import Encoder, XdrError
 
 __all__ = ["ReadDone", "Written", "commit", "read", "write"]
-
-VERIFIER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)

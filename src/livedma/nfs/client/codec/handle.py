@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
-from livedma.nfs.numbers import Op
+from livedma.nfs.numbers import HANDLE_MOST, Op
 from livedma.rpc.xdr import Encoder
 
 __all__ = [
@@ -18,8 +18,6 @@ __all__ = [
     "putrootfh",
     "savefh",
 ]
-
-HANDLE_MOST = 128
 
 
 def encode_name(name: str) -> bytes:

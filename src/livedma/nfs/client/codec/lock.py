@@ -8,17 +8,11 @@ from dataclasses import dataclass
 
 from livedma.nfs.client.errors import Conflict
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
-from livedma.nfs.numbers import Op, Status
+from livedma.nfs.numbers import OPAQUE_MOST, TO_THE_END, LockType, Op, Status
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder
 
 __all__ = ["LockOwner", "Range", "lock", "lock_first", "lockt", "locku"]
-
-TO_THE_END = 0xFFFFFFFFFFFFFFFF
-
-_READ_LT, _WRITE_LT = 1, 2
-_READW_LT, _WRITEW_LT = 3, 4
-_OWNER_MOST = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,7 @@ class LockOwner:
 
     def encode(self, out: Encoder) -> None:
         out.u64(self.client_id)
-        out.opaque(self.owner, _OWNER_MOST)
+        out.opaque(self.owner, OPAQUE_MOST)
 
 
 def lock_first(
@@ -75,11 +69,16 @@ def lock(
 def _begin(wanted: Range, waits: bool, reclaim: bool) -> Encoder:
     out = Encoder()
     # A server may serve clients in turn if they say that they wait.
-    read_kind, write_kind = (_READW_LT, _WRITEW_LT) if waits else (_READ_LT, _WRITE_LT)
-    out.u32(write_kind if wanted.write else read_kind)
+    out.u32(_kind(wanted, waits))
     out.boolean(reclaim)
     wanted.encode_bytes(out)
     return out
+
+
+def _kind(wanted: Range, waits: bool = False) -> LockType:
+    if waits:
+        return LockType.WRITE_WAITING if wanted.write else LockType.READ_WAITING
+    return LockType.WRITE if wanted.write else LockType.READ
 
 
 def _lock(out: Encoder) -> Operation[Stateid]:
@@ -91,7 +90,7 @@ def _lock(out: Encoder) -> Operation[Stateid]:
 def lockt(wanted: Range, owner: LockOwner) -> Operation[None]:
     """Raises `Conflict` if a lock of another owner is in the way."""
     out = Encoder()
-    out.u32(_WRITE_LT if wanted.write else _READ_LT)
+    out.u32(_kind(wanted))
     wanted.encode_bytes(out)
     owner.encode(out)
     return Operation(Op.LOCKT, bytes(out), nothing, room=1200, failed=_denied(Op.LOCKT))
@@ -99,7 +98,7 @@ def lockt(wanted: Range, owner: LockOwner) -> Operation[None]:
 
 def locku(bytes_of: Range, stateid: Stateid) -> Operation[Stateid]:
     out = Encoder()
-    out.u32(_WRITE_LT if bytes_of.write else _READ_LT, 0)
+    out.u32(_kind(bytes_of), 0)
     stateid.encode(out)
     bytes_of.encode_bytes(out)
     return Operation(Op.LOCKU, bytes(out), Stateid.decode, keeps_reply=True)
@@ -111,8 +110,8 @@ def _denied(op: Op) -> Callable[[ReplyDecoder, Status, str], None]:
             return
         start, length, kind = decoder.u64(), decoder.u64(), decoder.u32()
         decoder.u64()  # the other's client id
-        owner = decoder.opaque(_OWNER_MOST)
-        is_write = kind in (_WRITE_LT, _WRITEW_LT)
+        owner = decoder.opaque(OPAQUE_MOST)
+        is_write = kind in (LockType.WRITE, LockType.WRITE_WAITING)
         raise Conflict(op, path, start, None if length == TO_THE_END else length, is_write, owner)
 
     return failed

@@ -9,7 +9,16 @@ from livedma.nfs.bitmap import decode_bitmap
 from livedma.nfs.client.codec.attribute import Values, encode_attributes
 from livedma.nfs.client.codec.handle import encode_name
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
-from livedma.nfs.numbers import CreateMode, DelegationType, Op
+from livedma.nfs.numbers import (
+    OPAQUE_MOST,
+    VERIFIER_BYTES,
+    Claim,
+    CreateMode,
+    DelegationType,
+    Op,
+    Want,
+    WhyNot,
+)
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder, XdrError
 
@@ -25,17 +34,10 @@ __all__ = [
     "open_reclaim",
 ]
 
-READ, WRITE, BOTH = 1, 2, 3
-
-_WANT_NO_DELEGATION = 0x0400
-_OWNER_MOST = 1024
-_CLAIM_NULL, _CLAIM_PREVIOUS, _CLAIM_FH = 0, 1, 4
-_CONTENTION, _RESOURCE = 1, 2
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Says what an open may do (READ | WRITE), what other opens must not, and its owner."""
+    """Says what an open may do, what other opens must not (bits SHARE_*), and its owner."""
 
     access: int
     deny: int
@@ -43,9 +45,9 @@ class Share:
     owner: bytes
 
     def encode(self, out: Encoder) -> None:
-        out.u32(0, self.access | _WANT_NO_DELEGATION, self.deny)
+        out.u32(0, self.access | Want.NONE, self.deny)
         out.u64(self.client_id)
-        out.opaque(self.owner, _OWNER_MOST)
+        out.opaque(self.owner, OPAQUE_MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,10 @@ def open_name(
     if mode is not None:
         out.enum(mode)
         if mode in (CreateMode.EXCLUSIVE, CreateMode.EXCLUSIVE_1):
-            out.fixed(verifier, 8)
+            out.fixed(verifier, VERIFIER_BYTES)
         if mode != CreateMode.EXCLUSIVE:
             encode_attributes(out, values)
-    out.u32(_CLAIM_NULL)
+    out.u32(Claim.NULL)
     out.raw(encode_name(name))
     # A client can prove by the verifier that it made the file, but not with GUARDED.
     return _open(out, is_repeatable=mode != CreateMode.GUARDED)
@@ -82,7 +84,7 @@ def open_again(share: Share) -> Operation[Opened]:
     out = Encoder()
     share.encode(out)
     out.boolean(False)
-    out.u32(_CLAIM_FH)
+    out.u32(Claim.FH)
     return _open(out)
 
 
@@ -91,7 +93,7 @@ def open_reclaim(share: Share) -> Operation[Opened]:
     out = Encoder()
     share.encode(out)
     out.boolean(False)
-    out.u32(_CLAIM_PREVIOUS, DelegationType.NONE)
+    out.u32(Claim.PREVIOUS, DelegationType.NONE)
     return _open(out)
 
 
@@ -117,7 +119,7 @@ def _delegation(decoder: ReplyDecoder) -> Stateid | None:
     if kind == DelegationType.NONE:
         return None
     if kind == DelegationType.NONE_EXT:
-        if decoder.u32() in (_CONTENTION, _RESOURCE):
+        if decoder.u32() in (WhyNot.CONTENTION, WhyNot.RESOURCE):
             decoder.boolean()
         return None
     if kind not in (DelegationType.READ, DelegationType.WRITE):
@@ -127,7 +129,7 @@ def _delegation(decoder: ReplyDecoder) -> Stateid | None:
     if kind == DelegationType.WRITE:
         decoder.fixed(12)  # a limit of space: its kind, then a size, or blocks and their size
     decoder.fixed(12)  # type, flags and mask of an ACE
-    decoder.opaque(_OWNER_MOST)
+    decoder.opaque(OPAQUE_MOST)
     return stateid
 
 

@@ -5,10 +5,19 @@ RECLAIM_COMPLETE."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntFlag
 
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
-from livedma.nfs.numbers import Op
+from livedma.nfs.numbers import (
+    OPAQUE_MOST,
+    SESSION_ID_BYTES,
+    VERIFIER_BYTES,
+    BindFrom,
+    Bound,
+    ExchangeFlag,
+    Op,
+    StateProtection,
+    StatusFlag,
+)
 from livedma.rpc.xdr import Decoder, Encoder, XdrError
 
 __all__ = [
@@ -16,7 +25,6 @@ __all__ = [
     "Created",
     "Exchanged",
     "Sequenced",
-    "StatusFlag",
     "bind_conn_to_session",
     "create_session",
     "destroy_clientid",
@@ -25,29 +33,6 @@ __all__ = [
     "reclaim_complete",
     "sequence",
 ]
-
-SESSION_ID_BYTES = 16
-VERIFIER_BYTES = 8
-
-_OWNER_MOST = 1024
-_CONFIRMED_R = 0x80000000
-_USE_NON_PNFS = 0x00010000
-_SP4_NONE = 0
-_FORE = 1
-
-
-class StatusFlag(IntFlag):
-    """Has the flags by which SEQUENCE tells about the client's state (RFC 8881 section 18.46.3)."""
-
-    CB_PATH_DOWN = 0x1
-    EXPIRED_ALL_STATE_REVOKED = 0x8
-    EXPIRED_SOME_STATE_REVOKED = 0x10
-    ADMIN_STATE_REVOKED = 0x20
-    RECALLABLE_STATE_REVOKED = 0x40
-    LEASE_MOVED = 0x80
-    RESTART_RECLAIM_NEEDED = 0x100
-    CB_PATH_DOWN_SESSION = 0x200
-    BACKCHANNEL_FAULT = 0x400
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +51,25 @@ class Exchanged:
 def exchange_id(verifier: bytes, owner: bytes) -> Operation[Exchanged]:
     out = Encoder()
     out.fixed(verifier, VERIFIER_BYTES)
-    out.opaque(owner, _OWNER_MOST)
-    out.u32(_USE_NON_PNFS, _SP4_NONE, 0)  # no implementation id
+    out.opaque(owner, OPAQUE_MOST)
+    out.u32(ExchangeFlag.USE_NON_PNFS, StateProtection.NONE, 0)  # no implementation id
     return Operation(Op.EXCHANGE_ID, bytes(out), _exchanged, room=4096)
 
 
 def _exchanged(decoder: ReplyDecoder) -> Exchanged:
     client_id, sequence, flags = decoder.u64(), decoder.u32(), decoder.u32()
     at = decoder.pos
-    if decoder.u32() != _SP4_NONE:
+    if decoder.u32() != StateProtection.NONE:
         raise XdrError("state protection that was not asked for", at)
     decoder.u64()  # the minor part of the server's owner
-    owner, scope = decoder.opaque(_OWNER_MOST), decoder.opaque(_OWNER_MOST)
+    owner, scope = decoder.opaque(OPAQUE_MOST), decoder.opaque(OPAQUE_MOST)
     decoder.array(_implementation, most=1)
-    return Exchanged(client_id, sequence, bool(flags & _CONFIRMED_R), owner, scope)
+    return Exchanged(client_id, sequence, bool(flags & ExchangeFlag.CONFIRMED_R), owner, scope)
 
 
 def _implementation(decoder: Decoder) -> None:
-    decoder.opaque(_OWNER_MOST)
-    decoder.opaque(_OWNER_MOST)
+    decoder.opaque(OPAQUE_MOST)
+    decoder.opaque(OPAQUE_MOST)
     decoder.u64()
     decoder.u32()
 
@@ -145,7 +130,7 @@ def _limits(decoder: ReplyDecoder) -> ChannelLimits:
 def bind_conn_to_session(session_id: bytes) -> Operation[None]:
     out = Encoder()
     out.fixed(session_id, SESSION_ID_BYTES)
-    out.u32(_FORE)
+    out.u32(BindFrom.FORE)
     out.boolean(False)
 
     def bound(decoder: ReplyDecoder) -> None:
@@ -153,7 +138,7 @@ def bind_conn_to_session(session_id: bytes) -> Operation[None]:
         if decoder.fixed(SESSION_ID_BYTES) != session_id:
             raise XdrError("another session was bound", at)
         at = decoder.pos
-        if not decoder.u32() & _FORE:
+        if not decoder.u32() & Bound.FORE:
             raise XdrError("the connection was not bound for calls", at)
         decoder.boolean()
 

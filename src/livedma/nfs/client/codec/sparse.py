@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livedma.nfs.client.operation import Operation, ReplyDecoder, nothing
-from livedma.nfs.numbers import Op, Stable, Status
+from livedma.nfs.numbers import VERIFIER_BYTES, Op, Stable, Status
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Encoder, XdrError
 
@@ -77,7 +77,7 @@ def copy(
         count = decoder.u64()
         if length and count > length:
             raise XdrError(f"{count} of {length} bytes were copied", at)
-        stable, verifier = decoder.enum(Stable), decoder.fixed(8)
+        stable, verifier = decoder.enum(Stable), decoder.fixed(VERIFIER_BYTES)
         decoder.boolean()
         decoder.boolean()
         return Copied(count, stable, verifier)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from livedma.nfs.client.codec.handle import encode_name
 from livedma.nfs.client.operation import Operation, ReplyDecoder
-from livedma.nfs.numbers import Op, XattrOption
+from livedma.nfs.numbers import XATTR_MOST, Op, XattrOption
 from livedma.rpc.xdr import Decoder, Encoder
 
 __all__ = ["Names", "getxattr", "listxattrs", "removexattr", "setxattr"]
 
-VALUE_MOST = 65536
 _NAME_MOST = 1024
 
 
@@ -21,8 +20,8 @@ def getxattr(name: str) -> Operation[bytes]:
     return Operation(
         Op.GETXATTR,
         encode_name(name),
-        lambda decoder: decoder.opaque(VALUE_MOST),
-        room=VALUE_MOST + 4,
+        lambda decoder: decoder.opaque(XATTR_MOST),
+        room=XATTR_MOST + 4,
     )
 
 

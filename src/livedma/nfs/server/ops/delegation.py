@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import DelegationType, NfsError, Op, Status
-from livedma.nfs.server.ops.open_arguments import Want
+from livedma.nfs.numbers import DelegationType, NfsError, Op, Status, Want, WhyNot
 from livedma.nfs.server.ops.registry import operation
-from livedma.nfs.server.state.delegations import WhyNot
 from livedma.nfs.stateid import Stateid
 from livedma.rpc.xdr import Decoder
 

@@ -4,7 +4,7 @@ to 18.29, 18.45)."""
 
 from __future__ import annotations
 
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import HANDLE_MOST, NfsError, Op, Status
 from livedma.nfs.server.context import Context
 from livedma.nfs.server.ops.registry import operation
 from livedma.nfs.server.reply import ReplyEncoder
@@ -13,7 +13,6 @@ from livedma.rpc.xdr import Decoder, XdrError
 
 __all__: list[str] = []
 
-HANDLE_MOST = 128
 _STYLE_CURRENT, _STYLE_PARENT = 0, 1
 
 

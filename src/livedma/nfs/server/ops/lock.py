@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import Op
+from livedma.nfs.numbers import OPAQUE_MOST, LockType, Op
 from livedma.nfs.server.ops.registry import operation
 from livedma.nfs.server.state.locks import FirstLock, Range
 from livedma.nfs.stateid import Stateid
@@ -18,28 +17,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-OWNER_MOST = 1024  # NFS4_OPAQUE_LIMIT
-
-
-class LockType(IntEnum):
-    """Has the values of nfs_lock_type4. A lock that would wait (W) is refused at once, and the
-    client asks again."""
-
-    READ = 1
-    WRITE = 2
-    READ_WAITING = 3
-    WRITE_WAITING = 4
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Returns whether the lock keeps all other owners out."""
-        return self in (LockType.WRITE, LockType.WRITE_WAITING)
-
 
 def decode_owner(args: Decoder) -> bytes:
     """Decodes an open-owner or lock-owner; its client ID is that of the session (8.1)."""
     args.u64()
-    return args.opaque(OWNER_MOST)
+    return args.opaque(OPAQUE_MOST)
 
 
 def _locker(args: Decoder) -> FirstLock | Stateid:

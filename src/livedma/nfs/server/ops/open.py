@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from livedma.nfs.bitmap import bits, encode_bitmap
-from livedma.nfs.numbers import Attribute, DelegationType, NfsError, Op, Status
+from livedma.nfs.numbers import Attribute, Claim, DelegationType, NfsError, Op, Status, Want, WhyNot
 from livedma.nfs.server.attributes_set import bits_of
 from livedma.nfs.server.ops.change_info import encode_change
 from livedma.nfs.server.ops.delegation import encode_delegation
-from livedma.nfs.server.ops.open_arguments import Claim, OpenArguments, Want, decode_share
+from livedma.nfs.server.ops.open_arguments import OpenArguments, decode_share
 from livedma.nfs.server.ops.registry import operation
-from livedma.nfs.server.state.delegations import WhyNot
 from livedma.nfs.server.state.opens import client_of
 from livedma.nfs.server.state.shares import BOTH, READ, WRITE
 from livedma.nfs.server.store import ChangeInfo, Node, Settings

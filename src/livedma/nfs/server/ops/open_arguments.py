@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import CreateMode, NfsError, Status
+from livedma.nfs.numbers import VERIFIER_BYTES, Claim, CreateMode, NfsError, OpenType, Status, Want
 from livedma.nfs.server.attributes import EXCLUSIVE_SETTABLE, SETTABLE
 from livedma.nfs.server.attributes_set import decode_settings
 from livedma.nfs.server.ops.lock import decode_owner
@@ -19,42 +18,11 @@ from livedma.rpc.xdr import Decoder
 if TYPE_CHECKING:
     from livedma.nfs.server.context import Context
 
-__all__ = ["Claim", "Creation", "OpenArguments", "Want", "decode_share"]
+__all__ = ["Creation", "OpenArguments", "decode_share"]
 
-VERIFIER_BYTES = 8
 _WANT = 0xFF00
 _WHEN = 0x30000  # signal or push a delegation later
 _SINCE_RFC_9754 = 0x300000  # times with a delegation, or a delegation instead of an open
-
-
-class Claim(IntEnum):
-    """Has the values of open_claim_type4."""
-
-    NULL = 0
-    PREVIOUS = 1
-    DELEGATE_CUR = 2
-    DELEGATE_PREV = 3
-    FH = 4
-    DELEG_CUR_FH = 5
-    DELEG_PREV_FH = 6
-
-
-class Want(IntEnum):
-    """Names the delegation that a client would like to have."""
-
-    NO_PREFERENCE = 0
-    READ = 0x100
-    WRITE = 0x200
-    ANY = 0x300
-    NONE = 0x400
-    CANCEL = 0x500
-
-
-class OpenType(IntEnum):
-    """Has the values of opentype4."""
-
-    NOCREATE = 0
-    CREATE = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,29 +3,32 @@
 
 from __future__ import annotations
 
-from livedma.nfs.numbers import NfsError, Op, Status
+from livedma.nfs.numbers import (
+    OPAQUE_MOST,
+    SESSION_ID_BYTES,
+    VERIFIER_BYTES,
+    BindFrom,
+    ExchangeFlag,
+    NfsError,
+    Op,
+    StateProtection,
+    Status,
+)
 from livedma.nfs.server.context import Context
 from livedma.nfs.server.ops.registry import operation
 from livedma.nfs.server.reply import ReplyEncoder
 from livedma.nfs.server.state.backchannel import CallbackSecurity
 from livedma.nfs.server.state.channel import ChannelAttributes
 from livedma.nfs.server.state.clients import Client, principal_of
-from livedma.nfs.server.state.sessions import CONN_BACK_CHAN, ID_BYTES, BindFrom, CreateSession
+from livedma.nfs.server.state.sessions import CONN_BACK_CHAN, CreateSession
 from livedma.rpc.xdr import Decoder, XdrError
 
 __all__: list[str] = []
 
-OWNER_MOST = 1024
-_VERIFIER_BYTES = 8
+# EXCHGID4_FLAG_* that a client may set. SUPP_FENCE_OPS of 4.2 is for pNFS, which is not here: Linux
+# refuses it as well.
+_FROM_CLIENT = 0x00000003 | 0x00000100 | 0x00070000 | ExchangeFlag.UPDATE_CONFIRMED_REC_A
 
-# EXCHGID4_FLAG_*: what a client may say, and what is said to it.
-_UPDATE = 0x40000000
-_CONFIRMED = 0x80000000
-_USE_NON_PNFS = 0x00010000
-# SUPP_FENCE_OPS of 4.2 is for pNFS, which is not here: Linux refuses it as well.
-_FROM_CLIENT = 0x00000003 | 0x00000100 | 0x00070000 | _UPDATE
-
-_SP4_NONE, _SP4_MACH_CRED, _SP4_SSV = range(3)
 _CREATE_SESSION_FLAGS = 0x7
 _BITMAP_WORDS_MOST = 8
 _OID_BYTES_MOST = 256
@@ -35,8 +38,8 @@ _IMPLEMENTATION = ("livedma.dev", "livedma")
 
 @operation(Op.EXCHANGE_ID)
 def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    verifier = args.fixed(_VERIFIER_BYTES)
-    owner = args.opaque(OWNER_MOST)
+    verifier = args.fixed(VERIFIER_BYTES)
+    owner = args.opaque(OPAQUE_MOST)
     flags = args.u32()
     protection = _decode_protection(args)
     args.array(_skip_implementation, most=1)
@@ -55,12 +58,13 @@ def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
             verifier,
             principal_of(ctx.credential),
             ctx.connection.peer,
-            update=bool(flags & _UPDATE),
+            update=bool(flags & ExchangeFlag.UPDATE_CONFIRMED_REC_A),
         )
         out.u64(client.number)
         out.u32(client.creation.next)
-        out.u32(_USE_NON_PNFS | (_CONFIRMED if client.is_confirmed else 0))
-    out.u32(_SP4_NONE)
+        confirmed = ExchangeFlag.CONFIRMED_R if client.is_confirmed else 0
+    out.u32(ExchangeFlag.USE_NON_PNFS | confirmed)
+    out.u32(StateProtection.NONE)
     out.u64(0)  # so_minor_id
     out.opaque(server.owner)
     out.opaque(server.owner)  # The scope is this server: no other one knows its handles.
@@ -74,13 +78,13 @@ def _exchange_id(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 def _decode_protection(args: Decoder) -> Status | None:
     """Returns None for SP4_NONE, all that works without RPCSEC_GSS; else the refusal's status."""
     how = args.u32()
-    if how == _SP4_NONE:
+    if how == StateProtection.NONE:
         return None
-    if how not in (_SP4_MACH_CRED, _SP4_SSV):
+    if how not in (StateProtection.MACH_CRED, StateProtection.SSV):
         raise XdrError(f"state protection {how}", args.pos - 4)
     for _ in ("must_enforce", "must_allow"):
         args.array(Decoder.u32, _BITMAP_WORDS_MOST)
-    if how == _SP4_MACH_CRED:
+    if how == StateProtection.MACH_CRED:
         return Status.INVAL  # 18.35.3: it takes a GSS credential
     hashes = args.array(_decode_oid)
     ciphers = args.array(_decode_oid)
@@ -126,18 +130,18 @@ def _backchannel_ctl(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
 
 @operation(Op.BIND_CONN_TO_SESSION)
 def _bind_conn_to_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    session_id = args.fixed(ID_BYTES)
+    session_id = args.fixed(SESSION_ID_BYTES)
     wanted = args.enum(BindFrom)
     args.boolean()
     bound = ctx.server.sessions.bind(session_id, ctx.connection, ctx.credential, wanted)
-    out.fixed(session_id, ID_BYTES)
+    out.fixed(session_id, SESSION_ID_BYTES)
     out.enum(bound)
     out.boolean(False)  # A TCP connection stays one, and so does one over RDMA.
 
 
 @operation(Op.DESTROY_SESSION)
 def _destroy_session(ctx: Context, args: Decoder, out: ReplyEncoder) -> None:
-    ctx.server.sessions.destroy(args.fixed(ID_BYTES), ctx.connection)
+    ctx.server.sessions.destroy(args.fixed(SESSION_ID_BYTES), ctx.connection)
 
 
 @operation(Op.DESTROY_CLIENTID)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from livedma.nfs.numbers import CallbackOp, Status
+from livedma.nfs.numbers import SESSION_ID_BYTES, CallbackOp, Status
 from livedma.rpc.message import (
     AUTH_NONE,
     Accepted,
@@ -34,7 +34,6 @@ CB_COMPOUND = 1
 SLOT = 0  # the only one in use
 _RPCSEC_GSS = 6
 _SEQUENCES = 1 << 32
-_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class BackChannel:
         out.opaque(b"")
         out.u32(self.minor, 0, 2)
         out.u32(CallbackOp.SEQUENCE)
-        out.fixed(self.session_id, _ID_BYTES)
+        out.fixed(self.session_id, SESSION_ID_BYTES)
         # The client caches no reply: executing a recall twice does no harm.
         out.u32(self._sequence, SLOT, SLOT, 0, 0)
         out.u32(request.op)
@@ -156,7 +155,7 @@ class BackChannel:
         status = reply.u32()
         if status != Status.OK:
             return Outcome.AGAIN if status == Status.DELAY else Outcome.BROKEN, None
-        about = reply.fixed(_ID_BYTES), reply.u32(), reply.u32()
+        about = reply.fixed(SESSION_ID_BYTES), reply.u32(), reply.u32()
         if about != (self.session_id, self._sequence, SLOT):
             return Outcome.BROKEN, None
         reply.u32(), reply.u32()  # highest slots: one is enough

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from livedma.nfs.numbers import StatusFlag
 from livedma.nfs.server.state.backchannel import BackChannel, Outcome, Request
 from livedma.rpc.service import CallingConnection, Connection
 
@@ -27,9 +28,6 @@ __all__ = ["Callbacks"]
 ANSWER_S = 10.0
 _XIDS = 1 << 32
 _WAITING_MOST = 4096  # requests of a session
-# SEQ4_STATUS_*
-PATH_DOWN = 0x001
-PATH_DOWN_SESSION = 0x200
 
 
 @dataclass(slots=True)
@@ -62,7 +60,9 @@ class Callbacks:
         channel = session.back_channel
         if channel.is_up or not channel.is_granted:
             return 0
-        return PATH_DOWN_SESSION | (0 if self.can_call(session.client) else PATH_DOWN)
+        if self.can_call(session.client):
+            return StatusFlag.CB_PATH_DOWN_SESSION
+        return StatusFlag.CB_PATH_DOWN_SESSION | StatusFlag.CB_PATH_DOWN
 
     def ask(self, client: Client, request: Request) -> bool:
         """Queues a request; False if the client cannot be called: `done` is then never called."""

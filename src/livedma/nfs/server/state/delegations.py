@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import CallbackOp, NfsError, Status
+from livedma.nfs.numbers import CallbackOp, NfsError, Status, StatusFlag, WhyNot
 from livedma.nfs.server.state.backchannel import Request
 from livedma.nfs.server.state.held import Held
 from livedma.nfs.server.state.leases import Leases
@@ -36,19 +35,9 @@ if TYPE_CHECKING:
     from livedma.nfs.server.state.clients import Client
     from livedma.nfs.server.store import Node
 
-__all__ = ["Delegations", "WhyNot"]
+__all__ = ["Delegations"]
 
-STATE_REVOKED = 0x40  # SEQ4_STATUS_RECALLABLE_STATE_REVOKED
 _PART_OF_DESCRIPTORS = 4  # the part that delegations may hold at most
-
-
-class WhyNot(IntEnum):
-    """Has the values of why_no_delegation4."""
-
-    NOT_WANTED = 0
-    CONTENTION = 1
-    RESOURCE = 2
-    CANCELLED = 7
 
 
 class Delegations:
@@ -81,7 +70,8 @@ class Delegations:
 
     def flags(self, client: Client) -> int:
         """Returns what SEQUENCE says about them."""
-        return STATE_REVOKED if client.number in self._revoked else 0
+        is_revoked = client.number in self._revoked
+        return StatusFlag.RECALLABLE_STATE_REVOKED if is_revoked else 0
 
     def is_delegated(self, node: Node) -> bool:
         """Returns whether a client was told that the file stays as it is."""

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import TO_THE_END, LockType, NfsError, Status
 from livedma.nfs.server.state.byteranges import LAST, Locked
 from livedma.nfs.server.state.held import Held
 from livedma.nfs.server.state.mirror import LocalLock, Mirror, local_lock
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstLock", "Locks", "Range"]
 
-READ_LT = 1
-WRITE_LT = 2
-_TO_THE_END = LAST  # as a length
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -46,7 +42,7 @@ class Range:
     @staticmethod
     def of(offset: int, length: int, is_exclusive: bool) -> Range:
         """Returns a client's range (18.10.3): a length of all ones has no end."""
-        if length == _TO_THE_END:
+        if length == TO_THE_END:
             return Range(offset, LAST, is_exclusive)
         if length == 0 or offset + length > LAST:
             raise NfsError(Status.INVAL)
@@ -233,8 +229,8 @@ def denied(lock: Locked[LockState] | LocalLock) -> NfsError:
     """Returns the refusal that names the lock in the way; a local lock has no owner."""
     body = Encoder()
     body.u64(lock.first)
-    body.u64(_TO_THE_END if lock.last == LAST else lock.last - lock.first + 1)
-    body.enum(WRITE_LT if lock.is_exclusive else READ_LT)
+    body.u64(TO_THE_END if lock.last == LAST else lock.last - lock.first + 1)
+    body.enum(LockType.WRITE if lock.is_exclusive else LockType.READ)
     body.u64(lock.holder.client_number if isinstance(lock, Locked) else 0)
     body.opaque(lock.holder.owner if isinstance(lock, Locked) else b"")
     return NfsError(Status.DENIED, bytes(body))

@@ -12,15 +12,15 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from livedma._native.nfs import SlotTable
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import SESSION_ID_BYTES, BindFrom, Bound, NfsError, Status
 from livedma.nfs.server.state.backchannel import BackChannel, CallbackSecurity
 from livedma.nfs.server.state.callbacks import Callbacks
 from livedma.nfs.server.state.channel import ChannelAttributes, negotiate_back, negotiate_fore
 from livedma.nfs.server.state.clients import Client, Clients, principal_of
+from livedma.rpc.names import TransportKind
 from livedma.rpc.service import CallingConnection, Connection
 from livedma.rpc.xdr import Encoder
 
@@ -28,27 +28,9 @@ if TYPE_CHECKING:
     from livedma.nfs.server.config import Config
     from livedma.nfs.server.context import Credential
 
-__all__ = ["BindFrom", "Bound", "CreateSession", "Session", "SessionFacts", "Sessions"]
+__all__ = ["CreateSession", "Session", "SessionFacts", "Sessions"]
 
-ID_BYTES = 16
 CONN_BACK_CHAN = 0x2  # CREATE_SESSION4_FLAG_*
-
-
-class BindFrom(IntEnum):
-    """Names the direction that a client wants a connection for (channel_dir_from_client4)."""
-
-    FORE = 1
-    BACK = 2
-    FORE_OR_BOTH = 3
-    BACK_OR_BOTH = 7
-
-
-class Bound(IntEnum):
-    """Names the direction that a connection serves (channel_dir_from_server4)."""
-
-    FORE = 1
-    BACK = 2
-    BOTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +69,7 @@ class Session:
         back: ChannelAttributes,
         asked: CreateSession,
     ) -> None:
-        self.id = secrets.token_bytes(ID_BYTES)
+        self.id = secrets.token_bytes(SESSION_ID_BYTES)
         self.client = client
         self.fore = fore
         self.back = back
@@ -159,7 +141,9 @@ class Sessions:
     def create(self, connection: Connection, credential: Credential, asked: CreateSession) -> bytes:
         """Serves CREATE_SESSION; a repeated request gets its result again, be it an NfsError."""
         # An error in the arguments alone leaves the client's slot as it is, as in Linux's server.
-        fore = negotiate_fore(asked.fore, self.config, is_rdma=connection.kind == "rdma")
+        fore = negotiate_fore(
+            asked.fore, self.config, is_rdma=connection.kind == TransportKind.RDMA
+        )
         back = negotiate_back(asked.back)
         with self._lock:
             client = self._clients.find(asked.client)
@@ -376,7 +360,7 @@ class Sessions:
 
 def _created(session: Session, sequence: int, is_back: bool) -> bytes:
     out = Encoder()
-    out.fixed(session.id, ID_BYTES)
+    out.fixed(session.id, SESSION_ID_BYTES)
     # Replies do not survive a restart, and a TCP connection does not become one of RDMA.
     out.u32(sequence, CONN_BACK_CHAN if is_back else 0)
     session.fore.encode(out)

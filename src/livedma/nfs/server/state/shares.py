@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-__all__ = ["BOTH", "READ", "WRITE", "Share", "downgraded"]
+from livedma.nfs.numbers import SHARE_BOTH as BOTH
+from livedma.nfs.numbers import SHARE_READ as READ
+from livedma.nfs.numbers import SHARE_WRITE as WRITE
 
-READ = 1
-WRITE = 2
-BOTH = READ | WRITE
+__all__ = ["BOTH", "READ", "WRITE", "Share", "downgraded"]
 
 
 @dataclass(frozen=True, slots=True)

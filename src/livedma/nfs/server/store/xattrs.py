@@ -6,15 +6,14 @@ from __future__ import annotations
 import errno
 import os
 
-from livedma.nfs.numbers import NfsError, Status
+from livedma.nfs.numbers import XATTR_MOST, NfsError, Status
 from livedma.nfs.server.store.base import Base
 from livedma.nfs.server.store.changes import ChangeInfo
 from livedma.nfs.server.store.failure import translated
 from livedma.nfs.server.store.node import Node
 
-__all__ = ["VALUE_MOST", "Xattrs"]
+__all__ = ["Xattrs"]
 
-VALUE_MOST = 65536  # XATTR_SIZE_MAX
 _NAME_MOST = 255
 _PREFIX = b"user."
 
@@ -36,7 +35,7 @@ class Xattrs(Base):
     def set_xattr(self, node: Node, name: bytes, value: bytes, flags: int = EITHER) -> ChangeInfo:
         """Sets one. `flags`: os.XATTR_CREATE (or EXIST), os.XATTR_REPLACE (or NOXATTR)."""
         full = _full(name)
-        if len(value) > VALUE_MOST:
+        if len(value) > XATTR_MOST:
             raise NfsError(Status.XATTR2BIG)
         before = self.change(node)
         try:
