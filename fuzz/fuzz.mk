@@ -27,14 +27,11 @@ fuzz-%:
 	    || { tail -n 40 build-fuzz/$*.log; exit 1; }
 	@grep -E "^Done|number_of_executed" build-fuzz/$*.log | sed 's/^/$*: /'
 
-# Other examples than CI's, which are always the same.
+# Other examples than CI's, which are always the same; and all tests that do more than CI has time for (tests/scale.py).
 nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
-	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest tests/device/test_schedules.py tests/device/test_reference.py \
-	  tests/memory/test_window_machine.py
-	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_nfs_client_data.py tests/conformance/test_load_nfsd.py \
-	  tests/conformance/test_monitor_nfsd.py tests/conformance/test_inside_nfsd.py tests/conformance/test_rstream.py \
-	  tests/conformance/test_bad_wire.py tests/monitor/test_times.py tests/control/test_controlled_tide.py \
-	  tests/nfs/test_nfs_client_ours.py
+	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest $$(git grep -l LIVEDMA_SCHEDULES -- 'tests/**/test_*.py')
+	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_inside_nfsd.py \
+	  $$(git grep -l 'from scale import' -- 'tests/**/test_*.py')
 	livedma experiment ahead
 	livedma experiment tide --full
 	$(MAKE) fuzz FUZZ_SECONDS=$(NIGHTLY_SECONDS)
