@@ -285,6 +285,7 @@ class WindowPoolMachine(PoolMachine):
         if hasattr(self, "pool"):
             self.lender.room = 0
             assert not mapped_by_us()
+            self.lender.world.window.close()  # or it stays in the ledger until it is collected
 
 
 @pytest.mark.slow
