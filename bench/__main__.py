@@ -12,6 +12,7 @@ from bench import (
     capture_rate,
     decode,
     monitor,
+    nfsd,
     pool,
     rdma,
     reserve,
@@ -50,6 +51,7 @@ def main() -> int:
             storage.lines(directory),
             reserve.lines(directory),
             monitor.lines(directory),
+            nfsd.lines(),
             views.lines(directory),
         ):
             for line in lines:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bench.report import Line, heading
 from livedma.lab.channel import Command
@@ -28,7 +28,8 @@ from inside_nfsd import LIMIT_S, MOUNTS, mounted
 
 from guest_package import put_package
 
-PAIRS = 6  # of parts, with and without: to attach inside takes an emulated guest some seconds
+PAIRS = 5  # of parts, with and without: to attach inside takes an emulated guest some seconds
+SETTLE_S = 1.0  # before a part: the emulator translates anew what BPF has changed in the kernel
 PART_S = 2.0
 PROGRAMS_S = 5.0
 SNAPSHOT_S = 1.0
@@ -36,11 +37,12 @@ JOBS = 2  # of the client, one call at a time each
 #: What is left of the rate, at least. Guests wait for each other and for what else the machine
 #: does, so two parts without a watch differ by a tenth as well.
 RATE_BAR = 0.85
-#: The CPU time that emulating the server takes for a call, at most: what is not waiting differs
-#: less. An emulator translates anew what BPF changes in the kernel; that is in it.
+#: The CPU time that emulating the server takes for a call, at most; it does not count waiting.
 CPU_BAR = 1.15
 #: Of the CPU time that the guest spends meanwhile, at most: they were 2 % and 3 % when made.
 PROGRAMS_BAR = 0.05
+
+T = TypeVar("T")
 
 #: In the server's guest: attaches and detaches, and answers with what its programs have taken so
 #: far, and with the CPU time that the guest has spent.
@@ -92,7 +94,6 @@ class _Taken(NamedTuple):
 
 
 class _Part(NamedTuple):
-    calls: float
     rate: float  #: of calls, a second
     cpu_s: float  #: of a call: what emulating the server took
 
@@ -125,12 +126,15 @@ class _Watching:
 
 @contextmanager
 def _reading(client: Guest, at: str) -> Iterator[None]:
-    one = f"dd if={at}/data$i of=/dev/null bs=4k iflag=direct 2>/dev/null || exit"
-    job = f"dd if=/dev/zero of={at}/data$i bs=1M count=4 2>/dev/null; while :; do {one}; done"
-    with client.command(f"for i in $(seq {JOBS}); do ({job}) & done; wait") as load:
+    mark = "/tmp/reading"
+    read = f"while [ -e {mark} ]; do dd if={at}/data$i of=/dev/null bs=4k iflag=direct; done"
+    job = f"dd if=/dev/zero of={at}/data$i bs=1M count=4; {read}"
+    client.run(f"touch {mark}", check=True)
+    with client.command(f"for i in $(seq {JOBS}); do ({job}) 2>/dev/null & done; wait") as load:
         client.wait_until(f"[ -s {at}/data{JOBS} ]", LIMIT_S)
         yield
-        load.close()
+        client.run(f"rm {mark}", check=True)
+        load.wait(LIMIT_S)
 
 
 def _cpu_s(guest: Guest) -> float:
@@ -139,18 +143,25 @@ def _cpu_s(guest: Guest) -> float:
     return sum(int(text.split()[0]) for text in looked) / 1e9
 
 
-def _part(lab: Lab, at: str, seconds: float = PART_S) -> _Part:
-    """Counts the calls that the client gets answers to, by its own clock."""
+def _during(lab: Lab, at: str, seconds: float, look: Callable[[], T]) -> tuple[float, float, T, T]:
+    """Returns the time by the client's clock, the calls that it got answers to, and what `look`
+    returned before and after.
+    """
     found = f'$1 == "device" {{here = $5 == "{at}"}} here && $1 == "xprt:" {{print $9}}'
-    look = f"echo $(cut -d' ' -f1 /proc/uptime; awk '{found}' /proc/self/mountstats)"
-    spent_s: list[float] = []
-    with lab.b.command(f"{look}; sleep {seconds}; {look}") as command:
-        while len(spent_s) < 2:
+    count = f"echo $(cut -d' ' -f1 /proc/uptime; awk '{found}' /proc/self/mountstats)"
+    seen: list[T] = []
+    with lab.b.command(f"sleep {SETTLE_S}; {count}; sleep {seconds}; {count}") as command:
+        while len(seen) < 2:
             command.read(LIMIT_S)
-            spent_s += [_cpu_s(lab.a)] * (command.output.count(b"\n") - len(spent_s))
+            if command.output.count(b"\n") > len(seen):
+                seen.append(look())
         then_s, then, now_s, now = map(float, command.output.split())
-    calls = now - then
-    return _Part(calls, calls / (now_s - then_s), (spent_s[1] - spent_s[0]) / calls)
+    return now_s - then_s, now - then, seen[0], seen[1]
+
+
+def _part(lab: Lab, at: str) -> _Part:
+    spent_s, calls, before_s, after_s = _during(lab, at, PART_S, lambda: _cpu_s(lab.a))
+    return _Part(calls / spent_s, (after_s - before_s) / calls)
 
 
 def _compared(lab: Lab, watching: _Watching, how: str, at: str, name: str) -> Iterator[Line]:
@@ -180,9 +191,8 @@ def _programs(lab: Lab, watching: _Watching, how: str, at: str) -> Line:
     setting = "/proc/sys/kernel/bpf_stats_enabled"
     with watching.attached(how):
         lab.a.run(f"echo 1 > {setting}", check=True)
-        before = watching.ask("")
-        calls = _part(lab, at, PROGRAMS_S).calls
-        taken = _Taken(*(now - then for now, then in zip(watching.ask(""), before, strict=True)))
+        _, calls, before, after = _during(lab, at, PROGRAMS_S, lambda: watching.ask(""))
+        taken = _Taken(*(now - then for now, then in zip(after, before, strict=True)))
         lab.a.run(f"echo 0 > {setting}", check=True)
     return Line(
         f"  its programs, {taken.runs / calls:.1f} runs a call",
