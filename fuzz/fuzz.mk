@@ -29,7 +29,8 @@ fuzz-%:
 
 # Other examples than CI's, which are always the same; and all tests that do more than CI has time for (tests/scale.py).
 nightly: setup .venv/tools ## a night's worth of schedules and fuzzing (NIGHTLY_SCHEDULES=10000, NIGHTLY_SECONDS=1800 each)
-	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) pytest $$(git grep -l LIVEDMA_SCHEDULES -- 'tests/**/test_*.py')
+	env -u CI LIVEDMA_SCHEDULES=$(NIGHTLY_SCHEDULES) LIVEDMA_STORM_SECONDS=60 \
+	  pytest $$(git grep -lE 'LIVEDMA_(SCHEDULES|STORM_SECONDS)' -- 'tests/**/test_*.py')
 	env LIVEDMA_FULL=1 pytest tests/mounts tests/conformance/test_inside_nfsd.py \
 	  $$(git grep -l 'from scale import' -- 'tests/**/test_*.py')
 	livedma experiment ahead
