@@ -5,12 +5,18 @@ behind."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-__all__ = ["Interrupts"]
+__all__ = ["SAME_S", "Interrupts"]
 
+#: A second signal so soon counts as the first: timeout(1) and others send a signal to the process
+#: and to its group.
+SAME_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -19,6 +25,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.caught: signal.Signals | None = None
+        self._caught_s = 0.0
 
     @property
     def status(self) -> int:
@@ -32,15 +39,14 @@ class Interrupts:
     @contextmanager
     def calling(self, stop: Callable[[], None]) -> Iterator[None]:
         """Lets the first signal within the block call `stop`; the second one ends the process at
-        once."""
+        once, unless it comes with the first."""
         loop = asyncio.get_running_loop()
 
         def catch(number: signal.Signals) -> None:
-            self.caught = number
-            for one in _SIGNALS:
-                loop.remove_signal_handler(one)
-                signal.signal(one, signal.SIG_DFL)
-            stop()
+            if self.caught is None:
+                self.caught, self._caught_s = number, time.monotonic()
+                self._await_another()
+                stop()
 
         try:
             for one in _SIGNALS:
@@ -53,3 +59,15 @@ class Interrupts:
         finally:
             for one in _SIGNALS:
                 loop.remove_signal_handler(one)
+            if self.caught is not None:
+                self._await_another()
+
+    def _await_another(self) -> None:
+        """Handles signals without the loop, which may be busy or over."""
+        for one in _SIGNALS:
+            signal.signal(one, self._again)
+
+    def _again(self, number: int, _: FrameType | None) -> None:
+        if time.monotonic() - self._caught_s >= SAME_S:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

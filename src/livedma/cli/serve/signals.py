@@ -14,10 +14,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Literal, Self
 
+from livedma.cli.interrupts import SAME_S
+
 __all__ = ["Signals"]
 
 Meaning = Literal["end", "reload"]
-_SAME_S = 0.5
 
 
 class Signals:
@@ -26,7 +27,7 @@ class Signals:
 
     A thread of its own receives the signals. At the second one that wants the end, it calls `last`
     and ends the process, whatever the main thread waits for. A second one that comes at once counts
-    as the first: timeout(1) and others send a signal to the process and to its group.
+    as the first.
     hangup: to a server without a file, SIGHUP says that its terminal is gone.
     """
 
@@ -82,7 +83,7 @@ class Signals:
             now_s = time.monotonic()
             if self._ends_s is None:
                 self._ends_s = now_s
-            elif now_s - self._ends_s < _SAME_S:
+            elif now_s - self._ends_s < SAME_S:
                 return
             else:
                 name = signal.Signals(number).name
