@@ -182,6 +182,7 @@ def test_a_pause_is_no_reason_to_give_memory_back() -> None:
     assert not only(controller.events, "shrink")
 
 
+@pytest.mark.slow
 def test_a_tide_of_ten_minutes_moves_memory_both_ways() -> None:
     plant = Plant([Pipe(wanted=8)])
     controller = control(plant)
@@ -205,6 +206,7 @@ def test_a_tide_of_ten_minutes_moves_memory_both_ways() -> None:
     assert changes <= 5 * 12  # up in three steps, down in some more: no pumping
 
 
+@pytest.mark.slow
 def test_a_quick_tide_makes_it_patient() -> None:
     plant = Plant([Pipe(wanted=220)])
     controller = control(plant)

@@ -53,11 +53,13 @@ def test_it_is_said_in_a_sentence() -> None:
     assert "(40.0 buffers more each second)" in alone.sentence
 
 
+@pytest.mark.slow
 @given(level=st.integers(0, 56))
 def test_a_constant_load_has_no_forecast(level: int) -> None:
     assert not any(forecasts(Plant([Pipe()]), [level] * 60))
 
 
+@pytest.mark.slow
 @given(low=st.integers(0, 20), high=st.integers(21, 56))
 def test_a_jump_has_no_forecast(low: int, high: int) -> None:
     assert not any(forecasts(Plant([Pipe()], noise=0.01), [low] * 30 + [high] * 30))
@@ -151,6 +153,7 @@ def test_what_is_not_known_is_said(uses: list[Use]) -> None:
     assert (found.least, found.most, found.sentence) == (None, None, UNKNOWN)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.builds(Use, st.integers(0, 50), st.integers(0, 300), st.integers(0, 300)), max_size=100

@@ -453,4 +453,4 @@ class SlotMachine(RuleBasedStateMachine):
         assert (self.table.size, self.table.target) == (self.model.size, self.model.target)
 
 
-TestSlotMachine = SlotMachine.TestCase
+TestSlotMachine = pytest.mark.slow(SlotMachine.TestCase)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -111,7 +112,7 @@ class Ranges(RuleBasedStateMachine):
             assert [lock for lock in self.ranges if lock.holder is holder] == self.ranges.of(holder)
 
 
-TestRanges = Ranges.TestCase
+TestRanges = pytest.mark.slow(Ranges.TestCase)
 TestRanges.settings = settings(max_examples=150, stateful_step_count=30)
 
 

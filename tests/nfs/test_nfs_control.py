@@ -57,6 +57,7 @@ def test_what_cannot_be_done_is_said(
         assert control.ask("add", one=1) == 2
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
 def test_no_line_is_anything_but_answered(line: bytes | str) -> None:
     server = ControlServer.__new__(ControlServer)

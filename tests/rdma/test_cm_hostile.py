@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from cm_world import CLIENT, PORT, SERVER, STRANGER, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +46,7 @@ def busy() -> World:
     return world
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(junk, max_size=20), st.booleans())
 def test_junk_never_raises(mads, is_known):
@@ -56,6 +58,7 @@ def test_junk_never_raises(mads, is_known):
     world.run(1)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(
@@ -106,6 +109,7 @@ def test_messages_about_real_connections_never_raise(attacks):
     world.assert_nothing_left()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.tuples(attributes, st.binary(max_size=232)), max_size=30))
 def test_a_stranger_changes_no_connection(mads):

@@ -172,6 +172,7 @@ NAMED = st.sampled_from(sorted(ITEMS)).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(NAMED, max_size=8))
 def test_items_survive(items: list[tuple[str, Any]]) -> None:
     out = Encoder()

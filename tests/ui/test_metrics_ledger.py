@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -86,7 +87,7 @@ class Life(RuleBasedStateMachine):
             assert len(since) <= self.most
 
 
-TestLife = Life.TestCase
+TestLife = pytest.mark.slow(Life.TestCase)
 
 
 def test_who_is_labelled_later_keeps_what_was_the_others() -> None:

@@ -322,6 +322,7 @@ def test_whoever_names_things_cannot_act_on_the_terminal() -> None:
     shown(run, (120, 30))
 
 
+@pytest.mark.slow
 def test_any_size_is_drawn() -> None:
     async def run(it: Terminal) -> None:
         await it.feed(many(1, 30), *EVENTS)
