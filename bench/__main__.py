@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 from bench import (
@@ -21,7 +22,7 @@ from bench import (
     views,
     windows,
 )
-from bench.report import heading
+from bench.report import judge
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import recorded
@@ -33,14 +34,12 @@ def _captures() -> list[str]:
 
 def main() -> int:
     captures = _captures()
-    missed = 0
     print(
         f"medians of 5, taking turns, {os.cpu_count()} cores, packets of {len(captures)} captures"
     )
-    print(heading(), flush=True)
     with tempfile.TemporaryDirectory(prefix="livedma-bench-") as name:
         directory = Path(name)
-        for lines in (
+        parts = (
             decode.speed(directory, captures),
             decode.memory(directory, captures),
             capture_rate.lines(),
@@ -53,11 +52,8 @@ def main() -> int:
             monitor.lines(directory),
             nfsd.lines(),
             views.lines(directory),
-        ):
-            for line in lines:
-                print(line, flush=True)
-                missed += not line.holds
-    return 1 if missed else 0
+        )
+        return judge(chain.from_iterable(parts))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 ROUNDS = 5
@@ -34,6 +34,16 @@ class Line:
 
 def heading() -> str:
     return f"{'':<44} {'ours':>16} {'against':>32} {'ratio':>9}  {'bar':>8}"
+
+
+def judge(lines: Iterable[Line]) -> int:
+    """Prints each comparison as it is made. Returns an exit status: 1 if one misses its bar."""
+    missed = 0
+    print(heading(), flush=True)
+    for line in lines:
+        print(line, flush=True)
+        missed += not line.holds
+    return 1 if missed else 0
 
 
 def rates(runs: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
